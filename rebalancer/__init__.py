@@ -1,0 +1,9 @@
+"""kube-rebalancer: moves running pods to where they should be.
+
+The way of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` folds it into arrays,
+``strategies`` (a package beside this one) hand terms of one ``cost`` over, ``scheduler`` predicts where a
+replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, ``report`` tells. ``app``
+puts these together; ``cli`` is the command line; ``simulator`` is a cluster in a process.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,56 @@
+"""What can go wrong, as exceptions, and the exit code each of them becomes.
+
+    RebalancerError           1  our fault, unless a subclass says otherwise
+    |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
+    |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
+    |- PluginError            2  a strategy could not be loaded or broke its contract
+
+The answers to an eviction are not exceptions but outcomes (``rebalancer.evictor.outcomes``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+
+class ExitCode(enum.IntEnum):
+    """What the process returns; stable, and listed in the README."""
+
+    DONE = 0
+    """Done, nothing to do, or held back by a PDB, a budget or another run's Lease."""
+    BUG = 1
+    USAGE = 2
+    UNREADABLE = 3
+    PARTIAL = 4
+    """Something planned failed or was cut off for a reason of its own."""
+    MOVES_FOUND = 10
+    """With --detailed-exitcode: a dry run found moves."""
+
+
+class RebalancerError(Exception):
+    """Base of all errors that are shown without a traceback."""
+
+    exit_code = ExitCode.BUG
+
+
+class PolicyError(RebalancerError):
+    """The policy is wrong: every problem at once, each with file, line and key where known."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class PluginError(RebalancerError):
+    """A strategy could not be loaded, or does not keep its contract."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ClusterReadError(RebalancerError):
+    """The cluster could not be read; the message names the verb, the resource and what to do."""
+
+    exit_code = ExitCode.UNREADABLE

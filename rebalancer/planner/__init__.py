@@ -1,0 +1,1 @@
+"""One planner chooses the moves of all strategies; it never acts."""

@@ -1,0 +1,143 @@
+"""The plan: moves with predicted landings, and why everything else stays where it is."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Code(enum.StrEnum):
+    """Why a pod that a strategy would rather see elsewhere was not moved. Stable: users alert on them."""
+
+    PROTECTED = "Protected"
+    """A protection forbids it; the message names which."""
+    NO_ROOM = "NoRoom"
+    """No node would take the replacement."""
+    COMES_BACK = "ComesBack"
+    """The scheduler would put the replacement back where the pod is, or in the same domain."""
+    NO_GAIN = "NoGain"
+    """Nothing improves where the replacement would land, or something would get worse."""
+    LOW_GAIN = "LowGain"
+    """Something improves, but less than the policy asks for an eviction of this cost."""
+    UNSURE = "Unsure"
+    """It improves in too few of the places where the replacement may land."""
+    UNPREDICTED = "Unpredicted"
+    """The landing cannot be predicted (another scheduler, resource claims, an unreadable spec)."""
+    LEAVING_NODE = "LeavingNode"
+    """More than 5 % of the landings are on nodes marked for deletion."""
+    PDB = "PodDisruptionBudget"
+    """A PodDisruptionBudget allows no disruption now."""
+    PDB_CONFLICT = "TwoPodDisruptionBudgets"
+    """More than one PodDisruptionBudget selects the pod: the API refuses every eviction of it."""
+    BUDGET = "Budget"
+    """A budget of the policy is used up; the message names which."""
+    QUOTA = "Quota"
+    """A ResourceQuota leaves no room for a replacement beside the terminating victim."""
+    UNSATISFIABLE = "Unsatisfiable"
+    """No placement of the movable pods can satisfy the constraint."""
+    OVERLOAD_MOVES = "OverloadMoves"
+    """Moving the pod would only move the overload."""
+    OBSERVED = "Observed"
+    """The strategy's mode is observe: planned, shown, not carried out."""
+    WINDOW = "OutsideWindow"
+    """The strategy's window is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost, compared left to right: pods that still have to move (hard, soft), squared deviation."""
+
+    hard: float = 0.0
+    soft: float = 0.0
+    imbalance: float = 0.0
+
+    def as_tuple(self) -> tuple[float, float, float]:
+        """Return the entries in their order of comparison."""
+        return self.hard, self.soft, self.imbalance
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """One place where the replacement may land."""
+
+    node: str
+    probability: float
+    domains: Mapping[str, str]
+    """Topology key -> value, for the keys that the move's terms look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One planned eviction, with what is expected of it."""
+
+    namespace: str
+    pod: str
+    uid: str
+    owner: str
+    """``Kind/namespace/name`` of the top controller."""
+    node: str
+    landings: tuple[Landing, ...]
+    """Most probable first."""
+    strategy: str
+    """The strategy with the largest share of the gain."""
+    reason: str
+    """One sentence with numbers."""
+    gain: Cost
+    """Expected, positive is better."""
+    cost: float
+    """Eviction cost, 0 to 20; 1 is an ordinary pod."""
+    wave: int
+    """From 1."""
+    budgets: tuple[str, ...] = ()
+    """PodDisruptionBudgets (``namespace/name``) that select the pod: none or one."""
+    observed: bool = False
+    """Belongs to a strategy that only observes: shown, never carried out."""
+
+    @property
+    def ref(self) -> str:
+        """``namespace/pod``."""
+        return f"{self.namespace}/{self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A pod that some strategy would rather see elsewhere, and why it stays."""
+
+    namespace: str
+    pod: str
+    node: str
+    strategy: str
+    code: Code
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one strategy sees: its cost, in how many groups, and what no placement can mend."""
+
+    cost: Cost
+    violated: int
+    """Groups (a constraint of a workload, a node) with something left to mend."""
+    unsatisfiable: tuple[str, ...] = ()
+    """Constraints that cannot be met, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do. The same for a dry run and a real one."""
+
+    moves: tuple[Move, ...]
+    skips: tuple[Skip, ...]
+    before: Mapping[str, Score]
+    """Strategy -> score of the snapshot."""
+    after: Mapping[str, Score]
+    """Strategy -> score if every move lands where it most probably does."""
+    lower_bound: int
+    """At least so many moves are needed to reach a state as good as ``after``."""
+    stopped: str
+    """One line: why the plan ends here, or why it is empty."""
+    funnel: Mapping[str, int] = field(default_factory=dict)
+    """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
+    warnings: tuple[str, ...] = ()
+    """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""

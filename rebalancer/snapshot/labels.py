@@ -1,0 +1,220 @@
+"""Label selectors over nodes and over classes, evaluated as arrays.
+
+Semantics: ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/scheduling/corev1/nodeaffinity``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Bools, Int32s, Interner
+from rebalancer.wire.objects import (
+    Labels,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
+)
+
+MISSING = -1
+
+
+class NodeLabels:
+    """Labels of all nodes: one int32 column per key (N), a value's id or MISSING."""
+
+    def __init__(self, names: Sequence[str], labels: Iterable[Mapping[str, str]]) -> None:
+        self._names = names
+        self._size = len(names)
+        self._columns: dict[str, Int32s] = {}
+        self._values: dict[str, Interner] = {}
+        for node, of_node in enumerate(labels):
+            for key, value in of_node.items():
+                column = self._columns.get(key)
+                if column is None:
+                    column = self._columns[key] = np.full(self._size, MISSING, np.int32)
+                    self._values[key] = Interner()
+                column[node] = self._values[key](value)
+        self._absent = np.full(self._size, MISSING, np.int32)
+
+    def column(self, key: str) -> Int32s:
+        """Return the value ids of ``key`` (N,), MISSING where a node lacks it."""
+        return self._columns.get(key, self._absent)
+
+    def values(self, key: str) -> list[str]:
+        """Return the distinct values of ``key``; a value's id is its position."""
+        found = self._values.get(key)
+        return found.values if found is not None else []
+
+    def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
+        """Return which nodes (N,) satisfy one expression; none if its operator is unknown."""
+        column, values = self.column(requirement.key), self.values(requirement.key)
+        wanted = requirement.values or ()
+        if requirement.operator == "Exists":
+            return column != MISSING
+        if requirement.operator == "DoesNotExist":
+            return column == MISSING
+        if requirement.operator in ("In", "NotIn"):
+            ids = [index for index, value in enumerate(values) if value in set(wanted)]
+            inside = np.isin(column, ids)
+            return inside if requirement.operator == "In" else ~inside
+        if requirement.operator in ("Gt", "Lt") and len(wanted) == 1:
+            return self._compare(column, values, requirement.operator, wanted[0])
+        return np.zeros(self._size, bool)
+
+    def _compare(self, column: Int32s, values: list[str], operator: str, bound: str) -> Bools:
+        limit = _integer(bound)
+        if limit is None:
+            return np.zeros(self._size, bool)
+        numbers = [_integer(value) for value in values]
+        ids = [
+            index
+            for index, number in enumerate(numbers)
+            if number is not None and (number > limit if operator == "Gt" else number < limit)
+        ]
+        return np.isin(column, ids)
+
+    def term(self, term: NodeSelectorTerm) -> Bools:
+        """Return which nodes (N,) satisfy all expressions of a term; an empty term matches none."""
+        if not term.match_expressions and not term.match_fields:
+            return np.zeros(self._size, bool)
+        mask = np.ones(self._size, bool)
+        for requirement in term.match_expressions or ():
+            mask &= self.requirement(requirement)
+        for field in term.match_fields or ():
+            mask &= self._field(field)
+        return mask
+
+    def _field(self, field: LabelSelectorRequirement) -> Bools:
+        # metadata.name is the only field that the API allows here.
+        wanted = set(field.values or ())
+        if field.key != "metadata.name" or field.operator not in ("In", "NotIn"):
+            return np.zeros(self._size, bool)
+        inside = np.fromiter((name in wanted for name in self._names), bool, self._size)
+        return inside if field.operator == "In" else ~inside
+
+    def selector(self, selector: NodeSelector) -> Bools:
+        """Return which nodes (N,) satisfy at least one term."""
+        mask = np.zeros(self._size, bool)
+        for term in selector.node_selector_terms:
+            mask |= self.term(term)
+        return mask
+
+    def equal(self, labels: Mapping[str, str]) -> Bools:
+        """Return which nodes (N,) carry all given labels (a pod's nodeSelector)."""
+        mask = np.ones(self._size, bool)
+        for key, value in labels.items():
+            found = self._values.get(key)
+            mask &= self.column(key) == (found.get(value) if found is not None else -2)
+        return mask
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Tell whether ``labels`` satisfy a metav1.LabelSelector (None matches nothing)."""
+    if selector is None:
+        return False
+    for key, value in (selector.match_labels or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_satisfied(requirement, labels) for requirement in selector.match_expressions or ())
+
+
+def _satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in (requirement.values or ())
+        case "NotIn":
+            return value is None or value not in (requirement.values or ())
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return False
+
+
+def with_label_keys(
+    selector: LabelSelector | None,
+    labels: Labels,
+    match_keys: Sequence[str] | None,
+    mismatch_keys: Sequence[str] | None = None,
+) -> LabelSelector | None:
+    """Merge matchLabelKeys and mismatchLabelKeys into a selector (KEP-3243, KEP-3633).
+
+    The API server does the same at creation of a pod since 1.31 (affinity) and 1.34 (spread); doing it
+    again changes nothing, and a pod template needs it done.
+    """
+    if selector is None or not (match_keys or mismatch_keys):
+        return selector
+    more = [
+        LabelSelectorRequirement(key=key, operator=operator, values=(labels[key],))
+        for keys, operator in ((match_keys, "In"), (mismatch_keys, "NotIn"))
+        for key in keys or ()
+        if key in labels
+    ]
+    known = selector.match_expressions or ()
+    added = tuple(requirement for requirement in more if requirement not in known)
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=known + added)
+
+
+class ClassIndex:
+    """Finds the classes that a namespaced label selector matches, without looking at them all."""
+
+    def __init__(self, namespaces: Sequence[str], labels: Sequence[Labels]) -> None:
+        self._labels = labels
+        self._all: dict[str, list[int]] = {}
+        self._posting: dict[tuple[str, str, str], list[int]] = {}
+        self._memo: dict[object, Int32s] = {}
+        for index, (namespace, of_class) in enumerate(zip(namespaces, labels, strict=True)):
+            self._all.setdefault(namespace, []).append(index)
+            for key, value in of_class.items():
+                self._posting.setdefault((namespace, key, value), []).append(index)
+
+    def match(self, namespaces: Iterable[str], selector: LabelSelector | None) -> Int32s:
+        """Return the ascending ids of the classes in ``namespaces`` that ``selector`` matches."""
+        names = tuple(sorted(set(namespaces)))
+        memo_key = (names, _selector_key(selector))
+        found = self._memo.get(memo_key)
+        if found is None:
+            hits = [i for name in names for i in self._in_namespace(name, selector)]
+            found = self._memo[memo_key] = np.array(sorted(hits), np.int32)
+            found.setflags(write=False)
+        return found
+
+    def _in_namespace(self, namespace: str, selector: LabelSelector | None) -> Iterable[int]:
+        if selector is None:
+            return ()
+        shortest = self._all.get(namespace, [])
+        for key, value in (selector.match_labels or {}).items():
+            posting = self._posting.get((namespace, key, value), [])
+            if len(posting) < len(shortest):
+                shortest = posting
+        for requirement in selector.match_expressions or ():
+            if requirement.operator == "In" and len(requirement.values or ()) == 1:
+                value = (requirement.values or ("",))[0]
+                posting = self._posting.get((namespace, requirement.key, value), [])
+                if len(posting) < len(shortest):
+                    shortest = posting
+        return (i for i in shortest if matches(selector, self._labels[i]))
+
+
+def _selector_key(selector: LabelSelector | None) -> object:
+    if selector is None:
+        return None
+    return (
+        tuple(sorted((selector.match_labels or {}).items())),
+        tuple(
+            sorted(
+                (r.key, r.operator, tuple(sorted(r.values or ())))
+                for r in selector.match_expressions or ()
+            )
+        ),
+    )

@@ -1,0 +1,207 @@
+"""The snapshot: what a run knows of the cluster, as read-only columns."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
+from rebalancer.snapshot.labels import ClassIndex, NodeLabels
+from rebalancer.wire import objects as o
+
+
+class PodFlag(enum.IntFlag):
+    """What is true of one pod beyond its class."""
+
+    TERMINATING = 1
+    READY = 2
+    MIRROR = 4
+    OWNED = 8
+    """Has an owner reference (not necessarily a controller)."""
+    OPTED_OUT = 16
+    """``rebalancer/evict: "false"`` or the peer's annotation with the value false."""
+    OPTED_IN = 32
+    PREFER_NO_EVICTION = 64
+    UNSAFE_TO_EVICT = 128
+    """Cluster Autoscaler's ``safe-to-evict: "false"``."""
+    DO_NOT_DISRUPT = 256
+    """Karpenter's annotation with the value true."""
+    LOST_NODE = 512
+    """Names a node that is not in the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Columns over N nodes, ordered by name."""
+
+    names: tuple[str, ...]
+    labels: NodeLabels
+    allocatable: Ints
+    """(R, N) base units."""
+    max_pods: Ints
+    taint_set: Int32s
+    """(N,) index into ``taint_sets``: nodes with equal taints share one."""
+    taint_sets: tuple[tuple[o.Taint, ...], ...]
+    unschedulable: Bools
+    ready: Bools
+    leaving: Bools
+    """Marked for deletion by an autoscaler or an interruption handler, or being deleted."""
+    created: Floats
+    """Unix seconds."""
+    heartbeat: Floats
+    """Unix seconds of the newest condition heartbeat, 0 if unknown."""
+    images: Mapping[str, tuple[int, Int32s]]
+    """Image name -> (size in bytes, ids of nodes that hold it)."""
+    attach_limits: Mapping[str, Ints]
+    """CSI driver -> (N,) volumes a node may attach (CSINode), -1 unlimited."""
+    index: Mapping[str, int]
+    unreadable: Mapping[int, str]
+    """Nodes whose object could not be understood, with the reason."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Columns over P pods that run or wait (finished ones are dropped), ordered by namespace and name."""
+
+    name: StringColumn
+    uid: StringColumn
+    cls: Int32s
+    """(P,) class."""
+    node: Int32s
+    """(P,) node, -1 while unscheduled or on an unknown node."""
+    created: Floats
+    ready_since: Floats
+    """(P,) Unix seconds, 0 if never."""
+    deletion_cost: Int32s
+    flags: Int32s
+    """(P,) bits of PodFlag."""
+
+    def __len__(self) -> int:
+        return len(self.cls)
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods alike in all that matters to scheduling, of one controller."""
+
+    namespace: str
+    labels: o.Labels
+    spec: o.SchedulingSpec
+    owner: int
+    """Top controller, -1 if none."""
+    controller_kind: str
+    controller_uid: str
+    replacement: int
+    """Class of the pod that the controller would create next (its current template)."""
+    unreadable: str | None
+    """Why the class cannot be predicted, if so."""
+
+    @property
+    def priority(self) -> int:
+        """The pod's priority, 0 if admission set none."""
+        return self.spec.priority or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A top controller: Deployment, StatefulSet, Job, or whatever owns the ReplicaSet."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    replicas: int
+    ready: int
+    unsettled: str | None
+    """What is going on (rollout, scaling, unready replicas), or None when at rest."""
+    waits: bool
+    """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
+    fingerprint: str
+    """Changes with the owner's spec: memory of earlier moves holds only for the same one."""
+
+    @property
+    def ref(self) -> str:
+        """``kind/namespace/name``, as shown to people."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget and the classes it selects."""
+
+    namespace: str
+    name: str
+    classes: Int32s
+    allowed: int
+    """``status.disruptionsAllowed``; 0 while the status is not of the current generation."""
+    healthy: int
+    desired: int
+    always_allow_unhealthy: bool
+
+    @property
+    def ref(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a ResourceQuota leaves free in its namespace: resource name -> amount."""
+
+    namespace: str
+    name: str
+    free: Mapping[str, int]
+    spec: o.ResourceQuotaSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """What pins pods to places: claims, volumes and storage classes by name."""
+
+    claims: Mapping[tuple[str, str], o.PersistentVolumeClaim]
+    volumes: Mapping[str, o.PersistentVolume]
+    storage_classes: Mapping[str, o.StorageClass]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One consistent picture of the cluster. All arrays are read-only."""
+
+    captured_at: float
+    """Unix seconds, of the cluster's own clock where one was read."""
+    version: tuple[int, int]
+    """(major, minor) of the API server."""
+    resources: tuple[str, ...]
+    """Axis R: cpu, memory, ephemeral-storage, then the others by name."""
+    nodes: Nodes
+    pods: Pods
+    classes: tuple[PodClass, ...]
+    requests: Ints
+    """(R, C) effective request of a pod of each class."""
+    scored: Ints
+    """(2, C) cpu and memory request with the scheduler's defaults for missing ones."""
+    owners: tuple[Owner, ...]
+    budgets: tuple[DisruptionBudget, ...]
+    namespaces: Mapping[str, o.Labels]
+    services: tuple[tuple[str, o.Labels], ...]
+    """(namespace, selector) of the Services that have one."""
+    quotas: tuple[Quota, ...]
+    volumes: Volumes
+    missing: tuple[str, ...]
+    """What could not be read (a kind the file lacks), in words."""
+    resource_version: str = ""
+    """Of the pod list, where a watch may go on from."""
+
+    @cached_property
+    def class_index(self) -> ClassIndex:
+        """Selector look-ups over the classes."""
+        return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
+
+    def pod_ref(self, pod: int) -> str:
+        """``namespace/name`` of a pod."""
+        return f"{self.classes[self.pods.cls[pod]].namespace}/{self.pods.name[pod]}"

@@ -1,0 +1,136 @@
+"""From Node objects to node columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s, Interner, Ints
+from rebalancer.snapshot.labels import NodeLabels
+from rebalancer.snapshot.model import Nodes
+from rebalancer.wire import objects as o
+from rebalancer.wire.quantity import parse, parse_resource
+from rebalancer.wire.times import unix_seconds
+
+# Taints by which autoscalers and interruption handlers announce that a node will go.
+LEAVING_TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "cloud.google.com/impending-node-termination",
+    }
+)
+UNSCHEDULABLE = o.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+# Beta labels that old clusters and old manifests still use, and their successors (KEP-895).
+DEPRECATED_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+
+
+def fold_nodes(
+    objects: Sequence[o.Node], csi_nodes: Mapping[str, o.CSINode], resources: Sequence[str]
+) -> Nodes:
+    """Return the columns of ``objects`` over the given resource axis, ordered by name."""
+    ordered = sorted(objects, key=lambda node: node.metadata.name)
+    names = tuple(node.metadata.name for node in ordered)
+    unreadable: dict[int, str] = {}
+    allocatable = np.zeros((len(resources), len(names)), np.int64)
+    max_pods = np.zeros(len(names), np.int32)
+    for row, node in enumerate(ordered):
+        try:
+            max_pods[row] = _fold_amounts(node, resources, allocatable[:, row])
+        except (ValueError, OverflowError) as error:
+            allocatable[:, row] = 0
+            unreadable[row] = f"allocatable: {error}"
+    taint_sets, taint_set = _fold_taints(ordered)
+    conditions = [_ready(node) for node in ordered]
+    return Nodes(
+        names=names,
+        labels=NodeLabels(names, [node.metadata.labels or {} for node in ordered]),
+        allocatable=allocatable,
+        max_pods=max_pods,
+        taint_set=taint_set,
+        taint_sets=taint_sets,
+        unschedulable=np.array([node.spec.unschedulable for node in ordered], bool),
+        ready=np.array([ready for ready, _ in conditions], bool),
+        leaving=np.array([_leaving(node) for node in ordered], bool),
+        created=np.array([unix_seconds(n.metadata.creation_timestamp) for n in ordered], float),
+        heartbeat=np.array([heartbeat for _, heartbeat in conditions], float),
+        images=_fold_images(ordered),
+        attach_limits=_fold_attach_limits(names, csi_nodes),
+        index={name: row for row, name in enumerate(names)},
+        unreadable=unreadable,
+    )
+
+
+def _fold_amounts(node: o.Node, resources: Sequence[str], column: Ints) -> int:
+    amounts = node.status.allocatable or {}
+    for row, resource in enumerate(resources):
+        amount = parse_resource(resource, amounts.get(resource, 0))
+        if amount < 0:
+            raise ValueError(f"{resource} is negative ({amounts[resource]})")
+        column[row] = amount
+    return min(parse(amounts.get("pods", 0)), 2**31 - 1)
+
+
+def _fold_taints(nodes: Sequence[o.Node]) -> tuple[tuple[tuple[o.Taint, ...], ...], Int32s]:
+    ids: dict[tuple[o.Taint, ...], int] = {}
+    column = np.zeros(len(nodes), np.int32)
+    for row, node in enumerate(nodes):
+        taints = tuple(node.spec.taints or ())
+        column[row] = ids.setdefault(taints, len(ids))
+    return tuple(ids), column
+
+
+def _leaving(node: o.Node) -> bool:
+    if node.metadata.deletion_timestamp is not None:
+        return True
+    return any(taint.key in LEAVING_TAINTS for taint in node.spec.taints or ())
+
+
+def _ready(node: o.Node) -> tuple[bool, float]:
+    ready, heartbeat = False, 0.0
+    for condition in node.status.conditions or ():
+        if condition.type == "Ready":
+            ready = condition.status == "True"
+        heartbeat = max(heartbeat, unix_seconds(condition.last_heartbeat_time))
+    return ready, heartbeat
+
+
+def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:
+    names = Interner()
+    sizes: list[int] = []
+    holders: list[list[int]] = []
+    for row, node in enumerate(nodes):
+        for image in node.status.images or ():
+            for name in image.names or ():
+                index = names(name)
+                if index == len(sizes):
+                    sizes.append(image.size_bytes)
+                    holders.append([])
+                if not holders[index] or holders[index][-1] != row:
+                    holders[index].append(row)
+    return {
+        name: (size, np.array(held, np.int32))
+        for name, size, held in zip(names.values, sizes, holders, strict=True)
+    }
+
+
+def _fold_attach_limits(names: Sequence[str], csi_nodes: Mapping[str, o.CSINode]) -> dict[str, Ints]:
+    limits: dict[str, Ints] = {}
+    for row, name in enumerate(names):
+        csi_node = csi_nodes.get(name)
+        for driver in (csi_node.spec.drivers or ()) if csi_node is not None else ():
+            if driver.allocatable is not None and driver.allocatable.count is not None:
+                of_driver = limits.setdefault(driver.name, np.full(len(names), -1, np.int64))
+                of_driver[row] = driver.allocatable.count
+    return limits

@@ -1,0 +1,218 @@
+"""Who owns whom: from a pod's controller to its top controller, and what replaces a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer.snapshot.labels import with_label_keys
+from rebalancer.snapshot.model import Owner
+from rebalancer.wire import objects as o
+
+_INTERMEDIATE = ("ReplicaSet", "Job")
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A pod's direct controller, as the pod names it, with the counts of its pods."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Ownership:
+    """Resolves controllers to top controllers over the workloads that were read."""
+
+    def __init__(self, workloads: Iterable[o.Workload]) -> None:
+        self._by_uid = {workload.metadata.uid: workload for workload in workloads}
+
+    def workload(self, uid: str) -> o.Workload | None:
+        """Return the object of this uid, if it was read."""
+        return self._by_uid.get(uid)
+
+    def top(self, controller: Controller) -> tuple[str, str, str]:
+        """Return (kind, name, uid) of the top controller.
+
+        A ReplicaSet or Job that is itself owned yields its owner, even one of a kind that is not read
+        (an Argo Rollout, say); an unread controller yields itself.
+        """
+        workload = self._by_uid.get(controller.uid)
+        if workload is not None and controller.kind in _INTERMEDIATE:
+            for reference in workload.metadata.owner_references or ():
+                if reference.controller:
+                    return reference.kind, reference.name, reference.uid
+        return controller.kind, controller.name, controller.uid
+
+    def owner(
+        self, controller: Controller, kind: str, name: str, uid: str, counted: tuple[int, int]
+    ) -> Owner:
+        """Return the Owner of this top controller.
+
+        ``counted`` are the (living, ready) pods seen, which stand in where no object was read.
+        """
+        workload = self._by_uid.get(uid) or self._by_uid.get(controller.uid)
+        if workload is None:
+            return Owner(
+                kind, controller.namespace, name, uid, *counted, None, kind == "StatefulSet", ""
+            )
+        replicas = workload.spec.replicas
+        if replicas is None:
+            replicas = workload.spec.parallelism if kind == "Job" else 1
+        return Owner(
+            kind=kind,
+            namespace=controller.namespace,
+            name=name,
+            uid=uid,
+            replicas=replicas or 0,
+            ready=workload.status.ready_replicas,
+            unsettled=_unsettled(kind, workload, replicas or 0),
+            waits=_waits(kind, workload),
+            fingerprint=f"{workload.metadata.uid}/{workload.metadata.generation}",
+        )
+
+
+def _waits(kind: str, workload: o.Workload) -> bool:
+    if kind == "StatefulSet":
+        return True
+    # KEP-3939: with a failure policy the default replacement policy is Failed, too.
+    return workload.spec.pod_replacement_policy == "Failed" or (
+        workload.spec.pod_failure_policy is not None
+    )
+
+
+def _unsettled(kind: str, workload: o.Workload, replicas: int) -> str | None:
+    status = workload.status
+    if kind in ("Job", "CronJob", "DaemonSet"):
+        return None
+    if status.observed_generation < workload.metadata.generation:
+        return "its controller has not seen the newest spec"
+    if status.replicas != replicas:
+        return f"scaling: {status.replicas} pods, {replicas} wanted"
+    if kind == "Deployment" and (status.updated_replicas or 0) < replicas:
+        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
+    if kind == "StatefulSet" and _rolling(workload, replicas):
+        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
+    if status.ready_replicas < replicas:
+        return f"{status.ready_replicas} of {replicas} replicas ready"
+    return None
+
+
+def _rolling(workload: o.Workload, replicas: int) -> bool:
+    status, strategy = workload.status, workload.spec.update_strategy
+    if status.update_revision == status.current_revision:
+        return False
+    partition = 0
+    if strategy is not None and strategy.rolling_update is not None:
+        partition = strategy.rolling_update.partition or 0
+    return (status.updated_replicas or 0) < replicas - partition
+
+
+def replacement_spec(
+    labels: o.Labels, spec: o.SchedulingSpec, template: o.PodTemplate, *, keep_labels: bool
+) -> tuple[o.Labels, o.SchedulingSpec]:
+    """Return labels and spec of the pod that replaces one of ``labels`` and ``spec``.
+
+    The owner's template decides what it says; what it does not say was added by admission (default
+    tolerations, injected sidecars, LimitRange defaults) and is taken to be added again. In particular a
+    pod that was resized in place comes back with its template's requests. ``keep_labels`` is for
+    StatefulSets, whose pods carry labels of their own.
+    """
+    wanted = dict(labels) | dict(template.metadata.labels or {})
+    of_template = template.spec
+    replaced = msgspec.structs.replace(
+        spec,
+        node_selector={**(spec.node_selector or {}), **(of_template.node_selector or {})} or None,
+        affinity=_merged_affinity(of_template.affinity, wanted) or spec.affinity,
+        topology_spread_constraints=_merged_spread(of_template, wanted)
+        or spec.topology_spread_constraints,
+        tolerations=_union(of_template.tolerations, spec.tolerations),
+        containers=_containers(spec.containers, of_template.containers),
+        init_containers=_containers(spec.init_containers or (), of_template.init_containers or ()),
+    )
+    return (labels if keep_labels and wanted == labels else wanted), replaced
+
+
+def _union(
+    first: tuple[o.Toleration, ...] | None, second: tuple[o.Toleration, ...] | None
+) -> tuple[o.Toleration, ...] | None:
+    if first is None or second is None:
+        return second if first is None else first
+    if set(first) <= set(second):
+        return second
+    return first + tuple(toleration for toleration in second if toleration not in first)
+
+
+def _containers(
+    running: tuple[o.Container, ...], template: tuple[o.Container, ...]
+) -> tuple[o.Container, ...]:
+    by_name = {container.name: container for container in template if container.name}
+    return tuple(
+        _container(container, by_name[container.name]) if container.name in by_name else container
+        for container in running
+    )
+
+
+def _container(running: o.Container, template: o.Container) -> o.Container:
+    wanted = template.resources
+    if wanted is None or not (wanted.requests or wanted.limits):
+        return running
+    mine = running.resources or o.ResourceRequirements()
+    requests = {**(mine.requests or {}), **_defaulted(wanted)}
+    if requests == (mine.requests or {}):
+        return running
+    return msgspec.structs.replace(
+        running, resources=o.ResourceRequirements(requests=requests, limits=wanted.limits)
+    )
+
+
+def _defaulted(wanted: o.ResourceRequirements) -> Mapping[str, str | int | float]:
+    return {**(wanted.limits or {}), **(wanted.requests or {})}
+
+
+def _merged_spread(
+    spec: o.SchedulingSpec, labels: o.Labels
+) -> tuple[o.TopologySpreadConstraint, ...] | None:
+    return (
+        tuple(
+            msgspec.structs.replace(
+                c, label_selector=with_label_keys(c.label_selector, labels, c.match_label_keys)
+            )
+            for c in spec.topology_spread_constraints or ()
+        )
+        or None
+    )
+
+
+def _merged_affinity(affinity: o.Affinity | None, labels: o.Labels) -> o.Affinity | None:
+    if affinity is None:
+        return None
+    return msgspec.structs.replace(
+        affinity,
+        pod_affinity=_merged_pod_affinity(affinity.pod_affinity, labels),
+        pod_anti_affinity=_merged_pod_affinity(affinity.pod_anti_affinity, labels),
+    )
+
+
+def _merged_pod_affinity(affinity: o.PodAffinity | None, labels: o.Labels) -> o.PodAffinity | None:
+    if affinity is None:
+        return None
+
+    def merged(term: o.PodAffinityTerm) -> o.PodAffinityTerm:
+        selector = with_label_keys(
+            term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys
+        )
+        return msgspec.structs.replace(term, label_selector=selector)
+
+    return msgspec.structs.replace(
+        affinity,
+        required=affinity.required and tuple(merged(term) for term in affinity.required),
+        preferred=affinity.preferred
+        and tuple(
+            msgspec.structs.replace(term, pod_affinity_term=merged(term.pod_affinity_term))
+            for term in affinity.preferred
+        ),
+    )

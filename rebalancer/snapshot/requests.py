@@ -1,0 +1,76 @@
+"""What a pod asks of a node: the sums that kube-scheduler makes over its containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rebalancer.wire.objects import Container, SchedulingSpec
+from rebalancer.wire.quantity import parse_resource
+
+Amounts = dict[str, int]
+
+# k8s.io/kubernetes/pkg/scheduler/util: what a container without a request counts for when scored.
+DEFAULT_SCORED: Mapping[str, int] = {"cpu": 100, "memory": 200 * 1024 * 1024}
+# KEP-2837: the resources that may be set at pod level.
+_POD_LEVEL = ("cpu", "memory")
+
+
+def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None) -> Amounts:
+    """Return the effective request of a pod, per resource, in base units.
+
+    Containers add up; init containers run one by one beside the sidecars started before them, so the
+    larger of both phases counts (KEP-753); pod-level requests replace the sums (KEP-2837); overhead
+    comes on top. ``defaults`` stand in for container requests that are missing, as in the scheduler's
+    scoring (``DEFAULT_SCORED``). Source: ``k8s.io/component-helpers/resource.PodRequests``.
+
+    Raises:
+        ValueError: a quantity cannot be parsed.
+    """
+    total: Amounts = {}
+    for container in spec.containers:
+        _add(total, _container(container, defaults))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.init_containers or ():
+        amounts = _container(container, defaults)
+        if container.restart_policy == "Always":
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            amounts = dict(sidecars)
+        else:
+            _add(amounts, sidecars)
+        _raise_to(peak, amounts)
+    _raise_to(total, peak)
+    if spec.resources is not None:
+        for name, text in (spec.resources.requests or spec.resources.limits or {}).items():
+            if name in _POD_LEVEL or name.startswith("hugepages-"):
+                total[name] = parse_resource(name, text)
+    for name, text in (spec.overhead or {}).items():
+        total[name] = total.get(name, 0) + parse_resource(name, text)
+    return total
+
+
+def _container(container: Container, defaults: Mapping[str, int] | None) -> Amounts:
+    amounts: Amounts = dict(defaults or {})
+    if container.resources is not None:
+        # The API server defaults requests to limits on pods, not on the templates we also read.
+        for source in (container.resources.limits, container.resources.requests):
+            for name, text in (source or {}).items():
+                amounts[name] = parse_resource(name, text)
+    return amounts
+
+
+def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: Amounts, amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = max(total.get(name, 0), amount)
+
+
+def all_images(spec: SchedulingSpec) -> Iterable[str]:
+    """Yield the images of init and app containers."""
+    for container in (*(spec.init_containers or ()), *spec.containers):
+        yield container.image

@@ -1,0 +1,145 @@
+"""What changes while a plan is made: where pods are, what nodes hold, how many pods match what.
+
+A :class:`ClusterState` starts as the snapshot and is changed pod by pod, by ``evict``, ``place`` and
+``reap``. Prediction and cost read it; only the planner changes it. Counts of pods per node are kept per
+*counter*, a set of classes, and made when first asked for: selectors, anti-affinity terms, owners and
+host ports are all sets of classes, so this is the one way in which anything is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.model import PodFlag, Snapshot
+
+# Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
+_CACHED_COUNTS = 32_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ghost:
+    """A victim that still terminates: it holds resources and anti-affinity, but not spread."""
+
+    cls: int
+    node: int
+
+
+class ClusterState:
+    """Pods on nodes, changeable. All arrays are this object's own."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        pods = snapshot.pods
+        self.node_of = pods.node.copy()
+        """(P,) node of each pod, or of its planned replacement; -1 unscheduled or on its way."""
+        self.cls_of = pods.cls.copy()
+        """(P,) class of each pod, or of its planned replacement."""
+        placed = pods.node >= 0
+        nodes, cls = pods.node[placed], pods.cls[placed]
+        self.used = _summed(snapshot.requests, cls, nodes, len(snapshot.nodes))
+        """(R, N) requested, terminating pods included."""
+        self.scored_used = _summed(snapshot.scored, cls, nodes, len(snapshot.nodes))
+        """(2, N) the same with the scheduler's defaults for missing requests."""
+        self.pod_count = np.bincount(nodes, minlength=len(snapshot.nodes)).astype(np.int64)
+        """(N,) pods on each node, terminating ones included."""
+        self.ghosts: list[Ghost] = []
+        self.version = 0
+        """Grows with every change."""
+        order = np.argsort(pods.cls, kind="stable").astype(np.int32)
+        self._by_class = order
+        self._starts = np.searchsorted(pods.cls[order], np.arange(len(snapshot.classes) + 1))
+        self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
+        self._changes: dict[int, list[tuple[int, int, bool]]] = {}
+        self._counters: dict[tuple[bytes, bool], Int32s] = {}
+        self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def pods_of(self, cls: int) -> Int32s:
+        """Return the pods that the snapshot holds of a class, in order."""
+        return self._by_class[self._starts[cls] : self._starts[cls + 1]]
+
+    def pods_on(self, cls: int, node: int) -> Int32s:
+        """Return the pods of the snapshot's class ``cls`` that have not been moved and are on ``node``."""
+        pods = self.pods_of(cls)
+        at_home = (self.node_of[pods] == node) & (self.snapshot.pods.node[pods] == node)
+        return pods[at_home & (self.cls_of[pods] == cls)]
+
+    def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
+        """Return how many pods of ``classes`` are on each node (N,); do not write into it.
+
+        ``terminating`` counts those on their way out as well: (anti-)affinity sees them, topology
+        spread does not (``podtopologyspread/common.go: countPodsMatchSelector``).
+        """
+        key = (classes.tobytes(), terminating)
+        found = self._counters.get(key)
+        if found is None:
+            found = self._count(classes, terminating)
+            if len(self._counters) * max(1, len(found)) >= _CACHED_COUNTS:
+                self._counters.clear()
+                self._counters_of.clear()
+            self._counters[key] = found
+            for cls in classes.tolist():
+                self._counters_of.setdefault(cls, []).append(key)
+        return found
+
+    def _count(self, classes: Int32s, terminating: bool) -> Int32s:
+        parts = [self.pods_of(cls) for cls in classes.tolist()]
+        pods = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        if not terminating:
+            pods = pods[~self._terminating[pods]]
+        nodes = self.snapshot.pods.node[pods]
+        counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
+        for cls in classes.tolist():
+            for node, change, of_terminating in self._changes.get(cls, ()):
+                if of_terminating == terminating:
+                    counted[node] += change
+        return counted.astype(np.int32)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def evict(self, pod: int) -> None:
+        """Take ``pod`` off its node; it goes on holding its place there until :meth:`reap`."""
+        cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
+        self.node_of[pod] = -1
+        self._change(cls, node, -1, terminating=False)
+        self.ghosts.append(Ghost(cls, node))
+        self.version += 1
+
+    def place(self, pod: int, cls: int, node: int) -> None:
+        """Put the replacement of ``pod``, of class ``cls``, on ``node``."""
+        self.cls_of[pod], self.node_of[pod] = cls, node
+        self._change(cls, node, +1, terminating=False)
+        self._change(cls, node, +1, terminating=True)
+        self._hold(cls, node, +1)
+        self.version += 1
+
+    def reap(self, ghost: Ghost | None = None) -> None:
+        """Let one terminating victim be gone, or all of them."""
+        for gone in [ghost] if ghost is not None else list(self.ghosts):
+            self.ghosts.remove(gone)
+            self._change(gone.cls, gone.node, -1, terminating=True)
+            self._hold(gone.cls, gone.node, -1)
+        self.version += 1
+
+    def _hold(self, cls: int, node: int, sign: int) -> None:
+        self.used[:, node] += sign * self.snapshot.requests[:, cls]
+        self.scored_used[:, node] += sign * self.snapshot.scored[:, cls]
+        self.pod_count[node] += sign
+
+    def _change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
+        self._changes.setdefault(cls, []).append((node, change, terminating))
+        for key in self._counters_of.get(cls, ()):
+            if key[1] == terminating:
+                self._counters[key][node] += change
+
+
+def _summed(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
+    """Sum the amounts (R, C) of pods over their nodes, exactly, to (R, N)."""
+    total = np.zeros((len(amounts), size), np.int64)
+    for row in range(len(amounts)):
+        np.add.at(total[row], nodes, amounts[row, cls])
+    return total

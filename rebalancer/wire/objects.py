@@ -1,0 +1,388 @@
+"""The fields of Kubernetes objects that decisions rest on, as msgspec structs.
+
+Only what is read is declared: unknown fields are skipped by the decoder at almost no cost. Field names
+are the API's, in camelCase on the wire. Everything is optional, since a file may hold less than a server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+Labels = dict[str, str]
+
+
+class _Wire(Struct, rename="camel", frozen=True, kw_only=True):
+    """Base of all wire structs."""
+
+
+class LabelSelectorRequirement(_Wire):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(_Wire):
+    """metav1.LabelSelector. An empty one matches everything; an absent one (None) nothing."""
+
+    match_labels: Labels | None = None
+    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
+
+
+class NodeSelectorTerm(_Wire):
+    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
+    match_fields: tuple[LabelSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(_Wire):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(_Wire):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(_Wire):
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(_Wire):
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class WeightedPodAffinityTerm(_Wire):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(_Wire):
+    """PodAffinity and PodAntiAffinity have one shape."""
+
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Wire):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(_Wire):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class TopologySpreadConstraint(_Wire):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class ResourceRequirements(_Wire):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class ContainerPort(_Wire):
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(_Wire):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements | None = None
+    ports: tuple[ContainerPort, ...] | None = None
+    restart_policy: str | None = None
+
+
+class ClaimSource(_Wire):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class ImageVolume(_Wire):
+    reference: str = ""
+
+
+class Volume(_Wire):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    empty_dir: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
+    image: ImageVolume | None = None
+
+
+class SchedulingSpec(_Wire):
+    """The part of a PodSpec that scheduling, protections and eviction cost depend on."""
+
+    node_selector: Labels | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, str | int | float] | None = None
+    resources: ResourceRequirements | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    scheduler_name: str = "default-scheduler"
+    host_network: bool = False
+    scheduling_gates: tuple[dict[str, Any], ...] | None = None
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class OwnerReference(_Wire):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(_Wire):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Labels | None = None
+    annotations: Labels | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class Condition(_Wire):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class Taint(_Wire):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(_Wire):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class ContainerImage(_Wire):
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
+
+
+class NodeStatus(_Wire):
+    allocatable: dict[str, str | int | float] | None = None
+    capacity: dict[str, str | int | float] | None = None
+    conditions: tuple[Condition, ...] | None = None
+    images: tuple[ContainerImage, ...] | None = None
+    declared_features: tuple[str, ...] | None = None
+
+
+class Node(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PodTemplate(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SchedulingSpec = SchedulingSpec()
+
+
+class RollingUpdate(_Wire):
+    partition: int | None = None
+
+
+class UpdateStrategy(_Wire):
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
+class WorkloadSpec(_Wire):
+    """Spec of ReplicaSet, Deployment, StatefulSet, ReplicationController and Job, as far as read."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    selector: Any = None
+    template: PodTemplate | None = None
+    paused: bool = False
+    pod_replacement_policy: str | None = None
+    pod_failure_policy: Any = None
+    update_strategy: UpdateStrategy | None = None
+
+
+class WorkloadStatus(_Wire):
+    replicas: int = 0
+    ready_replicas: int = 0
+    updated_replicas: int | None = None
+    available_replicas: int = 0
+    observed_generation: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class Workload(_Wire):
+    """An object that owns pods, or owns what owns pods."""
+
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class DisruptionBudgetSpec(_Wire):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class DisruptionBudgetStatus(_Wire):
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
+class ServiceSpec(_Wire):
+    selector: Labels | None = None
+
+
+class Service(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ScopeRequirement(_Wire):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class ScopeSelector(_Wire):
+    match_expressions: tuple[ScopeRequirement, ...] | None = None
+
+
+class ResourceQuotaSpec(_Wire):
+    hard: dict[str, str | int | float] | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(_Wire):
+    hard: dict[str, str | int | float] | None = None
+    used: dict[str, str | int | float] | None = None
+
+
+class ResourceQuota(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class VolumeNodeAffinity(_Wire):
+    required: NodeSelector | None = None
+
+
+class CSISource(_Wire):
+    driver: str = ""
+
+
+class PersistentVolumeSpec(_Wire):
+    node_affinity: VolumeNodeAffinity | None = None
+    access_modes: tuple[str, ...] | None = None
+    csi: CSISource | None = None
+    local: dict[str, Any] | None = None
+
+
+class PersistentVolume(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class PersistentVolumeClaimSpec(_Wire):
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+
+
+class PersistentVolumeClaim(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class StorageClass(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[Any, ...] | None = None
+
+
+class CSINodeDriverAllocatable(_Wire):
+    count: int | None = None
+
+
+class CSINodeDriver(_Wire):
+    name: str = ""
+    allocatable: CSINodeDriverAllocatable | None = None
+
+
+class CSINodeSpec(_Wire):
+    drivers: tuple[CSINodeDriver, ...] | None = None
+
+
+class CSINode(_Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class ListMeta(_Wire):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")

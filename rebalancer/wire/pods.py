@@ -1,0 +1,276 @@
+"""Pods as they are read by the hundred thousand: scalars per pod, one key per kind of pod.
+
+A pod is decoded in two steps. Every pod yields a :class:`PodRecord`: the few scalars that differ from
+pod to pod, and a hashable ``key`` made of the undecoded bytes of everything else that matters. Only the
+first pod of a key is decoded further, by ``PodRecord.spec``. The fold (``rebalancer.snapshot.build``)
+knows records only, so another decoder (the server's protobuf) is another producer of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.wire import objects as o
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_NULL = Raw(b"null")
+T = TypeVar("T")
+
+
+_ANNOTATIONS = {
+    "evict": "rebalancer/evict",
+    "peer_evict": "descheduler.alpha.kubernetes.io/evict",
+    "peer_prefer_no_eviction": "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+    "safe_to_evict": SAFE_TO_EVICT,
+    "do_not_disrupt": "karpenter.sh/do-not-disrupt",
+    "deletion_cost": DELETION_COST,
+    "mirror": "kubernetes.io/config.mirror",
+    "config_source": "kubernetes.io/config.source",
+}
+
+
+class PodAnnotations(Struct, frozen=True, rename=_ANNOTATIONS):
+    """The annotations that protect a pod or price its eviction; all others are skipped."""
+
+    evict: str | None = None
+    peer_evict: str | None = None
+    peer_prefer_no_eviction: str | None = None
+    safe_to_evict: str | None = None
+    do_not_disrupt: str | None = None
+    deletion_cost: str | None = None
+    mirror: str | None = None
+    config_source: str | None = None
+
+
+NO_ANNOTATIONS = PodAnnotations()
+
+
+class PodRecord(NamedTuple):
+    """One pod on its way into the arrays. Nothing keeps it after the fold."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    created: str
+    ready_since: str
+    deleting: bool
+    phase: str
+    ready: bool
+    controller_kind: str
+    controller_name: str
+    controller_uid: str
+    owned: bool
+    annotations: PodAnnotations
+    key: Hashable
+    spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
+
+
+class _Meta(Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Raw = _NULL
+    annotations: PodAnnotations | None = None
+    owner_references: tuple[o.OwnerReference, ...] | None = None
+
+
+class _Container(Struct, rename="camel", gc=False):
+    name: str = ""
+    image: str = ""
+    resources: Raw = _NULL
+    ports: Raw = _NULL
+    restart_policy: str | None = None
+
+    def key(self) -> Hashable:
+        return (self.name, self.image, bytes(self.resources), bytes(self.ports), self.restart_policy)
+
+    def decode(self) -> o.Container:
+        return o.Container(
+            name=self.name,
+            image=self.image,
+            resources=_decode(self.resources, o.ResourceRequirements),
+            ports=_decode(self.ports, tuple[o.ContainerPort, ...]),
+            restart_policy=self.restart_policy,
+        )
+
+
+class _Volume(Struct, rename="camel", gc=False):
+    persistent_volume_claim: o.ClaimSource | None = None
+    ephemeral: Raw | None = None
+    empty_dir: Raw | None = None
+    host_path: Raw | None = None
+    image: o.ImageVolume | None = None
+    name: str = ""
+
+    def key(self) -> Hashable:
+        """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
+        if self.persistent_volume_claim is not None:
+            claim = self.persistent_volume_claim
+            return ("claim", claim.claim_name, claim.read_only)
+        if self.ephemeral is not None:
+            return ("ephemeral", self.name)
+        if self.image is not None:
+            return ("image", self.image.reference)
+        if self.empty_dir is not None or self.host_path is not None:
+            return "local"
+        return None
+
+    def decode(self) -> o.Volume:
+        return o.Volume(
+            name=self.name,
+            persistent_volume_claim=self.persistent_volume_claim,
+            ephemeral={} if self.ephemeral is not None else None,
+            empty_dir={} if self.empty_dir is not None else None,
+            host_path={} if self.host_path is not None else None,
+            image=self.image,
+        )
+
+
+class _Spec(Struct, rename="camel", gc=False):
+    node_name: str = ""
+    node_selector: Raw = _NULL
+    affinity: Raw = _NULL
+    tolerations: Raw = _NULL
+    topology_spread_constraints: Raw = _NULL
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    overhead: Raw = _NULL
+    resources: Raw = _NULL
+    priority: int | None = None
+    priority_class_name: str | None = None
+    scheduler_name: str = "default-scheduler"
+    host_network: bool = False
+    scheduling_gates: Raw = _NULL
+    resource_claims: Raw = _NULL
+    volumes: tuple[_Volume, ...] | None = None
+    termination_grace_period_seconds: int | None = None
+
+    def key(self) -> Hashable:
+        return (
+            bytes(self.node_selector),
+            bytes(self.affinity),
+            bytes(self.tolerations),
+            bytes(self.topology_spread_constraints),
+            tuple([c.key() for c in self.containers or ()]),
+            tuple([c.key() for c in self.init_containers or ()]),
+            bytes(self.overhead),
+            bytes(self.resources),
+            self.priority,
+            self.scheduler_name,
+            self.host_network,
+            bytes(self.scheduling_gates),
+            bytes(self.resource_claims),
+            tuple([k for v in self.volumes or () if (k := v.key()) is not None]),
+            self.termination_grace_period_seconds,
+        )
+
+    def forget_pinned_node(self) -> None:
+        """Drop the node affinity by which each DaemonSet pod names its node.
+
+        It would make every such pod a class of its own, and they are never moved.
+        """
+        if b"podA" not in bytes(self.affinity):
+            self.affinity = _NULL
+
+    def decode(self) -> o.SchedulingSpec:
+        return o.SchedulingSpec(
+            node_selector=_decode(self.node_selector, o.Labels),
+            affinity=_decode(self.affinity, o.Affinity),
+            tolerations=_decode(self.tolerations, tuple[o.Toleration, ...]),
+            topology_spread_constraints=_decode(
+                self.topology_spread_constraints, tuple[o.TopologySpreadConstraint, ...]
+            ),
+            containers=tuple(c.decode() for c in self.containers or ()),
+            init_containers=tuple(c.decode() for c in self.init_containers or ()),
+            overhead=_decode(self.overhead, dict[str, str | int | float]),
+            resources=_decode(self.resources, o.ResourceRequirements),
+            priority=self.priority,
+            priority_class_name=self.priority_class_name,
+            scheduler_name=self.scheduler_name,
+            host_network=self.host_network,
+            scheduling_gates=_decode(self.scheduling_gates, tuple[dict[str, object], ...]),
+            resource_claims=_decode(self.resource_claims, tuple[dict[str, object], ...]),
+            volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),
+            termination_grace_period_seconds=self.termination_grace_period_seconds,
+        )
+
+
+class _Status(Struct, rename="camel", gc=False):
+    phase: str = ""
+    conditions: tuple[o.Condition, ...] | None = None
+
+
+class Pod(Struct, gc=False):
+    """A pod as JSON, decoded no further than its record needs."""
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def record(self) -> PodRecord:
+        """Return the pod's scalars and the key of its kind."""
+        meta, spec, status = self.metadata, self.spec, self.status
+        controller = None
+        for reference in meta.owner_references or ():
+            if reference.controller:
+                controller = reference
+        ready = ready_since = ""
+        for condition in status.conditions or ():
+            if condition.type == "Ready":
+                ready, ready_since = condition.status, condition.last_transition_time or ""
+        uid = controller.uid if controller else ""
+        if controller and controller.kind == "DaemonSet":
+            spec.forget_pinned_node()
+        return PodRecord(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            node=spec.node_name,
+            created=meta.creation_timestamp or "",
+            ready_since=ready_since,
+            deleting=meta.deletion_timestamp is not None,
+            phase=status.phase,
+            ready=ready == "True",
+            controller_kind=controller.kind if controller else "",
+            controller_name=controller.name if controller else "",
+            controller_uid=uid,
+            owned=bool(meta.owner_references),
+            annotations=meta.annotations or NO_ANNOTATIONS,
+            key=(meta.namespace, uid, bytes(meta.labels), spec.key()),
+            spec=self._decode_spec,
+        )
+
+    def _decode_spec(self) -> tuple[o.Labels, o.SchedulingSpec]:
+        return _decode(self.metadata.labels, o.Labels) or {}, self.spec.decode()
+
+
+def _decode(raw: Raw, kind: type[T]) -> T | None:
+    return None if bytes(raw) == b"null" else msgspec.json.decode(raw, type=kind)
+
+
+class PodPage(Struct):
+    """One page of a pod list."""
+
+    items: tuple[Pod, ...] = ()
+    metadata: o.ListMeta = o.ListMeta()
+
+
+_page_decoder = msgspec.json.Decoder(PodPage)
+
+
+def decode_page(body: bytes) -> tuple[Iterator[PodRecord], o.ListMeta]:
+    """Return the records of one JSON page, and its list metadata.
+
+    Raises:
+        msgspec.DecodeError: the body is not a pod list.
+    """
+    page = _page_decoder.decode(body)
+    return (pod.record() for pod in page.items), page.metadata

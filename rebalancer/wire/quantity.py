@@ -1,0 +1,52 @@
+"""Kubernetes quantities (``100m``, ``2Gi``, ``1e3``) as integers in base units.
+
+The grammar is ``k8s.io/apimachinery/pkg/api/resource``: a decimal number followed by a binary suffix
+(``Ki`` .. ``Ei``), a decimal one (``n u m "" k M G T P E``) or an exponent (``e3``, ``E-2``).
+Fractions of the base unit round away from zero, as ``Quantity.Value`` and ``Quantity.MilliValue`` do.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+_GRAMMAR = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]|))\Z")
+_SUFFIX = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+_INT64_MAX = 2**63 - 1
+
+
+@lru_cache(maxsize=65536)
+def parse(text: str | int | float, *, milli: bool = False) -> int:
+    """Return ``text`` in base units, or in thousandths of it with ``milli`` (cpu).
+
+    Values beyond a signed 64-bit integer saturate, as in apimachinery.
+
+    Raises:
+        ValueError: ``text`` is not a quantity.
+    """
+    match = _GRAMMAR.match(str(text))
+    if match is None:
+        raise ValueError(f"{text!r} is not a Kubernetes quantity (examples: 100m, 1.5, 2Gi)")
+    sign, number, exponent, suffix = match.groups()
+    if exponent is not None:
+        # Beyond this an int64 has long saturated; a huge power would only burn memory.
+        power = max(-64, min(64, int(exponent[1:])))
+        scale = Fraction(10) ** power
+    else:
+        scale = _SUFFIX[suffix]
+    value = Fraction(number) * scale * (1000 if milli else 1)
+    magnitude = min(_INT64_MAX, -(-value.numerator // value.denominator))
+    return -magnitude if sign == "-" else magnitude
+
+
+def parse_resource(name: str, text: str | int | float) -> int:
+    """Return the amount of resource ``name``: milli-cores for cpu, base units for all others."""
+    return parse(text, milli=name == "cpu")
