@@ -208,6 +208,7 @@ class Fold:
             volumes=Volumes(self._claims, self._volumes, self._storage_classes),
             missing=missing,
             resource_version=resource_version,
+            selectors={w.metadata.uid: s for w in self._workloads if (s := _selector(w))},
         )
 
     def _replacements(self, ownership: Ownership) -> list[int]:
@@ -334,6 +335,21 @@ def _matrix(resources: tuple[str, ...], amounts: list[Amounts]) -> Ints:
                 matrix[row_of[name], column] = amount
     matrix.setflags(write=False)
     return matrix
+
+
+def _selector(workload: o.Workload) -> o.LabelSelector | None:
+    """Return what a controller of pods selects by, as far as the scheduler's default spread reads it."""
+    selector = workload.spec.selector
+    if not isinstance(selector, dict):
+        return None
+    if workload.kind == "ReplicationController":
+        return o.LabelSelector(match_labels={str(k): str(v) for k, v in selector.items()})
+    if workload.kind not in ("ReplicaSet", "StatefulSet"):
+        return None
+    try:
+        return msgspec.convert(selector, o.LabelSelector)
+    except msgspec.ValidationError:
+        return None
 
 
 def _by_ref(objects: list[_Named]) -> list[_Named]:

@@ -127,6 +127,11 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     return all(_satisfied(requirement, labels) for requirement in selector.match_expressions or ())
 
 
+def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Tell whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
 def _satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
@@ -196,6 +196,8 @@ class Snapshot:
     """What could not be read (a kind the file lacks), in words."""
     resource_version: str = ""
     """Of the pod list, where a watch may go on from."""
+    selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
+    """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

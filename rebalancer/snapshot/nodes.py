@@ -29,11 +29,6 @@ LEAVING_TAINTS = frozenset(
     }
 )
 UNSCHEDULABLE = o.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-# Beta labels that old clusters and old manifests still use, and their successors (KEP-895).
-DEPRECATED_LABELS = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-}
 
 
 def fold_nodes(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 # Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
@@ -43,6 +43,15 @@ class ClusterState:
         """(R, N) requested, terminating pods included."""
         self.scored_used = _summed(snapshot.scored, cls, nodes, len(snapshot.nodes))
         """(2, N) the same with the scheduler's defaults for missing requests."""
+        living = placed & ((pods.flags & PodFlag.TERMINATING) == 0)
+        self.lasting = _summed(
+            snapshot.requests, pods.cls[living], pods.node[living], len(snapshot.nodes)
+        )
+        """(R, N) requested once all terminating pods are gone."""
+        self.lasting_count = np.bincount(
+            pods.node[living], minlength=len(snapshot.nodes)
+        ).astype(np.int64)
+        """(N,) pods once all terminating ones are gone."""
         self.pod_count = np.bincount(nodes, minlength=len(snapshot.nodes)).astype(np.int64)
         """(N,) pods on each node, terminating ones included."""
         self.ghosts: list[Ghost] = []
@@ -51,8 +60,10 @@ class ClusterState:
         order = np.argsort(pods.cls, kind="stable").astype(np.int32)
         self._by_class = order
         self._starts = np.searchsorted(pods.cls[order], np.arange(len(snapshot.classes) + 1))
+        self._moved = np.zeros(len(pods), bool)
+        self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
-        self._changes: dict[int, list[tuple[int, int, bool]]] = {}
+        self._changes: dict[int, dict[tuple[int, bool], int]] = {}
         self._counters: dict[tuple[bytes, bool], Int32s] = {}
         self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
 
@@ -62,11 +73,35 @@ class ClusterState:
         """Return the pods that the snapshot holds of a class, in order."""
         return self._by_class[self._starts[cls] : self._starts[cls + 1]]
 
+    def living_of(self, cls: int) -> Int32s:
+        """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
+        pods = self.pods_of(cls)
+        return pods[~self._terminating[pods] & (self.snapshot.pods.node[pods] >= 0)]
+
+    def home_nodes(self, cls: int) -> Int32s:
+        """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved."""
+        pods = self.living_of(cls)
+        nodes = self.snapshot.pods.node[pods]
+        return np.unique(nodes[(self.node_of[pods] == nodes) & ~self._moved[pods]])
+
+    def unmoved(self) -> Bools:
+        """Return which pods (P,) live where the snapshot has them."""
+        home = self.snapshot.pods.node
+        return (home >= 0) & (self.node_of == home) & ~self._terminating & ~self._moved
+
+    def classes_of_owner(self, owner: int) -> Int32s:
+        """Return the classes, ascending, of an owner's pods and of their replacements."""
+        if self._of_owner is None:
+            self._of_owner = {}
+            for cls, of_class in enumerate(self.snapshot.classes):
+                self._of_owner.setdefault(of_class.owner, []).append(cls)
+        return np.array(self._of_owner.get(owner, ()), np.int32)
+
     def pods_on(self, cls: int, node: int) -> Int32s:
         """Return the pods of the snapshot's class ``cls`` that have not been moved and are on ``node``."""
-        pods = self.pods_of(cls)
+        pods = self.living_of(cls)
         at_home = (self.node_of[pods] == node) & (self.snapshot.pods.node[pods] == node)
-        return pods[at_home & (self.cls_of[pods] == cls)]
+        return pods[at_home & ~self._moved[pods]]
 
     def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
         """Return how many pods of ``classes`` are on each node (N,); do not write into it.
@@ -94,7 +129,7 @@ class ClusterState:
         nodes = self.snapshot.pods.node[pods]
         counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
         for cls in classes.tolist():
-            for node, change, of_terminating in self._changes.get(cls, ()):
+            for (node, of_terminating), change in self._changes.get(cls, {}).items():
                 if of_terminating == terminating:
                     counted[node] += change
         return counted.astype(np.int32)
@@ -106,14 +141,17 @@ class ClusterState:
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.node_of[pod] = -1
         self._change(cls, node, -1, terminating=False)
+        self._last(cls, node, -1)
         self.ghosts.append(Ghost(cls, node))
         self.version += 1
 
     def place(self, pod: int, cls: int, node: int) -> None:
         """Put the replacement of ``pod``, of class ``cls``, on ``node``."""
         self.cls_of[pod], self.node_of[pod] = cls, node
+        self._moved[pod] = True
         self._change(cls, node, +1, terminating=False)
         self._change(cls, node, +1, terminating=True)
+        self._last(cls, node, +1)
         self._hold(cls, node, +1)
         self.version += 1
 
@@ -121,9 +159,32 @@ class ClusterState:
         """Let one terminating victim be gone, or all of them."""
         for gone in [ghost] if ghost is not None else list(self.ghosts):
             self.ghosts.remove(gone)
-            self._change(gone.cls, gone.node, -1, terminating=True)
-            self._hold(gone.cls, gone.node, -1)
+            self._ghost_holds(gone, -1)
+
+    def hide_newest_ghost(self) -> None:
+        """Let the newest victim be gone for a moment, as the scheduler sees it for owners that wait."""
+        self._ghost_holds(self.ghosts[-1], -1)
+
+    def show_newest_ghost(self) -> None:
+        """Undo :meth:`hide_newest_ghost`."""
+        self._ghost_holds(self.ghosts[-1], +1)
+
+    def _ghost_holds(self, ghost: Ghost, sign: int) -> None:
+        self._change(ghost.cls, ghost.node, sign, terminating=True)
+        self._hold(ghost.cls, ghost.node, sign)
         self.version += 1
+
+    def unevict(self, pod: int) -> None:
+        """Take back the newest :meth:`evict`, which must have been of ``pod``."""
+        ghost = self.ghosts.pop()
+        self.node_of[pod] = ghost.node
+        self._change(ghost.cls, ghost.node, +1, terminating=False)
+        self._last(ghost.cls, ghost.node, +1)
+        self.version += 1
+
+    def _last(self, cls: int, node: int, sign: int) -> None:
+        self.lasting[:, node] += sign * self.snapshot.requests[:, cls]
+        self.lasting_count[node] += sign
 
     def _hold(self, cls: int, node: int, sign: int) -> None:
         self.used[:, node] += sign * self.snapshot.requests[:, cls]
@@ -131,7 +192,8 @@ class ClusterState:
         self.pod_count[node] += sign
 
     def _change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
-        self._changes.setdefault(cls, []).append((node, change, terminating))
+        of_class = self._changes.setdefault(cls, {})
+        of_class[node, terminating] = of_class.get((node, terminating), 0) + change
         for key in self._counters_of.get(cls, ()):
             if key[1] == terminating:
                 self._counters[key][node] += change

@@ -334,6 +334,12 @@ class VolumeNodeAffinity(_Wire):
 
 class CSISource(_Wire):
     driver: str = ""
+    volume_handle: str = ""
+
+
+class ClaimReference(_Wire):
+    namespace: str = ""
+    name: str = ""
 
 
 class PersistentVolumeSpec(_Wire):
@@ -341,17 +347,29 @@ class PersistentVolumeSpec(_Wire):
     access_modes: tuple[str, ...] | None = None
     csi: CSISource | None = None
     local: dict[str, Any] | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    capacity: dict[str, str | int | float] | None = None
+    claim_ref: ClaimReference | None = None
+
+
+class PersistentVolumeStatus(_Wire):
+    phase: str = ""
 
 
 class PersistentVolume(_Wire):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 class PersistentVolumeClaimSpec(_Wire):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    resources: ResourceRequirements | None = None
+    selector: LabelSelector | None = None
 
 
 class PersistentVolumeClaim(_Wire):
@@ -361,6 +379,7 @@ class PersistentVolumeClaim(_Wire):
 
 class StorageClass(_Wire):
     metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[Any, ...] | None = None
 

@@ -1,0 +1,51 @@
+# Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test e2e bench check fix cluster requirements clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:  ## show the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is the command
+
+demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
+	$(BIN)/rebalancer demo
+
+test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
+	$(BIN)/python -m pytest -m "not e2e and not node"
+
+e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
+	$(BIN)/python -m pytest -p no:randomly -m e2e tests
+
+check: $(STAMP)  ## formatting, lint, types, imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP)  ## format and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## micro-benchmarks of each phase
+	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
+	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT))
+
+requirements: ## renew the hash-pinned requirements
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+
+clean:  ## remove what the targets made, but not the built control plane
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

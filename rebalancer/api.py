@@ -1,0 +1,50 @@
+"""The public plug-in surface: all that a strategy may import, and nothing else is public.
+
+A strategy is a class with a ``Params`` model and a ``terms`` method, registered under the entry point
+group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Test
+it with ``rebalancer.testing.contract.check_strategy``.
+"""
+
+from __future__ import annotations
+
+from rebalancer.cost.domain_term import DomainTerm
+from rebalancer.cost.groups import CapGroup, ConflictGroup, Domains, Group, SpreadGroup
+from rebalancer.cost.rules import SpreadRule, spread_rules
+from rebalancer.cost.term import Candidates, Entry, Strategy, Term, View
+from rebalancer.policy.params import Params
+from rebalancer.snapshot.affinity import affinity_classes
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.labels import matches, matches_labels
+from rebalancer.snapshot.model import Nodes, Owner, PodClass, PodFlag, Pods, Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+__all__ = [
+    "Bools",
+    "Candidates",
+    "CapGroup",
+    "ClusterState",
+    "ConflictGroup",
+    "DomainTerm",
+    "Domains",
+    "Entry",
+    "Floats",
+    "Group",
+    "Int32s",
+    "Ints",
+    "Nodes",
+    "Owner",
+    "Params",
+    "PodClass",
+    "PodFlag",
+    "Pods",
+    "Snapshot",
+    "SpreadGroup",
+    "SpreadRule",
+    "Strategy",
+    "Term",
+    "View",
+    "affinity_classes",
+    "matches",
+    "matches_labels",
+    "spread_rules",
+]

@@ -1,0 +1,198 @@
+"""Commands and options, nothing else: each command hands over to a module imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from rebalancer import __version__
+from rebalancer.errors import ExitCode, RebalancerError
+
+_EPILOG = """\b
+Exit codes:
+  0   done, nothing to do, or held back by a PodDisruptionBudget, a budget or another run
+  1   our fault
+  2   the policy, a flag or a file is wrong
+  3   the cluster could not be read, or refused us before the first eviction
+  4   partly executed: something planned failed or was cut off
+  10  with --detailed-exitcode: a dry run found moves
+"""
+
+
+def command(argv: Sequence[str]) -> int:
+    """Run the command line ``argv``; return the exit code. Errors are shown without a traceback."""
+    try:
+        result = main.main(args=list(argv), prog_name="rebalancer", standalone_mode=False)
+    except RebalancerError as error:
+        click.echo(f"rebalancer: {error}", err=True)
+        return int(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return int(ExitCode.USAGE)
+    except click.ClickException as error:
+        error.show()
+        return int(ExitCode.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("rebalancer: interrupted", err=True)
+        return int(ExitCode.PARTIAL)
+    except BrokenPipeError:
+        # The reader of a pipe (head, say) has gone; there is nobody left to tell.
+        sys.stderr.close()
+        return int(ExitCode.DONE)
+    return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+
+
+@click.group(
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="rebalancer")
+def main() -> None:
+    """Move running pods to where they should be."""
+
+
+_cluster = [
+    click.option("--kubeconfig", type=click.Path(), help="Path to the kubeconfig file."),
+    click.option("--context", "context_name", help="Context of the kubeconfig."),
+]
+_policy = click.option(
+    "--policy",
+    "policy_path",
+    type=click.Path(),
+    help="Policy file, or directory with one file per strategy. Default: the built-in policy.",
+)
+
+
+def _with(*options: object) -> object:
+    def add(function: object) -> object:
+        for option in reversed(options):
+            function = option(function)  # type: ignore[operator]
+        return function
+
+    return add
+
+
+@main.command()
+@_policy
+@_with(*_cluster)  # type: ignore[operator]
+@click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
+)
+@click.option("-n", "--namespace", help="Move pods of this namespace only.")
+@click.option("-l", "--selector", help="Move pods with these labels only, as kubectl takes them.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "html"]),
+    default="table",
+    show_default=True,
+    help="Form of the report.",
+)
+@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold.")
+@click.option(
+    "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="End the run in good order after so long.",
+)
+@click.option(
+    "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the progress lines.",
+)
+@click.option("--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal.")
+def run(**options: object) -> int:
+    """Plan moves and carry them out, once."""
+    from rebalancer.app import RunOptions, run_once, system_environment  # noqa: PLC0415
+
+    return int(run_once(RunOptions(**options), system_environment()))  # type: ignore[arg-type]
+
+
+@main.command()
+@_with(*_cluster)  # type: ignore[operator]
+@click.option(
+    "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
+)
+def snapshot(kubeconfig: str | None, context_name: str | None, path: str) -> int:
+    """Write the cluster's state to a file, for run --snapshot."""
+    from rebalancer.app import save_snapshot, system_environment  # noqa: PLC0415
+
+    return int(save_snapshot(kubeconfig, context_name, path, system_environment()))
+
+
+@main.group()
+def policy() -> None:
+    """Check and show policies."""
+
+
+@policy.command("check")
+@_policy
+def policy_check(policy_path: str | None) -> None:
+    """Say whether a policy is right, or all that is wrong with it."""
+    from rebalancer.policy.load import load_policy  # noqa: PLC0415
+    from rebalancer.registry import Registry  # noqa: PLC0415
+
+    loaded = load_policy(policy_path, Registry.installed())
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
+    click.echo(f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})")
+
+
+@policy.command("show")
+@_policy
+def policy_show(policy_path: str | None) -> None:
+    """Print the policy in force, with all defaults spelled out."""
+    from rebalancer.policy.forms import effective  # noqa: PLC0415
+    from rebalancer.policy.load import load_policy  # noqa: PLC0415
+    from rebalancer.registry import Registry  # noqa: PLC0415
+
+    click.echo(effective(load_policy(policy_path, Registry.installed()).policy), nl=False)
+
+
+@policy.command("schema")
+def policy_schema() -> None:
+    """Print the JSON schema of policy files, with the installed strategies' options."""
+    import json  # noqa: PLC0415
+
+    from rebalancer.policy.forms import schema  # noqa: PLC0415
+    from rebalancer.registry import Registry  # noqa: PLC0415
+
+    click.echo(json.dumps(schema(Registry.installed()), indent=2, sort_keys=True))
+
+
+@main.command()
+def strategies() -> None:
+    """List the installed strategies."""
+    from rebalancer.registry import Registry  # noqa: PLC0415
+
+    registry = Registry.installed()
+    for listed in registry.listed():
+        text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
+        click.echo(f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]")
+
+
+@main.command()
+@click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
+def demo(speed: float) -> int:
+    """Tell the story in an embedded cluster: drift, plan, evictions, landings, silence."""
+    from rebalancer.simulator.demo import run_demo  # noqa: PLC0415
+
+    return run_demo(speed=speed, run=command)

@@ -1,0 +1,87 @@
+"""A term made of groups: the shape of every strategy that counts pods per domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rebalancer.cost.groups import Group
+from rebalancer.cost.term import Candidates, Entry, View
+from rebalancer.snapshot.columns import Floats, Int32s
+
+
+class DomainTerm:
+    """The weighted sum of the potentials of ``groups``."""
+
+    def __init__(self, view: View, entry: Entry, groups: Sequence[Group]) -> None:
+        self.entry = entry
+        self._view = view
+        self._groups = groups
+        self._of_class: dict[int, list[int]] = {}
+        for index, group in enumerate(groups):
+            for cls in group.members.tolist():
+                self._of_class.setdefault(cls, []).append(index)
+
+    def potential(self) -> float:
+        """See Term."""
+        return sum(group.weight * group.potential() for group in self._groups)
+
+    def violated(self) -> int:
+        """See Term."""
+        return sum(group.potential() > 0 for group in self._groups)
+
+    def unsatisfiable(self) -> Sequence[str]:
+        """See Term."""
+        return [text for group in self._groups if (text := group.unsatisfiable()) is not None]
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """See Term."""
+        wanted = None if classes is None else set(classes.tolist())
+        parts: list[Candidates] = []
+        for group in self._touching(classes):
+            gains: Floats | None = None
+            for cls in group.movers.tolist():
+                if wanted is not None and cls not in wanted:
+                    continue
+                gains = group.gains() if gains is None else gains
+                nodes = self._view.state.home_nodes(cls)
+                nodes = nodes[gains[nodes] > 0]
+                if len(nodes):
+                    of = np.full(len(nodes), cls, np.int32)
+                    parts.append(Candidates(of, nodes, gains[nodes] * group.weight))
+        return Candidates.join(parts)
+
+    def _touching(self, classes: Int32s | None) -> Iterable[Group]:
+        if classes is None:
+            return self._groups
+        indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
+        return (self._groups[index] for index in sorted(indices))
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """See Term."""
+        total = np.zeros(len(destinations))
+        for group in self._touching(np.unique(np.array([cls, replacement], np.int32))):
+            total += group.weight * group.delta(cls, node, replacement, destinations)
+        return total
+
+    def related(self, cls: int) -> Int32s:
+        """See Term."""
+        parts = [self._groups[index].members for index in self._of_class.get(cls, ())]
+        return np.unique(np.concatenate(parts)) if parts else np.array([cls], np.int32)
+
+    def bounds(self) -> Iterable[tuple[float, Int32s]]:
+        """See Term."""
+        for group in self._groups:
+            if (minimum := group.minimum()) > 0:
+                yield minimum, group.movers
+
+    def describe(self, cls: int, node: int) -> str:
+        """See Term: the group of the class with the most to gain on the node."""
+        best, text = -1.0, ""
+        for index in self._of_class.get(cls, ()):
+            group = self._groups[index]
+            gain = group.weight * float(group.gains()[node])
+            if gain > best:
+                best, text = gain, group.describe(node)
+        return text

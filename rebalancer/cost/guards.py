@@ -1,0 +1,60 @@
+"""Guards: satisfied hard rules that no move may break, whichever strategies are on.
+
+The scheduler's filters keep the replacement's own rules where it lands. What they do not keep is what the
+victim leaves behind: a zone now too empty for its siblings' hard spread, a pod whose required affinity
+has lost its last match.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.cost.domain_term import DomainTerm
+from rebalancer.cost.groups import AttractionGroup, Domains, Group, SpreadGroup
+from rebalancer.cost.rules import spread_rules
+from rebalancer.cost.term import Entry, View
+from rebalancer.snapshot.affinity import affinity_classes
+
+
+def guard_term(view: View) -> DomainTerm:
+    """Return a hard term of which only increases matter."""
+    return DomainTerm(view, Entry.HARD, [*_hard_spread(view), *_attraction(view)])
+
+
+def _hard_spread(view: View) -> list[Group]:
+    groups: dict[tuple[object, ...], Group] = {}
+    for cls in range(len(view.snapshot.classes)):
+        for rule in spread_rules(view, cls):
+            if rule.entry is not Entry.HARD or rule.identity() in groups:
+                continue
+            groups[rule.identity()] = SpreadGroup(
+                view,
+                label=f"hard spread over {rule.key}",
+                domains=Domains.of(view, rule.key, rule.eligible),
+                counted=rule.counted,
+                movers=rule.counted,
+                max_skew=rule.max_skew,
+                min_domains=rule.min_domains,
+            )
+    return list(groups.values())
+
+
+def _attraction(view: View) -> list[Group]:
+    owners: dict[tuple[str, bytes], list[int]] = {}
+    for cls, of_class in enumerate(view.snapshot.classes):
+        affinity = of_class.spec.affinity
+        declared = affinity.pod_affinity if affinity is not None else None
+        for term in (declared.required or ()) if declared is not None else ():
+            matched = affinity_classes(view.snapshot, cls, term)
+            owners.setdefault((term.topology_key, matched.tobytes()), []).append(cls)
+    everywhere = np.ones(len(view.snapshot.nodes), bool)
+    return [
+        AttractionGroup(
+            view,
+            label=f"required affinity over {key}",
+            domains=Domains.of(view, key, everywhere),
+            owners=np.array(of, np.int32),
+            matched=np.frombuffer(matched, np.int32),
+        )
+        for (key, matched), of in owners.items()
+    ]

@@ -1,0 +1,70 @@
+"""Spread constraints of pods as rules that groups are made of, by Kubernetes' own eligibility."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.term import Entry, View
+from rebalancer.snapshot.affinity import spread_classes
+from rebalancer.snapshot.columns import Bools, Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """One constraint of one class, in the form that groups are told apart by."""
+
+    entry: Entry
+    key: str
+    max_skew: int
+    min_domains: int | None
+    counted: Int32s
+    eligible: Bools
+    what: str
+
+    def identity(self) -> tuple[object, ...]:
+        """Classes with equal identity share one group."""
+        return (
+            self.entry,
+            self.key,
+            self.max_skew,
+            self.min_domains,
+            self.counted.tobytes(),
+            self.eligible.tobytes(),
+        )
+
+
+def spread_rules(view: View, cls: int) -> Iterator[SpreadRule]:
+    """Yield the topologySpreadConstraints of a class.
+
+    A node counts if it has all topology keys of the pod's constraints of that kind and passes the node
+    inclusion policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says
+    otherwise). Source: ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
+    """
+    constraints = view.snapshot.classes[cls].spec.topology_spread_constraints or ()
+    labels = view.snapshot.nodes.labels
+    for when, entry, what in (
+        ("DoNotSchedule", Entry.HARD, "hard"),
+        ("ScheduleAnyway", Entry.SOFT, "soft"),
+    ):
+        of_kind = [c for c in constraints if c.when_unsatisfiable == when]
+        everywhere = np.ones(len(view.snapshot.nodes), bool)
+        for constraint in of_kind:
+            everywhere &= labels.column(constraint.topology_key) >= 0
+        for constraint in of_kind:
+            eligible = everywhere
+            if constraint.node_affinity_policy != "Ignore":
+                eligible = eligible & view.scheduler.node_affinity_mask(cls)
+            if constraint.node_taints_policy == "Honor":
+                eligible = eligible & view.scheduler.taint_mask(cls)
+            yield SpreadRule(
+                entry=entry,
+                key=constraint.topology_key,
+                max_skew=constraint.max_skew,
+                min_domains=constraint.min_domains if entry is Entry.HARD else None,
+                counted=spread_classes(view.snapshot, cls, constraint),
+                eligible=eligible,
+                what=what,
+            )

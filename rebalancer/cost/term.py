@@ -1,0 +1,150 @@
+"""What a strategy hands over: terms of the cost, and what it is given to make them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from rebalancer.policy.params import Params
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+
+class Entry(enum.IntEnum):
+    """Which entry of the cost a term belongs to; earlier entries always win."""
+
+    HARD = 0
+    SOFT = 1
+    IMBALANCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Where pods stand that a term would rather see elsewhere: parallel arrays, one row per pair."""
+
+    cls: Int32s
+    node: Int32s
+    gain: Floats
+    """At most so much of the potential goes away when one pod of this class leaves this node."""
+
+    @staticmethod
+    def none() -> Candidates:
+        """Return no candidates."""
+        return Candidates(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
+
+    @staticmethod
+    def join(parts: Sequence[Candidates]) -> Candidates:
+        """Return all rows of ``parts``."""
+        if not parts:
+            return Candidates.none()
+        return Candidates(
+            np.concatenate([part.cls for part in parts]),
+            np.concatenate([part.node for part in parts]),
+            np.concatenate([part.gain for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a strategy sees: the snapshot, the state as planned so far, and the scheduler model."""
+
+    snapshot: Snapshot
+    state: ClusterState
+    scheduler: SchedulerModel
+    movable: Bools
+    """(P,) pods that no protection holds."""
+
+    def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
+        """Return how many living pods of ``classes`` on each node (N,) cannot be moved.
+
+        Movable are only pods of ``movers`` that no protection holds. The count is of the snapshot: a pod
+        moved by the plan stays movable in principle.
+        """
+        mine = set(movers.tolist())
+        pods = self.snapshot.pods
+        parts = [
+            held[~self.movable[held]] if cls in mine else held
+            for cls in classes.tolist()
+            if len(held := self.state.living_of(cls))
+        ]
+        nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
+        counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
+        return counted.astype(np.int32)
+
+    def classes_of_owner(self, owner: int) -> Int32s:
+        """Return the classes of an owner's pods and of their replacements."""
+        return self.state.classes_of_owner(owner)
+
+    def crowding(self, classes: Int32s) -> tuple[int, int]:
+        """Return (most living pods of ``classes`` on one node, living pods in all) of the snapshot."""
+        parts = [self.snapshot.pods.node[self.state.living_of(cls)] for cls in classes.tolist()]
+        nodes = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        if len(nodes) < 2:
+            return len(nodes), len(nodes)
+        return int(np.unique(nodes, return_counts=True)[1].max()), len(nodes)
+
+    def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
+        """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
+        pods = self.snapshot.pods
+        here = self.state.unmoved() & nodes[pods.node]
+        if classes is not None:
+            here &= np.isin(pods.cls, classes)
+        size = max(1, len(self.snapshot.nodes))
+        pairs = np.unique(pods.cls[here].astype(np.int64) * size + pods.node[here])
+        return (pairs // size).astype(np.int32), (pairs % size).astype(np.int32)
+
+
+@runtime_checkable
+class Term(Protocol):
+    """One term of the cost over the view's state; reads the state anew at each call.
+
+    All values are potentials before weighting: pods that still have to move (hard, soft) or squared
+    deviation (imbalance). A term never changes the state.
+    """
+
+    entry: Entry
+
+    def potential(self) -> float:
+        """Return the term's value now."""
+
+    def violated(self) -> int:
+        """Return in how many groups something is left to mend."""
+
+    def unsatisfiable(self) -> Sequence[str]:
+        """Return, in words, what no placement of the movable pods can mend."""
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """Return who contributes; only rows of ``classes`` if given."""
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return the change (K,) if a pod of ``cls`` leaves ``node`` and its replacement lands there.
+
+        ``replacement`` is the class of the replacement; negative values are better.
+        """
+
+    def related(self, cls: int) -> Int32s:
+        """Return the classes whose candidates change when a pod of ``cls`` moves."""
+
+    def bounds(self) -> Iterable[tuple[float, Int32s]]:
+        """Yield (fewest moves, classes) of groups: only pods of ``classes`` can mend the group."""
+
+    def describe(self, cls: int, node: int) -> str:
+        """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
+
+
+class Strategy(Protocol):
+    """A plug-in, found by entry point group ``rebalancer.strategies``.
+
+    The first line of the class docstring is what ``rebalancer strategies`` shows.
+    """
+
+    Params: ClassVar[type[Params]]
+
+    def terms(self, view: View, params: Params) -> Sequence[Term]:
+        """Return the strategy's terms over ``view``. Pure: no I/O, no clock, no global state."""

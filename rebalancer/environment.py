@@ -1,0 +1,56 @@
+"""What a run is given of the world: clocks, streams, environment variables, a way to be stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+
+class SystemClock:
+    """The real clock."""
+
+    def now(self) -> float:
+        """Return seconds of a clock that never jumps."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def unix(self) -> float:
+        """Return the time of day in Unix seconds."""
+        return time.time()
+
+
+@dataclass
+class Timings:
+    """Seconds per phase, in order."""
+
+    clock: SystemClock
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure what happens inside."""
+        started = self.clock.now()
+        try:
+            yield
+        finally:
+            spent = self.clock.now() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+
+@dataclass(frozen=True)
+class Environment:
+    """All that a run takes from the process it lives in."""
+
+    clock: SystemClock
+    environ: Mapping[str, str]
+    out: TextIO
+    err: TextIO
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set by SIGTERM and SIGINT: finish the call in flight, report, leave."""

@@ -1,0 +1,240 @@
+"""Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the rest.
+
+Within a wave evictions run in parallel across PodDisruptionBudgets and one by one within each, since
+concurrent evictions under one budget only conflict (kubernetes/kubernetes#102361).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from rebalancer.evictor.attempt import Actor, Attempt, Clock, Patience
+from rebalancer.evictor.landing import Arrivals, Feed, Replacement
+from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.planner.plan import Move
+
+
+class Progress(Protocol):
+    """Is told what happens, as it happens."""
+
+    def wave_started(self, wave: int, waves: int, moves: int) -> None: ...
+
+    def evicted(self, move: Move) -> None: ...
+
+    def not_evicted(self, outcome: Outcome) -> None: ...
+
+    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None: ...
+
+    def waiting(self, wave: int, pending: int, unready: int) -> None: ...
+
+
+Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
+"""Given the moves that are left, says for each why it no longer pays, or None if it still does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take, in seconds."""
+
+    deadline: float
+    """Clock time at which the run ends, whatever is left."""
+    ready: float = 120.0
+    """For all replacements of a wave to be ready."""
+    pending: float = 30.0
+    """For a replacement to be scheduled; after that the run stops."""
+    parallel: int = 8
+    """Evictions at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What came of a plan."""
+
+    outcomes: tuple[Outcome, ...]
+    """One per move, in the plan's order."""
+    stopped: str | None
+    """Why the run ended before the plan did, if so."""
+    failed: bool
+    """Something planned failed or was cut off for a reason of its own (exit code 4)."""
+    refused: str | None = None
+    """The API server refused the first eviction outright (exit code 3)."""
+
+
+class Executor:
+    """Executes one plan."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        feed: Feed,
+        clock: Clock,
+        pace: Pace,
+        progress: Progress,
+        *,
+        stop: threading.Event,
+    ) -> None:
+        self._actor, self._clock, self._pace = actor, clock, pace
+        self._progress, self._stop = progress, stop
+        self._arrivals = Arrivals(feed)
+        self._outcomes: dict[str, Outcome] = {}
+        self._why: str | None = None
+        self._failed = False
+        self._refused: str | None = None
+
+    def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
+        """Carry out ``moves``; between waves ``recheck`` drops those that no longer pay."""
+        left = [move for move in moves if not move.observed]
+        for move in moves:
+            if move.observed:
+                self._note(Outcome(move, Status.OBSERVED, "its strategy only observes"))
+        waves = max((move.wave for move in left), default=0)
+        first = True
+        while left and self._why is None:
+            wave = left[0].wave
+            if not first:
+                left = self._rechecked(left, recheck)
+            now = [move for move in left if move.wave == wave]
+            left = [move for move in left if move.wave != wave]
+            if now:
+                first = False
+                self._progress.wave_started(wave, waves, len(now))
+                self._wave(now, wave)
+        for move in left:
+            self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
+        outcomes = tuple(self._outcomes[move.uid] for move in moves)
+        return Execution(outcomes, self._why, self._failed, self._refused)
+
+    def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
+        kept: list[Move] = []
+        for move, why in recheck(left):
+            if why is None:
+                kept.append(move)
+            else:
+                self._note(Outcome(move, Status.DROPPED, why))
+        return kept
+
+    # -- one wave ----------------------------------------------------------------------------------
+
+    def _wave(self, moves: Sequence[Move], wave: int) -> None:
+        self._arrivals.expect(moves)
+        lanes: dict[str, list[Move]] = {}
+        for move in moves:
+            lanes.setdefault(move.budgets[0] if move.budgets else move.uid, []).append(move)
+        with ThreadPoolExecutor(max_workers=self._pace.parallel) as pool:
+            done = [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
+        gone = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
+        for outcome in done:
+            self._note(outcome)
+            if outcome.status is not Status.EVICTED:
+                self._progress.not_evicted(outcome)
+        self._judge_answers(done)
+        if gone:
+            self._await(gone, wave)
+
+    def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict the moves of one PodDisruptionBudget one after the other."""
+        attempt = Attempt(self._actor, self._clock, Patience(self._pace.deadline), self._stop)
+        outcomes: list[Outcome] = []
+        for move in moves:
+            outcome = attempt.evict(move)
+            if outcome.status is Status.EVICTED:
+                self._progress.evicted(move)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _judge_answers(self, done: Sequence[Outcome]) -> None:
+        refused = [o for o in done if o.status is Status.REFUSED]
+        if refused:
+            evicted = any(o.status is Status.EVICTED for o in self._outcomes.values())
+            self._cut(refused[0].message)
+            if not evicted:
+                self._refused = refused[0].message
+        if any(o.status in (Status.FAILED, Status.LOST, Status.MISCONFIGURED) for o in done):
+            self._failed = True
+        if self._stop.is_set():
+            self._cut("stopped by a signal")
+
+    def _cut(self, why: str) -> None:
+        self._why = self._why or why
+        self._failed = True
+
+    # -- landings ----------------------------------------------------------------------------------
+
+    def _await(self, moves: Sequence[Move], wave: int) -> None:
+        """Wait until every replacement of the wave is ready, noting where each landed."""
+        started = self._clock.now()
+        announced: set[str] = set()
+        while True:
+            found = self._arrivals.found(moves)
+            now = self._clock.now()
+            self._record(moves, found, now - started, announced)
+            pending = sum(1 for move in moves if _unplaced(found.get(move.uid)))
+            unready = sum(1 for move in moves if not _is_ready(found.get(move.uid)))
+            if unready == 0:
+                return
+            if self._over(now - started, pending, unready):
+                return
+            self._progress.waiting(wave, pending, unready)
+            self._arrivals.wait(min(1.0, max(0.05, self._pace.deadline - now)))
+
+    def _over(self, waited: float, pending: int, unready: int) -> bool:
+        """Tell whether waiting is over, and note why the run ends if it does."""
+        if self._stop.is_set():
+            self._cut("stopped by a signal")
+        elif pending and waited >= self._pace.pending:
+            self._cut(f"{pending} replacement(s) still without a node after {waited:.0f} s")
+        elif self._clock.now() >= self._pace.deadline or waited >= self._pace.ready:
+            # Held back by the budget of what may be in flight: normal life, the next run goes on.
+            self._why = self._why or (
+                f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
+                "what is in flight counts in the next run"
+            )
+        return self._why is not None
+
+    def _record(
+        self,
+        moves: Sequence[Move],
+        found: dict[str, Replacement],
+        seconds: float,
+        announced: set[str],
+    ) -> None:
+        for move in moves:
+            replacement = found.get(move.uid)
+            if replacement is None or not replacement.node or move.uid in announced:
+                continue
+            announced.add(move.uid)
+            predicted = as_predicted(move, replacement)
+            self._note(
+                Outcome(
+                    move,
+                    Status.EVICTED,
+                    f"replaced by {replacement.name}",
+                    landed=replacement.node,
+                    predicted=predicted,
+                    seconds=round(seconds, 3),
+                )
+            )
+            self._progress.landed(move, replacement.node, predicted=predicted, seconds=seconds)
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.move.uid] = outcome
+
+
+def as_predicted(move: Move, replacement: Replacement) -> bool:
+    """Tell whether the replacement landed on a predicted node."""
+    return any(landing.node == replacement.node for landing in move.landings)
+
+
+def _unplaced(replacement: Replacement | None) -> bool:
+    return replacement is None or not replacement.node
+
+
+def _is_ready(replacement: Replacement | None) -> bool:
+    return replacement is not None and replacement.ready
+
+
+__all__ = ["Execution", "Executor", "Pace", "Progress", "Recheck"]

@@ -1,0 +1,82 @@
+"""Finds the replacements of evicted pods, and where they landed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rebalancer.planner.plan import Move
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A pod that a controller created after an eviction."""
+
+    uid: str
+    name: str
+    namespace: str
+    controller: str
+    """uid of the controller."""
+    node: str
+    ready: bool
+    created: float
+
+
+class Feed(Protocol):
+    """Knows the pods of some controllers as they are now."""
+
+    def follow(self, moves: Sequence[Move]) -> None:
+        """Begin to follow the controllers of these pods, which still exist."""
+
+    def controller_of(self, uid: str) -> str | None:
+        """Return the controller (uid) of a pod that was followed."""
+
+    def newcomers(self) -> Iterable[Replacement]:
+        """Return the living pods of followed controllers that were not there when following began."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when something may have changed, or after so many seconds."""
+
+
+class Arrivals:
+    """Pairs the victims of a wave with the pods that replaced them."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._taken: dict[str, str] = {}
+
+    def expect(self, moves: Sequence[Move]) -> None:
+        """Begin to look for replacements of the pods about to be evicted."""
+        self._feed.follow(moves)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for news."""
+        self._feed.wait(seconds)
+
+    def found(self, moves: Sequence[Move]) -> dict[str, Replacement]:
+        """Return victim uid -> replacement for those seen so far.
+
+        Replacements of one controller are alike; they are given to its victims in order of creation, and
+        one once given stays with its victim unless it disappears.
+        """
+        fresh = sorted(self._feed.newcomers(), key=lambda r: (r.created, r.uid))
+        by_uid = {replacement.uid: replacement for replacement in fresh}
+        result: dict[str, Replacement] = {}
+        open_: list[Move] = []
+        for move in moves:
+            known = self._taken.get(move.uid)
+            if known in by_uid:
+                result[move.uid] = by_uid[known]
+            else:
+                open_.append(move)
+        used = set(self._taken.values()) & by_uid.keys()
+        for move in open_:
+            controller = self._feed.controller_of(move.uid)
+            for replacement in fresh:
+                if replacement.uid not in used and replacement.controller == controller:
+                    self._taken[move.uid] = replacement.uid
+                    used.add(replacement.uid)
+                    result[move.uid] = replacement
+                    break
+        return result

@@ -1,0 +1,147 @@
+"""What a run must be allowed to do, and how to find all that it is not at once.
+
+A forbidden list is found by itself, when it is read; what is written is asked beforehand, since the first
+eviction would be a late moment to learn it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    LISTED,
+    PODS,
+    Resource,
+    Rule,
+)
+
+READ_RULES = (
+    Rule("get", "", "/version"),
+    *(Rule("list", resource.group, resource.plural) for resource in LISTED),
+)
+"""For a dry run."""
+
+ACT_RULES = (
+    Rule("get", "", PODS.plural),
+    Rule("watch", "", PODS.plural),
+    Rule("create", "", f"{PODS.plural}/eviction"),
+    Rule("create", EVENTS.group, EVENTS.plural),
+)
+"""For a run that evicts, beside READ_RULES. Without the right to create events it still runs."""
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def memory_rules(namespace: str, name: str) -> tuple[Rule, ...]:
+    """Return what the memory of earlier moves needs: one ConfigMap, which the chart creates."""
+    plural = CONFIG_MAPS.plural
+    return tuple(Rule(verb, "", plural, namespace, name) for verb in ("get", "update"))
+
+
+def lease_rules(namespace: str, name: str) -> tuple[Rule, ...]:
+    """Return what keeps two runs apart: one Lease, which the chart creates."""
+    return tuple(
+        Rule(verb, LEASES.group, LEASES.plural, namespace, name) for verb in ("get", "update")
+    )
+
+
+def missing_rules(client: Client, rules: Iterable[Rule], *, threads: int = 4) -> tuple[Rule, ...]:
+    """Return those of ``rules`` that the API server says we lack (SelfSubjectAccessReview).
+
+    A server that does not let us ask lacks nothing by this answer: the act itself will tell.
+
+    Raises:
+        ClusterReadError: no answer at all.
+    """
+    with ThreadPoolExecutor(threads, "access") as pool:
+        wanted = tuple(rules)
+        allowed = list(pool.map(lambda rule: _is_allowed(client, rule), wanted))
+    return tuple(rule for rule, yes in zip(wanted, allowed, strict=True) if not yes)
+
+
+def require(client: Client, rules: Iterable[Rule]) -> None:
+    """Check ``rules`` before the first act.
+
+    Raises:
+        ForbiddenError: one or more are missing; all are named, with the YAML to add.
+        ClusterReadError: no answer at all.
+    """
+    missing = missing_rules(client, rules)
+    if missing:
+        raise ForbiddenError(missing)
+
+
+def missing_lists(
+    client: Client, resources: Sequence[Resource] = LISTED, *, threads: int = 4
+) -> tuple[Rule, ...]:
+    """Return the rules for those of ``resources`` that we may not list, by listing one item of each."""
+
+    def probe(resource: Resource) -> Rule | None:
+        rule = Rule("list", resource.group, resource.plural)
+        try:
+            client.expect(client.get(resource.path(), query={"limit": 1}), rule)
+        except ForbiddenError:
+            return rule
+        except ClusterReadError:
+            return None  # another trouble, which has its own message
+        return None
+
+    with ThreadPoolExecutor(threads, "access") as pool:
+        return tuple(rule for rule in pool.map(probe, resources) if rule is not None)
+
+
+class _Attributes(msgspec.Struct, omit_defaults=True):
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _NonResource(msgspec.Struct):
+    path: str
+    verb: str
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
+def _is_allowed(client: Client, rule: Rule) -> bool:
+    spec: dict[str, _Attributes | _NonResource]
+    if rule.resource.startswith("/"):
+        spec = {"nonResourceAttributes": _NonResource(rule.resource, rule.verb)}
+    else:
+        resource, _, sub = rule.resource.partition("/")
+        spec = {
+            "resourceAttributes": _Attributes(
+                rule.verb, rule.group, resource, sub, rule.namespace, rule.name
+            )
+        }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": spec,
+    }
+    response = client.post(_REVIEWS, msgspec.json.encode(review))
+    if response.status in (403, 404):
+        return True
+    client.expect(response, Rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"))
+    try:
+        return msgspec.json.decode(response.body, type=_Review).status.allowed
+    except msgspec.DecodeError:
+        return True

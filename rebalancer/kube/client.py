@@ -1,0 +1,211 @@
+"""The client: paths in, bytes out, with time-outs, repeated attempts and a limit of requests in flight.
+
+It has no way to delete anything, since nothing here ever does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from rebalancer import __version__
+from rebalancer.kube.credentials import Credentials, find_credentials
+from rebalancer.kube.failures import TransportError, refusal
+from rebalancer.kube.resources import Rule
+from rebalancer.kube.transport import Limits, Response, Stream, Transport
+
+JSON = "application/json"
+USER_AGENT = f"kube-rebalancer/{__version__}"
+
+_READ_AGAIN = frozenset({429, 500, 502, 503, 504})
+"""Answers to a read after which it is worth trying again."""
+
+_FIRST_CONTACT_ATTEMPTS = 3
+"""A server that has never answered is more likely misspelt than restarting."""
+
+Query = Mapping[str, str | int]
+
+
+class Client:
+    """Speaks with one API server. Thread-safe.
+
+    Every HTTP answer is returned as a :class:`Response`, whatever its status; an exception means that
+    there was none. Reads are repeated after transport errors and the answers 429, 500, 502, 503 and 504;
+    writes only where nothing can have happened: the request was never sent, or the answer is 429 and
+    ``retry_throttled`` is set.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        limits: Limits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.monotonic = monotonic
+        self.sleep = sleep
+        self.server = credentials.server
+        self._credentials = credentials
+        self._transport = Transport(credentials, self.limits, USER_AGENT)
+        self._slots = threading.BoundedSemaphore(self.limits.in_flight)
+        self._reached = False
+
+    def get(self, path: str, *, query: Query | None = None, accept: str = JSON) -> Response:
+        """Read.
+
+        Raises:
+            ClusterReadError: no answer within the limits.
+        """
+        return self._call("GET", path, query, None, accept=accept)
+
+    def post(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        query: Query | None = None,
+        retry_throttled: bool = True,
+    ) -> Response:
+        """Create, as JSON.
+
+        Raises:
+            TransportError: no answer; ``sent`` tells whether it may have happened.
+        """
+        return self._call("POST", path, query, body, retry_throttled=retry_throttled)
+
+    def put(self, path: str, body: bytes, *, query: Query | None = None) -> Response:
+        """Replace, as JSON; guard it by ``metadata.resourceVersion``. Raises as :meth:`post`."""
+        return self._call("PUT", path, query, body)
+
+    def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        query: Query | None = None,
+        content_type: str = "application/merge-patch+json",
+    ) -> Response:
+        """Change in part. Raises as :meth:`post`."""
+        return self._call("PATCH", path, query, body, content_type=content_type)
+
+    def stream(self, path: str, *, query: Query | None = None, silence: float) -> Stream:
+        """Open an answer that is read as it comes; ``silence`` seconds without data break it off.
+
+        One attempt; takes no place among the requests in flight.
+
+        Raises:
+            TransportError: no answer.
+        """
+        return self._transport.open(
+            "GET", _target(path, query), headers={"Accept": JSON}, read_seconds=silence
+        )
+
+    def expect(self, response: Response, rule: Rule) -> Response:
+        """Return ``response`` if it is a success.
+
+        Raises:
+            ClusterReadError: it is not; the message says what ``rule`` allows, and what to do.
+        """
+        if response.ok:
+            return response
+        raise refusal(response.status, response.body, rule, self.server)
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        self._transport.close()
+
+    # -- attempts ----------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: bytes | None,
+        *,
+        accept: str = JSON,
+        content_type: str = JSON,
+        retry_throttled: bool = True,
+    ) -> Response:
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
+        reads = method == "GET"
+        again = _READ_AGAIN if reads else frozenset({429} if retry_throttled else ())
+        deadline = self.monotonic() + self.limits.deadline
+        renewed = False
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response = self._once(method, _target(path, query), body, headers, deadline)
+            except TransportError as error:
+                wait = self._wait_after(attempt, None, deadline)
+                if wait is None or error.final or (error.sent and not reads):
+                    raise
+            else:
+                self._reached = True
+                if response.status == 401 and not renewed:
+                    renewed = True
+                    if self._credentials.renew():
+                        continue
+                if response.status not in again:
+                    return response
+                wait = self._wait_after(attempt, response.retry_after, deadline)
+                if wait is None:
+                    return response
+            self.sleep(wait)
+
+    def _once(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: float,
+    ) -> Response:
+        with self._slots:
+            return self._transport.exchange(
+                method,
+                target,
+                body=body,
+                headers=headers,
+                give_up=lambda: self.monotonic() > deadline,
+            )
+
+    def _wait_after(self, attempt: int, asked: float | None, deadline: float) -> float | None:
+        """Return the seconds to wait before another attempt, None if there should be none."""
+        attempts = self.limits.attempts
+        if not self._reached:
+            attempts = min(attempts, _FIRST_CONTACT_ATTEMPTS)
+        if attempt >= attempts:
+            return None
+        wait = min(self.limits.first_wait * 2.0 ** (attempt - 1), self.limits.longest_wait)
+        wait = max(wait, asked or 0.0)
+        return wait if self.monotonic() + wait < deadline else None
+
+
+def connect(
+    *,
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str],
+    limits: Limits | None = None,
+) -> Client:
+    """Return a client for the cluster that kubectl would talk to. Nothing is sent yet.
+
+    ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and
+    the pod's service account are tried in turn. ``environ`` also names the proxies.
+
+    Raises:
+        ClusterReadError: there is no cluster to talk to, or its configuration is wrong; says what to do.
+    """
+    credentials = find_credentials(file=kubeconfig, context=context, environ=environ)
+    return Client(credentials, limits=limits)
+
+
+def _target(path: str, query: Query | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,0 +1,195 @@
+"""Where the API server is and who we are: by kubeconfig or, inside a pod, by its service account."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube import kubeconfig, library
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_PLUGIN_SECONDS = 120.0
+_LONGEST = 300
+
+
+class Credentials:
+    """The library's configuration, kept fresh; thread-safe.
+
+    ``load`` fills a new configuration; it is called again when the server says that we are not who we
+    say, since a token may have been renewed in its file or by its plugin.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self.configuration = load()
+        self.server = str(self.configuration.host).rstrip("/")
+
+    def authorization(self) -> str | None:
+        """Return the value of the Authorization header, or None with a client certificate only.
+
+        The library re-reads a service account's token every minute, and runs a plugin again when its
+        token expires.
+        """
+        with self._lock, _translated("the credentials could not be renewed"):
+            with _Complaints():
+                value = self.configuration.get_api_key_with_prefix("BearerToken")
+            return " ".join(value.split()) if value else None
+
+    def renew(self) -> bool:
+        """Read the credentials anew; return whether they are others than before."""
+        before = self.authorization()
+        with self._lock:
+            fresh = self._load()
+            self.configuration.api_key = fresh.api_key
+            self.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+        return self.authorization() != before
+
+
+def find_credentials(
+    *, file: str | Path | None, context: str | None, environ: Mapping[str, str]
+) -> Credentials:
+    """Return the credentials that kubectl would use in this environment.
+
+    Raises:
+        ClusterReadError: there are none, or something is wrong with them.
+    """
+    files = kubeconfig.find_files(file, environ)
+    if files:
+        choice = kubeconfig.choose(files, context)
+        return Credentials(lambda: _from_kubeconfig(choice, environ))
+    if context is not None:
+        raise ClusterReadError(f"--context {context} needs a kubeconfig, and there is none")
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ, _SERVICE_ACCOUNT)
+    raise ClusterReadError(
+        "no cluster to talk to: there is no --kubeconfig, KUBECONFIG is not set, ~/.kube/config does"
+        " not exist, and this is not a pod with a service account"
+    )
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path) -> Credentials:
+    """Return the credentials of the pod that we run in, from its service account's ``folder``."""
+
+    def load() -> Any:
+        config = _new_configuration()
+        module = library.part("config.incluster_config")
+        with _translated(f"the pod's service account in {folder} cannot be used"):
+            module.InClusterConfigLoader(
+                token_filename=str(folder / "token"),
+                cert_filename=str(folder / "ca.crt"),
+                environ=environ,
+            ).load_and_set(config)
+        _set_proxy(config, None, environ)
+        return config
+
+    return Credentials(load)
+
+
+def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str]) -> Any:
+    module = library.part("config.kube_config")
+    config = _new_configuration()
+    separator = module.ENV_KUBECONFIG_PATH_SEPARATOR
+
+    def load() -> None:
+        merged = module.KubeConfigMerger(separator.join(str(path) for path in choice.files))
+        loader = module.KubeConfigLoader(
+            merged.config, active_context=choice.context, config_base_path=None
+        )
+        loader.load_and_set(config)
+
+    with _translated(f"kubeconfig {choice.files[0]}, context {choice.context}"):
+        if choice.runs is None:
+            load()
+        else:
+            _run_plugin(load, config, choice)
+    if choice.server.startswith("http://"):
+        config.tls_server_name = None
+    _set_proxy(config, choice.proxy, environ)
+    return config
+
+
+def _new_configuration() -> Any:
+    return library.part("client.configuration").Configuration()
+
+
+def _run_plugin(load: Callable[[], None], config: Any, choice: kubeconfig.Choice) -> None:
+    """Run ``load`` with a limit of time: the library gives plugins none, and swallows their failures."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            load()
+        except Exception as error:  # noqa: BLE001  (handed over to the caller's thread)
+            failures.append(error)
+
+    with _Complaints() as complaints:
+        thread = threading.Thread(target=run, name="credential-plugin", daemon=True)
+        thread.start()
+        thread.join(_PLUGIN_SECONDS)
+    if thread.is_alive():
+        raise ClusterReadError(
+            f"the {choice.runs} of user {choice.user} did not answer in {_PLUGIN_SECONDS:.0f} s"
+        )
+    if failures:
+        raise failures[0]
+    if not config.api_key and not config.cert_file:
+        said = "; ".join(complaints.texts)[:_LONGEST] or "it gave no credentials"
+        raise ClusterReadError(f"the {choice.runs} of user {choice.user} failed: {said}")
+
+
+def _set_proxy(config: Any, of_cluster: str | None, environ: Mapping[str, str]) -> None:
+    """Choose the proxy as kubectl does: the cluster's own, else the environment's for the scheme."""
+    scheme = str(config.host).split(":", 1)[0]
+    name = f"{scheme}_proxy"
+    config.proxy = of_cluster or environ.get(name) or environ.get(name.upper()) or None
+    config.no_proxy = None
+    if of_cluster is None:
+        config.no_proxy = environ.get("no_proxy") or environ.get("NO_PROXY") or None
+
+
+class _Complaints(logging.Handler):
+    """Collects what the library logs on the root logger instead of raising it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(" ".join(record.getMessage().split()))
+
+    def __enter__(self) -> _Complaints:
+        logging.getLogger().addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
+
+
+class _translated:  # noqa: N801  (a context manager that reads like a verb)
+    """Turns what the library raises into a ClusterReadError that quotes no secret."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, ClusterReadError):
+            return
+        if isinstance(error, OSError):
+            text = f"{error.filename}: {error.strerror}"
+        elif type(error).__name__ == "ConfigException":
+            # From the first brace on, the library quotes the entry, and with it the token.
+            text = str(error).split("{", 1)[0].strip()
+        else:
+            # Of other errors only the kind is safe to show: their text may quote the data.
+            text = f"the credentials are malformed ({type(error).__name__})"
+        raise ClusterReadError(f"{self._what}: {text[:_LONGEST]}") from None

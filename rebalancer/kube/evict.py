@@ -1,0 +1,154 @@
+"""One eviction, and what the API server says to it. Nothing here ever deletes a pod."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import Status, TransportError, refusal, status_of
+from rebalancer.kube.podview import PodView, decode_pod
+from rebalancer.kube.resources import PODS, Rule
+from rebalancer.kube.transport import Response
+
+__all__ = ["EVICT", "Answer", "AnswerKind", "PodView", "evict", "read_pod"]
+
+EVICT = Rule("create", "", "pods/eviction")
+GET_POD = Rule("get", "", "pods")
+
+
+# What the authorizer writes (apiserver's responsewriters.Forbidden); admission says 403 in other words,
+# and means this one pod only.
+_RBAC_SAYS = "cannot create resource"
+
+
+class AnswerKind(enum.Enum):
+    """What an eviction request came to."""
+
+    EVICTED = "evicted"
+    """The pod is terminating now (with ``dry_run``: it would be)."""
+    BLOCKED = "blocked"
+    """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now."""
+    THROTTLED = "throttled"
+    """The server is busy (any other 429, 503, 504); nothing happened."""
+    CHANGED = "changed"
+    """409: another pod has the name now, or something changed at the same moment; read it again."""
+    GONE = "gone"
+    """404."""
+    MISCONFIGURED = "misconfigured"
+    """500: more than one PodDisruptionBudget selects the pod; no eviction of it will ever succeed."""
+    FORBIDDEN = "forbidden"
+    """401, or 403 by the authorizer: no other eviction will be allowed either."""
+    FAILED = "failed"
+    """Refused in another way (an admission webhook, say), or the server could not be reached at all."""
+    LOST = "lost"
+    """The connection broke after the request was sent: whether it happened must be read from the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one eviction request."""
+
+    kind: AnswerKind
+    message: str
+    """The server's own words, or what is to be done."""
+    retry_after: float | None = None
+    """Seconds the server asks to wait before another attempt."""
+
+
+class _Preconditions(msgspec.Struct):
+    uid: str
+
+
+class _DeleteOptions(msgspec.Struct, rename="camel", omit_defaults=True):
+    preconditions: _Preconditions
+    dry_run: tuple[str, ...] = ()
+    grace_period_seconds: int | None = None
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Eviction(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    delete_options: _DeleteOptions
+    api_version: str = "policy/v1"
+    kind: str = "Eviction"
+
+
+def evict(
+    client: Client,
+    namespace: str,
+    name: str,
+    uid: str,
+    *,
+    dry_run: bool = False,
+    grace_period_seconds: int | None = None,
+) -> Answer:
+    """Ask the API server to evict the pod of this name if it still is the one with this ``uid``.
+
+    Never raises for what the server or the network does, and never repeats a request that may have been
+    heard: every outcome is an :class:`Answer`. ``grace_period_seconds`` None leaves the pod its own.
+    """
+    options = _DeleteOptions(_Preconditions(uid), ("All",) if dry_run else (), grace_period_seconds)
+    body = msgspec.json.encode(_Eviction(_Meta(name, namespace), options))
+    query = {"dryRun": "All"} if dry_run else None
+    path = PODS.path(namespace, name, "eviction")
+    try:
+        response = client.post(path, body, query=query, retry_throttled=False)
+    except TransportError as error:
+        return Answer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
+    except ClusterReadError as error:
+        # Credentials that can no longer be renewed, say.
+        return Answer(AnswerKind.FORBIDDEN, str(error))
+    return _answer(response, client.server)
+
+
+def read_pod(client: Client, namespace: str, name: str) -> PodView | None:
+    """Return the pod of this name as it is now, None if there is none.
+
+    Raises:
+        ClusterReadError: it could not be read.
+    """
+    response = client.get(PODS.path(namespace, name))
+    if response.status == 404:
+        return None
+    return decode_pod(client.expect(response, GET_POD).body)
+
+
+def _answer(response: Response, server: str) -> Answer:
+    status = response.status
+    if response.ok:
+        return Answer(AnswerKind.EVICTED, "evicted")
+    said = status_of(response.body)
+    text = said.message or f"HTTP {status} without a text"
+    wait = _retry_after(response, said)
+    if status == 429 and said.has_cause("DisruptionBudget"):
+        causes = (said.details.causes if said.details else None) or ()
+        details = "; ".join(cause.message for cause in causes if cause.message)
+        return Answer(AnswerKind.BLOCKED, f"{text} {details}".strip(), wait)
+    if status in (429, 503, 504):
+        return Answer(AnswerKind.THROTTLED, text, wait if wait is not None else 1.0)
+    if status == 409:
+        return Answer(AnswerKind.CHANGED, text)
+    if status == 404:
+        return Answer(AnswerKind.GONE, text)
+    if status == 500 and "more than one PodDisruptionBudget" in text:
+        return Answer(AnswerKind.MISCONFIGURED, text)
+    if status == 403 and said.has_cause("NamespaceTerminating"):
+        return Answer(AnswerKind.GONE, text)
+    if status == 401 or (status == 403 and (_RBAC_SAYS in text or not said.code)):
+        return Answer(AnswerKind.FORBIDDEN, str(refusal(status, response.body, EVICT, server)))
+    return Answer(AnswerKind.FAILED, f"HTTP {status}: {text}")
+
+
+def _retry_after(response: Response, said: Status) -> float | None:
+    if response.retry_after is not None:
+        return response.retry_after
+    seconds = said.details.retry_after_seconds if said.details else 0
+    return float(seconds) if seconds else None

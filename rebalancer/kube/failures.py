@@ -1,0 +1,112 @@
+"""What went wrong between us and the API server, in sentences that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.resources import Rule
+
+_LONGEST = 500
+
+
+class TransportError(ClusterReadError):
+    """No answer came: the server is unreachable, or the connection broke.
+
+    ``sent`` tells whether the request may have reached the server: if not, nothing has happened.
+    ``final`` tells that another attempt would fail the same way.
+    """
+
+    def __init__(self, message: str, *, sent: bool, final: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.final = final
+
+
+class ForbiddenError(ClusterReadError):
+    """RBAC refused; ``missing`` are the rules to add."""
+
+    def __init__(self, missing: Iterable[Rule], said: str = "") -> None:
+        self.missing = tuple(sorted(set(missing)))
+        listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
+        verbs = "; ".join(str(rule) for rule in self.missing)
+        answer = f"\nThe API server says: {said}" if said else ""
+        super().__init__(
+            f"forbidden: our account may not {verbs}.{answer}\nAdd to its role:\n{listed}"
+        )
+
+
+class StatusError(ClusterReadError):
+    """The server answered with an error that is not about permission; ``status`` is the HTTP code."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """metav1.StatusCause."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.StatusDetails."""
+
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class ListMetaOfStatus(msgspec.Struct, frozen=True):
+    """The continue token that comes with a 410."""
+
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Status(msgspec.Struct, frozen=True):
+    """metav1.Status: how the API server says that something is wrong."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+    metadata: ListMetaOfStatus | None = None
+
+    def has_cause(self, reason: str) -> bool:
+        """Whether one of the causes has this reason."""
+        causes = (self.details.causes if self.details else None) or ()
+        return any(cause.reason == reason for cause in causes)
+
+
+def status_of(body: bytes) -> Status:
+    """Return the Status in ``body``; one with the text as its message if it is none.
+
+    Proxies, load balancers and the priority-and-fairness filter answer in plain text.
+    """
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        return Status(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
+
+
+def refusal(status: int, body: bytes, rule: Rule, server: str) -> ClusterReadError:
+    """Return the error for an answer other than 2xx to a request that needs ``rule``."""
+    said = status_of(body).message[:_LONGEST]
+    if status == 401:
+        return StatusError(
+            status,
+            f"unauthorized: {server} does not accept our credentials (expired, or of another"
+            f" cluster). Log in again or renew the token, then check with: kubectl auth whoami",
+        )
+    if status == 403:
+        return ForbiddenError([rule], said)
+    if status == 429 or status >= 500:
+        return StatusError(
+            status,
+            f"{server} could not {rule}: HTTP {status} after several attempts ({said or 'no text'})."
+            f" The API server is overloaded or failing; the next run tries again",
+        )
+    return StatusError(status, f"{server} could not {rule}: HTTP {status}: {said or 'no text'}")

@@ -1,0 +1,145 @@
+"""Lists, page by page, as one consistent picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.failures import StatusError, status_of
+from rebalancer.kube.resources import Resource, Rule
+from rebalancer.kube.transport import Response
+from rebalancer.wire.objects import ListMeta
+
+T = TypeVar("T")
+
+Decode = Callable[[Response], tuple[T, ListMeta]]
+"""Turns one answer into whatever the reader wants of a page, and the list's metadata."""
+
+_RESTARTS = 1
+
+
+class ListExpiredError(ClusterReadError):
+    """The list was compacted away between two pages: what was read so far is to be thrown away."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """One list being read: how much, how long, from when; filled while it is read."""
+
+    resource: Resource
+    items_version: str = ""
+    """resourceVersion of the list: where a watch may go on from."""
+    server_date: float | None = None
+    """The server's clock at the first page, Unix seconds."""
+    local_date: float = 0.0
+    """Our clock at the same moment, by the client's monotonic clock."""
+    read_bytes: int = 0
+    pages: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_pages(
+    client: Client,
+    listing: Listing,
+    decode: Decode[T],
+    *,
+    page_size: int,
+    selector: str = "",
+    namespace: str = "",
+    labels: str = "",
+    accept: str = JSON,
+    may_restart: bool = True,
+) -> Generator[T, None, None]:
+    """Yield the decoded pages of a list, each requested only when the one before was used up.
+
+    ``selector`` is a field selector, ``labels`` a label selector. All pages are of one moment (the
+    server keeps it by the continue token). If that moment is compacted away, :class:`ListExpiredError`
+    is raised and the caller starts anew; with ``may_restart`` false the rest is taken from a newer
+    moment, and a note says so.
+
+    Raises:
+        ListExpiredError: see above.
+        ForbiddenError: RBAC; names the rule.
+        ClusterReadError: the list could not be read, or broke off.
+    """
+    resource = listing.resource
+    query: dict[str, str | int] = {"limit": page_size}
+    query |= {"fieldSelector": selector} if selector else {}
+    query |= {"labelSelector": labels} if labels else {}
+    rule = Rule("list", resource.group, resource.plural, namespace)
+    path = resource.path(namespace)
+    while True:
+        started = client.monotonic()
+        response = client.get(path, query=query, accept=accept)
+        if response.status == 410 and "continue" in query:
+            token = status_of(response.body).metadata
+            if may_restart or token is None or not token.continue_:
+                raise ListExpiredError(
+                    f"the list of {resource.plural} expired while it was read: the API server keeps it"
+                    f" for about five minutes"
+                )
+            listing.notes.append(
+                f"the list of {resource.plural} expired while it was read; its end is of a later moment"
+            )
+            query["continue"] = token.continue_
+            continue
+        client.expect(response, rule)
+        _note(listing, response, client.monotonic())
+        decoded, meta = _decoded(response, decode, resource)
+        listing.items_version = listing.items_version or meta.resource_version
+        listing.seconds += client.monotonic() - started
+        del response
+        yield decoded
+        del decoded
+        if not meta.continue_:
+            return
+        query["continue"] = meta.continue_
+
+
+def restarting(
+    read: Callable[[bool], T],
+) -> T:
+    """Return ``read(may_restart)``, called again from the start when the list expired underneath it."""
+    for _ in range(_RESTARTS):
+        try:
+            return read(True)
+        except ListExpiredError:
+            continue
+    return read(False)
+
+
+def _note(listing: Listing, response: Response, now: float) -> None:
+    if not listing.pages:
+        listing.server_date, listing.local_date = response.date, now
+    listing.pages += 1
+    listing.read_bytes += len(response.body)
+
+
+def _decoded(response: Response, decode: Decode[T], resource: Resource) -> tuple[T, ListMeta]:
+    try:
+        decoded, meta = decode(response)
+    except msgspec.ValidationError as error:
+        raise ClusterReadError(
+            f"the list of {resource.plural} is not what this version of kube-rebalancer expects:"
+            f" {error}"
+        ) from None
+    except msgspec.DecodeError:
+        raise ClusterReadError(
+            f"the list of {resource.plural} broke off or is not JSON ({len(response.body)} bytes,"
+            f" content type {response.content_type or 'unknown'}): is it really an API server, and no"
+            f" proxy, that answers?"
+        ) from None
+    if not meta.resource_version:
+        # An empty object decodes as an empty list; only a real list has a version.
+        raise StatusError(
+            response.status,
+            f"the answer to list {resource.plural} has no resourceVersion: it is not a list of the API"
+            f" server, or broke off",
+        )
+    return decoded, meta

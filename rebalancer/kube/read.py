@@ -1,0 +1,270 @@
+"""The whole cluster, from the API server into a Snapshot."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.access import missing_lists
+from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.failures import ForbiddenError, StatusError
+from rebalancer.kube.pages import Listing, read_pages, restarting
+from rebalancer.kube.resources import (
+    AFTER_PODS,
+    ESSENTIAL,
+    INDEPENDENT,
+    PODS,
+    Resource,
+    Rule,
+)
+from rebalancer.kube.transport import Response
+from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.feed import feed
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.lists import decode_objects
+from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.pods import PodRecord, decode_page
+
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector: finished pods hold nothing on their node and are not even sent."""
+
+DecodePods = Callable[[bytes], tuple[Iterator[PodRecord], ListMeta]]
+
+POD_DECODERS: Mapping[str, DecodePods] = {JSON: decode_page}
+"""Content type -> what turns one answer into records, in the order in which they are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What reading the cluster showed of the cluster and of the reading itself."""
+
+    server: str
+    server_version: str
+    """As it calls itself: ``v1.36.3``."""
+    clock_skew: float | None
+    """Seconds by which the server's clock is ahead of ours, to within a second; None if it has none."""
+    read_bytes: int
+    seconds: float
+    seconds_of: Mapping[str, float]
+    """Kind -> seconds spent on its list."""
+    notes: tuple[str, ...]
+    """What the reader of a report should know: a list that was not of one moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A snapshot with its readings."""
+
+    snapshot: Snapshot
+    readings: Readings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """What the API server says that it is."""
+
+    numbers: tuple[int, int]
+    text: str
+
+
+def read_snapshot(client: Client, *, clock: Callable[[], float], page_size: int = 500) -> Snapshot:
+    """Return the cluster as it is now; see :func:`read_cluster`."""
+    return read_cluster(client, clock=clock, page_size=page_size).snapshot
+
+
+def read_cluster(
+    client: Client,
+    *,
+    clock: Callable[[], float],
+    page_size: int = 500,
+    threads: int = 4,
+) -> Reading:
+    """Read all that a plan rests on.
+
+    Pods are folded page by page, while ``threads`` threads read the other lists; ReplicaSets and Jobs come
+    last, since most of them own no pod. ``clock`` is our own, Unix seconds: ``captured_at`` is the
+    server's (its Date header at the first page of pods) unless it has none.
+
+    Raises:
+        ForbiddenError: some lists are forbidden; every one of them is named.
+        ClusterReadError: unreachable, unauthorised, or a list broke off: there is no snapshot then.
+    """
+    started = client.monotonic()
+    ahead = clock() - started
+    version = read_version(client)
+    with _no_garbage_collection():
+        try:
+            fold, listings, missing = _read_lists(client, page_size, threads)
+        except ForbiddenError as error:
+            every = missing_lists(client, threads=threads)
+            raise ForbiddenError({*error.missing, *every}) from None
+    pods = listings[0]
+    received = pods.local_date + ahead
+    snapshot = fold.finish(
+        captured_at=received if pods.server_date is None else pods.server_date,
+        version=version.numbers,
+        missing=missing,
+        resource_version=pods.items_version,
+    )
+    readings = Readings(
+        server=client.server,
+        server_version=version.text,
+        # The Date header is cut to the second: half a second is its mean error.
+        clock_skew=None if pods.server_date is None else pods.server_date + 0.5 - received,
+        read_bytes=sum(listing.read_bytes for listing in listings),
+        seconds=client.monotonic() - started,
+        seconds_of={listing.resource.kind: listing.seconds for listing in listings},
+        notes=tuple(note for listing in listings for note in listing.notes),
+    )
+    return Reading(snapshot, readings)
+
+
+def read_version(client: Client) -> ServerVersion:
+    """Return the API server's version.
+
+    Raises:
+        ClusterReadError: it could not be read, or what answers is no API server.
+    """
+    response = client.expect(client.get("/version"), Rule("get", "", "/version"))
+    try:
+        info = msgspec.json.decode(response.body, type=dict[str, str])
+        # Managed clusters write the minor version as "36+".
+        numbers = tuple(int(re.match(r"\d+", info[key])[0]) for key in ("major", "minor"))  # type: ignore[index]
+        return ServerVersion((numbers[0], numbers[1]), info.get("gitVersion", ""))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise ClusterReadError(
+            f"{client.server} is not a Kubernetes API server: its /version is not one"
+        ) from None
+
+
+def _read_lists(
+    client: Client, page_size: int, threads: int
+) -> tuple[Fold, list[Listing], tuple[str, ...]]:
+    """Return the fold of everything, the listings (pods first), and what the server does not serve."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(threads, "lists") as pool:
+        futures = [
+            pool.submit(_read_objects, client, resource, page_size, stop)
+            for resource in INDEPENDENT
+        ]
+        try:
+            fold, pods = restarting(lambda may: _fold_pods(client, page_size, may, futures))
+            late = [_fold_late(client, resource, page_size, fold) for resource in AFTER_PODS]
+            early = [future.result() for future in futures]
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    for listing, objects in early:
+        feed(fold, listing.resource.kind, objects)
+    listings = [pods, *(listing for listing, _ in early), *late]
+    missing = tuple(
+        f"{listing.resource.plural}: the API server does not serve them"
+        for listing in listings
+        if not listing.pages
+    )
+    return fold, listings, missing
+
+
+def _fold_pods(
+    client: Client,
+    page_size: int,
+    may_restart: bool,
+    others: list[Future[Any]],
+) -> tuple[Fold, Listing]:
+    fold, listing = Fold(), Listing(PODS)
+    for records in read_pages(
+        client,
+        listing,
+        _decode_pods,
+        page_size=page_size,
+        selector=UNFINISHED,
+        accept=", ".join(POD_DECODERS),
+        may_restart=may_restart,
+    ):
+        fold.add_pods(records)
+        _raise_failure(others)
+    return fold, listing
+
+
+def _decode_pods(response: Response) -> tuple[Iterator[PodRecord], ListMeta]:
+    decode = POD_DECODERS.get(response.content_type)
+    if decode is None:
+        raise msgspec.DecodeError(f"no decoder for {response.content_type}")
+    return decode(response.body)
+
+
+def _raise_failure(futures: list[Future[Any]]) -> None:
+    """End the long list of pods as soon as another list has failed."""
+    for future in futures:
+        if future.done():
+            future.result()
+
+
+def _read_objects(
+    client: Client, resource: Resource, page_size: int, stop: threading.Event
+) -> tuple[Listing, list[Any]]:
+    """Return all objects of a list; none of its pages if the server does not serve it."""
+
+    def read(may_restart: bool) -> tuple[Listing, list[Any]]:
+        listing = Listing(resource)
+        objects: list[Any] = []
+        for page in _object_pages(client, listing, page_size, may_restart=may_restart):
+            objects.extend(page)
+            if stop.is_set():
+                break
+        return listing, objects
+
+    return restarting(read)
+
+
+def _fold_late(client: Client, resource: Resource, page_size: int, fold: Fold) -> Listing:
+    def read(may_restart: bool) -> Listing:
+        listing = Listing(resource)
+        for page in _object_pages(client, listing, page_size, may_restart=may_restart):
+            # A restart feeds some of them twice: the fold knows them by uid.
+            feed(fold, resource.kind, page)
+        return listing
+
+    return restarting(read)
+
+
+def _object_pages(
+    client: Client, listing: Listing, page_size: int, *, may_restart: bool
+) -> Iterator[tuple[Any, ...]]:
+    kind = listing.resource.kind
+    try:
+        yield from read_pages(
+            client,
+            listing,
+            lambda response: decode_objects(kind, response.body),
+            page_size=page_size,
+            may_restart=may_restart,
+        )
+    except StatusError as error:
+        if error.status != 404 or listing.resource in ESSENTIAL:
+            raise
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep the collector from walking, again and again, over millions of objects that all live on.
+
+    Nothing made while reading refers to itself, so nothing is missed meanwhile.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

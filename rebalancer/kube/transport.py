@@ -1,0 +1,276 @@
+"""One exchange with the API server over the library's connection pool, and what can go wrong in it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.kube import library
+from rebalancer.kube.credentials import Credentials
+from rebalancer.kube.failures import TransportError
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+_PIECE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long and how often; seconds."""
+
+    in_flight: int = 8
+    """Requests under way at once; watches do not count."""
+    connect: float = 5.0
+    read: float = 30.0
+    """Longest silence while an answer is awaited or read."""
+    deadline: float = 120.0
+    """For one call with all its attempts."""
+    attempts: int = 6
+    first_wait: float = 0.5
+    """Doubles from attempt to attempt ..."""
+    longest_wait: float = 15.0
+    """... up to here. A longer Retry-After is kept to, if the deadline allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What the server answered, undecoded."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Case-insensitive."""
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters."""
+        return self.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before another attempt, if the server says."""
+        try:
+            return max(0.0, float(self.headers.get("Retry-After", "")))
+        except ValueError:
+            return None
+
+    @property
+    def date(self) -> float | None:
+        """The server's clock, Unix seconds to the second, if it says."""
+        try:
+            return parsedate_to_datetime(self.headers["Date"]).timestamp()
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+class Stream:
+    """An answer that is read while it is being written; not thread-safe but for :meth:`close`."""
+
+    def __init__(self, transport: Transport, raw: BaseHTTPResponse) -> None:
+        self._transport, self._raw = transport, raw
+        self.status = int(raw.status)
+        self.headers: Mapping[str, str] = raw.headers
+
+    def read(self) -> bytes:
+        """Return the bytes that are there, waiting for the first; none at the end.
+
+        Raises:
+            TransportError: silence for longer than agreed, or the connection broke.
+        """
+        with self._transport.translated():
+            return bytes(self._raw.read1(_PIECE))
+
+    def give_back(self) -> None:
+        """Put the connection of an answer that was read to its end back into the pool."""
+        with self._transport.translated():
+            self._raw.drain_conn()
+        self._raw.release_conn()
+
+    def close(self) -> None:
+        """End the exchange; a ``read`` that waits in another thread ends, too."""
+        # Closed already, or nothing to shut down: both are fine.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            self._raw.shutdown()
+        self._raw.close()
+
+
+class Transport:
+    """Sends one request at a time per call; makes no second attempt. Thread-safe."""
+
+    def __init__(self, credentials: Credentials, limits: Limits, user_agent: str) -> None:
+        self.server = credentials.server
+        self._credentials = credentials
+        self._limits = limits
+        self._user_agent = user_agent
+        config = credentials.configuration
+        import urllib3  # noqa: PLC0415  (with the library's parts: only when there is a cluster)
+
+        self._errors = urllib3.exceptions
+        self._timeout = urllib3.Timeout
+        if not config.verify_ssl:
+            # insecure-skip-tls-verify is the user's own word; no warning per request.
+            urllib3.disable_warnings(self._errors.InsecureRequestWarning)
+        # One connection for each request in flight, some for watches; the library would throw others away.
+        size = limits.in_flight + 8
+        self._pool: Any = (
+            library.part("client.rest").RESTClientObject(config, maxsize=size).pool_manager
+        )
+
+    def open(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        read_seconds: float,
+    ) -> Stream:
+        """Send a request for ``target`` (path and query); return the answer with its body unread."""
+        sent = {"User-Agent": self._user_agent, **headers}
+        authorization = self._credentials.authorization()
+        if authorization is not None:
+            sent["Authorization"] = authorization
+        with self.translated():
+            raw = self._pool.urlopen(
+                method,
+                self.server + target,
+                body=body,
+                headers=sent,
+                preload_content=False,
+                decode_content=True,
+                retries=False,
+                redirect=False,
+                timeout=self._timeout(connect=self._limits.connect, read=read_seconds),
+            )
+        return Stream(self, raw)
+
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        give_up: Callable[[], bool],
+    ) -> Response:
+        """Send a request and read the whole answer, unless ``give_up`` says that it takes too long."""
+        stream = self.open(
+            method, target, body=body, headers=headers, read_seconds=self._limits.read
+        )
+        pieces = []
+        complete = False
+        try:
+            while piece := stream.read():
+                pieces.append(piece)
+                if give_up():
+                    raise TransportError(
+                        f"{self.server} sends its answer too slowly: gave up after"
+                        f" {sum(map(len, pieces))} bytes",
+                        sent=True,
+                    )
+            complete = True
+        finally:
+            if complete:
+                stream.give_back()
+            else:
+                stream.close()
+        return Response(stream.status, stream.headers, b"".join(pieces))
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._pool.clear()
+
+    def translated(self) -> _Translated:
+        """Return a context in which the pool's errors become TransportErrors."""
+        return _Translated(self.server, self._errors)
+
+
+class _Translated:
+    def __init__(self, server: str, errors: Any) -> None:
+        self._server, self._errors = server, errors
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if isinstance(error, (self._errors.HTTPError, OSError)):
+            raise _as_transport_error(error, self._server, self._errors) from None
+
+
+def _as_transport_error(error: BaseException, server: str, errors: Any) -> TransportError:
+    if isinstance(error, errors.SSLError):
+        return _tls_failure(server, error)
+    if isinstance(error, errors.ProxyError):
+        return TransportError(
+            f"the proxy on the way to {server} does not answer: check proxy-url in the kubeconfig,"
+            f" HTTPS_PROXY and NO_PROXY",
+            sent=False,
+        )
+    if isinstance(error, errors.NameResolutionError):
+        return TransportError(
+            f"{server} is unreachable: its name cannot be resolved: check the server address in the"
+            f" kubeconfig, and the network",
+            sent=False,
+            final=_is_unknown_name(error),
+        )
+    if isinstance(error, (errors.NewConnectionError, errors.ConnectTimeoutError)):
+        slow = isinstance(error, errors.ConnectTimeoutError)
+        how = "no answer to a connection attempt" if slow else _os_reason(error)
+        return TransportError(
+            f"{server} is unreachable: {how}: check that it runs, its address, and the network",
+            sent=False,
+        )
+    if isinstance(error, (errors.ReadTimeoutError, TimeoutError)):
+        return TransportError(f"{server} fell silent: no data within the read time-out", sent=True)
+    return TransportError(f"the connection to {server} broke: {_os_reason(error)}", sent=True)
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    """Whether the name does not exist, rather than the name server being out of reach."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
+
+
+def _tls_failure(server: str, error: BaseException) -> TransportError:
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text or "match" in text:
+        return TransportError(
+            f"the TLS certificate of {server} is not trusted ({_tls_reason(text)}): check"
+            f" certificate-authority and tls-server-name in the kubeconfig",
+            sent=False,
+            final=True,
+        )
+    if "WRONG_VERSION_NUMBER" in text or "record layer" in text:
+        return TransportError(
+            f"{server} does not speak TLS: is it http:// rather?", sent=False, final=True
+        )
+    return TransportError(
+        f"TLS with {server} failed ({_tls_reason(text)}): check the client certificate and key",
+        sent=True,
+    )
+
+
+def _tls_reason(text: str) -> str:
+    return text.split("] ", 1)[-1].split(" (_ssl.c", 1)[0].strip(" ()'\"")
+
+
+def _os_reason(error: BaseException) -> str:
+    """Return the innermost reason, such as ``Connection refused``."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, socket.gaierror | OSError) and seen.strerror:
+            return str(seen.strerror)
+        seen = seen.__cause__ or seen.__context__
+    return str(error).rsplit(": ", 1)[-1].strip("()'\" ") or type(error).__name__

@@ -1,0 +1,167 @@
+"""What may still be evicted: the policy's budgets and the PodDisruptionBudgets, wave by wave."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from rebalancer.planner.plan import Code
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import PodFlag, Snapshot
+
+# Pods on their way out that no budget of ours is about.
+_NOT_SERVING = ("Job", "CronJob", "DaemonSet")
+
+
+class _Tally:
+    """What one set of budgets has been used for."""
+
+    def __init__(self, snapshot: Snapshot, budgets: Budgets, settings: Settings, movable: int) -> None:
+        self._snapshot, self._budgets, self._lifted = snapshot, budgets, settings.lifted
+        self._in_flight_most = budgets.in_flight_of(movable)
+        self._per_run = budgets.per_run_of(movable)
+        self._hour_left = max(0, budgets.per_hour_of(movable) - settings.moved_last_hour)
+        self._pods_on = np.bincount(
+            snapshot.pods.node[snapshot.pods.node >= 0], minlength=len(snapshot.nodes)
+        )
+        self._run = 0
+        self._in_flight = 0
+        self._nodes: Counter[int] = Counter()
+        self._owners: Counter[int] = Counter()
+
+    def over(self) -> str | None:
+        """Say which limit of the whole run is used up."""
+        if self._lifted:
+            return None
+        if self._run >= self._per_run:
+            return f"perRun {self._per_run}"
+        if self._run >= self._hour_left:
+            return f"perHour: {self._hour_left} were left of it"
+        return None
+
+    def waits(self, owner: int, node: int) -> str | None:
+        """Say which limit makes a move wait for what is in flight."""
+        if self._in_flight >= self._in_flight_most:
+            return f"inFlight {self._in_flight_most}"
+        most = self._budgets.per_node_of(int(self._pods_on[node]))
+        if self._nodes[node] >= most:
+            return f"perNode {most}"
+        most = self._budgets.per_owner_of(self._snapshot.owners[owner].replicas)
+        if self._owners[owner] >= most:
+            return f"perOwner {most}"
+        return None
+
+    def fly(self, owner: int, node: int) -> None:
+        """Count a pod that is in flight."""
+        self._in_flight += 1
+        self._nodes[node] += 1
+        self._owners[owner] += 1
+
+    def count(self) -> None:
+        """Count a move of this run."""
+        self._run += 1
+
+    def full(self) -> bool:
+        """Tell whether nothing more may be in flight."""
+        return self._in_flight >= self._in_flight_most
+
+    def land(self) -> None:
+        """Let all that is in flight have landed."""
+        self._in_flight = 0
+        self._nodes.clear()
+        self._owners.clear()
+
+
+class Allowance:
+    """Counts what a plan uses. What is in flight in the snapshot counts as used in the first wave."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings, movable: int) -> None:
+        self._snapshot = snapshot
+        self._all = _Tally(snapshot, settings.budgets, settings, movable)
+        self._of_strategy = {
+            name: _Tally(snapshot, budgets, settings, movable)
+            for name, budgets in settings.of_strategy.items()
+        }
+        self._budgets_of: dict[int, list[int]] = {}
+        for index, budget in enumerate(snapshot.budgets):
+            for cls in budget.classes.tolist():
+                self._budgets_of.setdefault(cls, []).append(index)
+        self._disrupted: Counter[int] = Counter()
+        self._seen_in_flight()
+
+    def _seen_in_flight(self) -> None:
+        pods = self._snapshot.pods
+        going = np.flatnonzero(((pods.flags & PodFlag.TERMINATING) != 0) & (pods.node >= 0))
+        for pod in going.tolist():
+            owner = self._snapshot.classes[pods.cls[pod]].owner
+            if owner >= 0 and self._snapshot.owners[owner].kind not in _NOT_SERVING:
+                self._all.fly(owner, int(pods.node[pod]))
+
+    def budgets_of(self, cls: int) -> list[int]:
+        """Return the PodDisruptionBudgets that select a class."""
+        return self._budgets_of.get(cls, [])
+
+    def forbidden(self, cls: int) -> tuple[Code, str] | None:
+        """Say why no pod of ``cls`` can be evicted in any wave, if a PodDisruptionBudget forbids it."""
+        budgets = [self._snapshot.budgets[b] for b in self.budgets_of(cls)]
+        if len(budgets) > 1:
+            refs = " and ".join(budget.ref for budget in budgets)
+            return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
+        if budgets and budgets[0].allowed <= 0:
+            only = budgets[0]
+            return Code.PDB, (
+                f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
+            )
+        return None
+
+    def _tallies(self, strategy: str) -> list[_Tally]:
+        own = self._of_strategy.get(strategy)
+        return [self._all] if own is None else [self._all, own]
+
+    def over(self, strategy: str) -> str | None:
+        """Say which limit of the whole run is used up, if one is."""
+        for tally in self._tallies(strategy):
+            if (limit := tally.over()) is not None:
+                return limit
+        return None
+
+    def waits(self, cls: int, node: int, strategy: str) -> str | None:
+        """Say which limit makes a move wait for a later wave, if one does."""
+        owner = self._snapshot.classes[cls].owner
+        for tally in self._tallies(strategy):
+            if (limit := tally.waits(owner, node)) is not None:
+                return limit
+        for index in self.budgets_of(cls):
+            budget = self._snapshot.budgets[index]
+            if self._disrupted[index] >= budget.allowed:
+                return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
+        return None
+
+    def full(self) -> bool:
+        """Tell whether nothing more fits into this wave."""
+        return self._all.full()
+
+    def spend(self, cls: int, node: int, strategy: str) -> None:
+        """Count one move."""
+        for tally in self._tallies(strategy):
+            tally.count()
+            tally.fly(self._snapshot.classes[cls].owner, node)
+        for budget in self.budgets_of(cls):
+            self._disrupted[budget] += 1
+
+    def next_wave(self) -> None:
+        """Begin a wave: all replacements of the last one are taken to be ready."""
+        for tally in (self._all, *self._of_strategy.values()):
+            tally.land()
+        self._disrupted.clear()
+
+
+def blocked_pods(snapshot: Snapshot, allowance: Allowance) -> Int32s:
+    """Return the pods (P,) mask, as 0 and 1, that a PodDisruptionBudget keeps from any eviction now."""
+    of_class = np.array(
+        [allowance.forbidden(cls) is not None for cls in range(len(snapshot.classes))], np.int32
+    )
+    return of_class[snapshot.pods.cls] if len(of_class) else np.zeros(0, np.int32)

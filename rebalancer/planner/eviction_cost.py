@@ -1,0 +1,43 @@
+"""What it costs to evict each pod: 1 for an ordinary one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Floats
+from rebalancer.snapshot.model import Snapshot
+
+# Karpenter's weights of deletion cost and priority (designs/balanced-consolidation.md).
+_DELETION_COST_SCALE = 2.0**27
+_PRIORITY_SCALE = 2.0**25
+_LEAST, _MOST = 0.1, 10.0
+# A pod that just started costs up to twice as much; the surcharge halves every hour.
+_YOUTH = 1.0
+_YOUTH_HALF_LIFE = 3600.0
+_VOLUME = 0.5
+_LONG_GRACE_SECONDS = 120
+_LONG_GRACE = 0.25
+
+
+def eviction_cost(snapshot: Snapshot) -> Floats:
+    """Return the cost (P,) from deletion cost, priority, age, volumes and grace period.
+
+    ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10) * (1 + 2^(-age / 1 h))``, plus 0.5 for
+    persistent volumes and 0.25 for grace periods above two minutes. A low cost makes a pod the first
+    choice among its equals, never a reason to move.
+    """
+    pods = snapshot.pods
+    if not len(pods):
+        return np.zeros(0)
+    priority = np.array([c.priority for c in snapshot.classes], float)
+    extra = np.zeros(len(snapshot.classes))
+    for index, cls in enumerate(snapshot.classes):
+        if any(v.persistent_volume_claim is not None for v in cls.spec.volumes or ()):
+            extra[index] += _VOLUME
+        if (cls.spec.termination_grace_period_seconds or 30) > _LONG_GRACE_SECONDS:
+            extra[index] += _LONG_GRACE
+    base = 1.0 + pods.deletion_cost / _DELETION_COST_SCALE + priority[pods.cls] / _PRIORITY_SCALE
+    age = np.maximum(0.0, snapshot.captured_at - pods.created)
+    youth = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
+    cost: Floats = np.clip(base, _LEAST, _MOST) * youth + extra[pods.cls]
+    return cost

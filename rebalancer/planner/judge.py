@@ -1,0 +1,156 @@
+"""Judges one possible move: where it lands, what it brings, whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.cost.term import Entry, Term, View
+from rebalancer.planner.plan import Code
+from rebalancer.planner.settings import Threshold
+from rebalancer.scheduler.model import Prediction
+
+# Differences below this are rounding, not gain.
+TOLERANCE = 1e-9
+# More than this share of the landings on nodes marked for deletion, and the move is refused.
+_LEAVING_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A term with its strategy and the strategy's weight."""
+
+    strategy: str
+    term: Term
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is expected of moving one pod of a class off a node."""
+
+    prediction: Prediction
+    gain: tuple[float, float, float]
+    """Expected gain per entry; positive is better."""
+    by_strategy: dict[str, float]
+    """Expected gain of each strategy in the entry that decides."""
+    refused: tuple[Code, str] | None
+
+
+class Judge:
+    """Evaluates moves in the view's state; leaves the state as it was."""
+
+    def __init__(
+        self, view: View, terms: Sequence[Weighted], guard: Term, threshold: Threshold
+    ) -> None:
+        self._view, self._terms, self._guard = view, terms, guard
+        self._threshold = threshold
+
+    def judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        prediction = self._predict(pod, cls, replacement)
+        nothing = (0.0, 0.0, 0.0)
+        if prediction.unmodelled:
+            text = f"not predictable: {', '.join(prediction.unmodelled)}"
+            return Verdict(prediction, nothing, {}, (Code.UNPREDICTED, text))
+        if not len(prediction.nodes):
+            return Verdict(prediction, nothing, {}, (Code.NO_ROOM, "no node takes its replacement"))
+        changes, by_strategy = self._changes(cls, node, replacement, prediction)
+        expected = changes @ prediction.probability
+        gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
+        refused = self._refusal(cls, node, replacement, prediction, changes, gain, cost)
+        return Verdict(prediction, gain, by_strategy, refused)
+
+    def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
+        """Predict in the state that the scheduler will see: the victim terminating, or gone."""
+        state = self._view.state
+        owner = self._view.snapshot.classes[cls].owner
+        state.evict(pod)
+        waits = owner >= 0 and self._view.snapshot.owners[owner].waits
+        if waits:
+            state.hide_newest_ghost()
+        prediction = self._view.scheduler.predict(state, replacement)
+        if waits:
+            state.show_newest_ghost()
+        state.unevict(pod)
+        return prediction
+
+    def _changes(
+        self, cls: int, node: int, replacement: int, prediction: Prediction
+    ) -> tuple[NDArray[np.float64], dict[str, float]]:
+        """Return the change of each entry at each landing (3, K), and each strategy's expected gain."""
+        changes = np.zeros((len(Entry), len(prediction.nodes)))
+        expected: dict[tuple[int, str], float] = {}
+        for weighted in self._terms:
+            change = weighted.weight * weighted.term.delta(cls, node, replacement, prediction.nodes)
+            changes[weighted.term.entry] += change
+            key = (int(weighted.term.entry), weighted.strategy)
+            expected[key] = expected.get(key, 0.0) - float(change @ prediction.probability)
+        changes[np.abs(changes) < TOLERANCE] = 0.0
+        deciding = next((e for e in range(3) if changes[e].any()), 0)
+        return changes, {name: gain for (entry, name), gain in expected.items() if entry == deciding}
+
+    def _refusal(
+        self,
+        cls: int,
+        node: int,
+        replacement: int,
+        prediction: Prediction,
+        changes: NDArray[np.float64],
+        gain: tuple[float, float, float],
+        cost: float,
+    ) -> tuple[Code, str] | None:
+        nodes, probability = prediction.nodes, prediction.probability
+        leaving = float(probability[self._view.snapshot.nodes.leaving[nodes]].sum())
+        if leaving > _LEAVING_SHARE:
+            return Code.LEAVING_NODE, f"{leaving:.0%} of its landings are on nodes about to go"
+        better, worse = _signs(changes)
+        where = self._where(prediction)
+        back = float(probability[nodes == node].sum())
+        if back >= 0.5:
+            return Code.COMES_BACK, f"the scheduler would put it back ({where})"
+        if not better.any() or (gain < (0.0, 0.0, 0.0)):
+            return Code.NO_GAIN, f"would land on {where}: nothing gets better there"
+        broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
+        if broken.any() or (changes[0] > 0).any():
+            return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
+        sure = float(probability[better].sum())
+        if sure < self._threshold.confidence - TOLERANCE:
+            return Code.UNSURE, (
+                f"better in {sure:.0%} of its landings, the policy asks for "
+                f"{self._threshold.confidence:.0%} ({where})"
+            )
+        return self._too_little(gain, cost)
+
+    def _too_little(
+        self, gain: tuple[float, float, float], cost: float
+    ) -> tuple[Code, str] | None:
+        for entry, value in enumerate(gain):
+            if abs(value) <= TOLERANCE:
+                continue
+            least = self._threshold.pods if entry < Entry.IMBALANCE else self._threshold.imbalance
+            if value / cost + TOLERANCE >= least:
+                return None
+            return Code.LOW_GAIN, f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g}"
+        return Code.LOW_GAIN, "no gain is expected"
+
+    def _where(self, prediction: Prediction) -> str:
+        names = self._view.snapshot.nodes.names
+        shown = [
+            f"{names[n]} {p:.0%}"
+            for n, p in zip(prediction.nodes[:2].tolist(), prediction.probability[:2].tolist(), strict=True)
+        ]
+        more = len(prediction.nodes) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _signs(changes: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which landings (K,) are better and which are worse, entries compared left to right."""
+    decided = np.zeros(changes.shape[1])
+    for entry in changes[::-1]:
+        decided = np.where(entry != 0, np.sign(entry), decided)
+    return decided < 0, decided > 0

@@ -1,0 +1,297 @@
+"""Makes the plan: scores, moves, reasons for what stays, bound. Same input, same plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.bound import bounds_of, lower_bound
+from rebalancer.cost.guards import guard_term
+from rebalancer.cost.term import Term, View
+from rebalancer.planner.allowance import Allowance, blocked_pods
+from rebalancer.planner.eviction_cost import eviction_cost
+from rebalancer.planner.judge import Weighted
+from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Score, Skip
+from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
+from rebalancer.planner.settings import Settings
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.protect import TEXTS, names_of
+from rebalancer.snapshot.state import ClusterState
+
+# A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
+_SHOWN_LANDINGS = 20
+_ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One strategy's share in a plan: makes its terms once the view exists."""
+
+    strategy: str
+    weight: float
+    observed: bool
+    terms: Callable[[View], Sequence[Term]]
+
+
+class Planner:
+    """Plans on one snapshot. ``plan`` may be called once; the view shows the planned state after it."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        scheduler: SchedulerModel,
+        contributions: Sequence[Contribution],
+        settings: Settings,
+        protected: Int32s,
+    ) -> None:
+        self._snapshot, self.settings, self.protected = snapshot, settings, protected
+        self._allowance = Allowance(snapshot, settings, int(np.count_nonzero(protected == 0)))
+        self._blocked = blocked_pods(snapshot, self._allowance)
+        movable = (protected == 0) & (self._blocked == 0)
+        self.view = View(snapshot, ClusterState(snapshot), scheduler, movable)
+        self._cost = eviction_cost(snapshot)
+        self._contributions = contributions
+        self._terms = [
+            (contribution, Weighted(contribution.strategy, term, contribution.weight))
+            for contribution in contributions
+            for term in contribution.terms(self.view)
+        ]
+
+    def weighted_terms(self) -> list[Weighted]:
+        """Return the terms of the enforcing strategies."""
+        return [weighted for contribution, weighted in self._terms if not contribution.observed]
+
+    def pods_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
+        """Return the index of each pod that the snapshot has among ``uids``."""
+        wanted = set(uids)
+        return {uid: pod for pod, uid in enumerate(self._snapshot.pods.uid) if uid in wanted}
+
+    def commit(self, pod: int, cls: int, node: int) -> None:
+        """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
+        move_in_state(self.view, pod, cls, node)
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        before = self._scores()
+        bounds = bounds_of([weighted.term for _, weighted in self._terms])
+        chosen, refusals, pairs = self._search()
+        after = self._scores()
+        skips = self._skips(refusals, pairs)
+        residual = sum(score.cost.hard + score.cost.soft for score in after.values())
+        least_weight = min((c.weight for c in self._contributions), default=1.0)
+        moves = tuple(self._move(move) for move in chosen)
+        bound = lower_bound(bounds, residual, max(least_weight, 1e-9))
+        return Plan(
+            moves=moves,
+            skips=tuple(skips),
+            before=before,
+            after=after,
+            lower_bound=min(bound, len(moves)),
+            stopped=_stopped(moves, skips, after),
+            funnel=self._funnel(skips, moves, pairs),
+            warnings=tuple(self._warnings()),
+        )
+
+    def _search(self) -> tuple[list[Chosen], dict[tuple[int, int], Refusal], set[tuple[int, int]]]:
+        """Plan with the enforcing strategies first, then what the observing ones would add."""
+        guard = guard_term(self.view)
+        chosen: list[Chosen] = []
+        refusals: dict[tuple[int, int], Refusal] = {}
+        pairs: set[tuple[int, int]] = set()
+        for observed in (False, True):
+            terms = [w for c, w in self._terms if observed or not c.observed]
+            if observed and not any(c.observed for c in self._contributions):
+                continue
+            search = Search(
+                self.view, terms, guard, self.settings, self._allowance, self._cost
+            )
+            pairs |= set(search.pool.gains)
+            wave = chosen[-1].wave + 1 if chosen else 1
+            chosen += search.run(wave, observed=observed)
+            refusals = {**search.refusals}
+            pairs |= set(search.pool.gains)
+        return chosen, refusals, pairs
+
+    def _scores(self) -> dict[str, Score]:
+        scores: dict[str, Score] = {}
+        for contribution in self._contributions:
+            entries = [0.0, 0.0, 0.0]
+            violated, unsatisfiable = 0, list[str]()
+            for weighted in (w for c, w in self._terms if c is contribution):
+                entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
+                violated += weighted.term.violated()
+                unsatisfiable += weighted.term.unsatisfiable()
+            cost = Cost(*(round(entry, 9) for entry in entries))
+            scores[contribution.strategy] = Score(cost, violated, tuple(unsatisfiable))
+        return scores
+
+    # -- moves -------------------------------------------------------------------------------------
+
+    def _move(self, chosen: Chosen) -> Move:
+        snapshot = self._snapshot
+        of_class = snapshot.classes[chosen.cls]
+        gain = chosen.verdict.gain
+        return Move(
+            namespace=of_class.namespace,
+            pod=snapshot.pods.name[chosen.pod],
+            uid=snapshot.pods.uid[chosen.pod],
+            owner=snapshot.owners[of_class.owner].ref,
+            node=snapshot.nodes.names[chosen.node],
+            landings=self._landings(chosen),
+            strategy=chosen.strategy,
+            reason=chosen.reason,
+            gain=Cost(*(round(value, 9) for value in gain)),
+            cost=round(float(self._cost[chosen.pod]), 6),
+            wave=chosen.wave,
+            budgets=tuple(
+                snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)
+            ),
+            observed=chosen.observed,
+        )
+
+    def _landings(self, chosen: Chosen) -> tuple[Landing, ...]:
+        snapshot, prediction = self._snapshot, chosen.verdict.prediction
+        keys = _topology_keys(snapshot.classes[chosen.cls])
+        labels = snapshot.nodes.labels
+        landings: list[Landing] = []
+        for node, probability in zip(
+            prediction.nodes[:_SHOWN_LANDINGS].tolist(),
+            prediction.probability[:_SHOWN_LANDINGS].tolist(),
+            strict=True,
+        ):
+            domains = {
+                key: labels.values(key)[value]
+                for key in keys
+                if (value := int(labels.column(key)[node])) >= 0
+            }
+            landings.append(Landing(snapshot.nodes.names[node], round(probability, 6), domains))
+        return tuple(landings)
+
+    # -- what stays --------------------------------------------------------------------------------
+
+    def _skips(
+        self, refusals: Mapping[tuple[int, int], Refusal], pairs: set[tuple[int, int]]
+    ) -> list[Skip]:
+        final = self._remaining()
+        skips: list[Skip] = []
+        for pair in sorted(pairs & final.keys()):
+            for pod in self.view.state.pods_on(*pair).tolist():
+                found = self._why(pod, pair, refusals.get(pair), final[pair])
+                if found is not None:
+                    skips.append(found)
+        return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
+
+    def _remaining(self) -> dict[tuple[int, int], str]:
+        """Return the pairs that terms still would rather see gone, with the first strategy to say so."""
+        found: dict[tuple[int, int], str] = {}
+        for _, weighted in self._terms:
+            rows = weighted.term.candidates()
+            for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
+                found.setdefault(pair, weighted.strategy)
+        return found
+
+    def _why(
+        self, pod: int, pair: tuple[int, int], refusal: Refusal | None, strategy: str
+    ) -> Skip | None:
+        bits = int(self.protected[pod])
+        if bits:
+            names = names_of(bits)
+            text = f"{', '.join(names)}: {'; '.join(self._protection_text(pair[0], n) for n in names)}"
+            code = Code.PROTECTED
+        elif (forbidden := self._allowance.forbidden(pair[0])) is not None:
+            code, text = forbidden
+        elif refusal is not None:
+            strategy, code, text = refusal.strategy, refusal.code, refusal.message
+        else:
+            return None
+        return Skip(
+            namespace=self._snapshot.classes[pair[0]].namespace,
+            pod=self._snapshot.pods.name[pod],
+            node=self._snapshot.nodes.names[pair[1]],
+            strategy=strategy,
+            code=code,
+            message=text,
+        )
+
+    def _protection_text(self, cls: int, name: str) -> str:
+        owner = self._snapshot.classes[cls].owner
+        if name == "ownerUnsettled" and owner >= 0:
+            return f"{self._snapshot.owners[owner].ref}: {self._snapshot.owners[owner].unsettled}"
+        return TEXTS[name]
+
+    def _funnel(
+        self, skips: Sequence[Skip], moves: Sequence[Move], pairs: set[tuple[int, int]]
+    ) -> dict[str, int]:
+        codes = Counter(skip.code.value for skip in skips)
+        candidates = len(skips) + len(moves)
+        return {
+            "pods": len(self._snapshot.pods),
+            "movable": int(np.count_nonzero(self.view.movable)),
+            "candidates": candidates,
+            **{code.value: codes[code.value] for code in Code if codes[code.value]},
+            "moves": len(moves),
+        }
+
+    def _warnings(self) -> list[str]:
+        snapshot = self._snapshot
+        warnings: list[str] = []
+        conflicts = sorted(
+            {
+                text
+                for cls in np.unique(snapshot.pods.cls).tolist()
+                if (found := self._allowance.forbidden(cls)) and found[0] is Code.PDB_CONFLICT
+                for text in [f"misconfigured: {found[1]} (pods of {self._owner_ref(cls)})"]
+            }
+        )
+        warnings += conflicts
+        warnings += [
+            f"node {snapshot.nodes.names[n]} is unreadable ({why}): taken as without room"
+            for n, why in sorted(snapshot.nodes.unreadable.items())
+        ]
+        unreadable = {
+            f"pods of {self._owner_ref(index)} are unreadable ({cls.unreadable}): not moved"
+            for index, cls in enumerate(snapshot.classes)
+            if cls.unreadable is not None
+        }
+        warnings += sorted(unreadable)
+        if snapshot.missing:
+            warnings.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
+        return warnings
+
+    def _owner_ref(self, cls: int) -> str:
+        owner = self._snapshot.classes[cls].owner
+        return self._snapshot.owners[owner].ref if owner >= 0 else "no controller"
+
+
+def _topology_keys(of_class: PodClass) -> list[str]:
+    spec = of_class.spec
+    keys = [c.topology_key for c in spec.topology_spread_constraints or ()]
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is not None:
+            keys += [t.topology_key for t in part.required or ()]
+            keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
+    return sorted({*keys, *_ZONE_KEYS} - {"kubernetes.io/hostname"})
+
+
+def _stopped(moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score]) -> str:
+    """Say in one line why the plan ends where it does."""
+    left = sum(score.violated for score in after.values())
+    codes = Counter(skip.code.value for skip in skips)
+    reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
+    impossible = sum(len(score.unsatisfiable) for score in after.values())
+    end = f" {impossible} constraint(s) cannot be satisfied." if impossible else ""
+    if left == 0:
+        return ("Nothing to do: every rule holds." if not moves else "After this every rule holds.") + end
+    head = "Nothing can be gained" if not moves else "Nothing more can be gained"
+    return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+
+
+def _most_first(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+

@@ -1,0 +1,78 @@
+"""Room in ResourceQuotas: a replacement is created while its victim still counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from rebalancer.snapshot.model import PodClass, Quota, Snapshot
+
+
+class QuotaLedger:
+    """What moves in flight take of each quota. Reset with every wave."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._of_namespace: dict[str, list[Quota]] = {}
+        for quota in snapshot.quotas:
+            self._of_namespace.setdefault(quota.namespace, []).append(quota)
+        self._taken: Counter[tuple[str, str, str]] = Counter()
+
+    def lacks(self, cls: int) -> str | None:
+        """Say which quota has no room for one more pod of ``cls`` now, if one has none."""
+        of_class = self._snapshot.classes[cls]
+        for quota in self._of_namespace.get(of_class.namespace, ()):
+            if not _applies(quota, of_class):
+                continue
+            needs = self._needs(cls)
+            for name, free in quota.free.items():
+                left = free - self._taken[quota.namespace, quota.name, name]
+                if needs.get(name, 0) > left:
+                    return (
+                        f"ResourceQuota {quota.namespace}/{quota.name} has {left} of {name} left, "
+                        f"a replacement beside the victim needs {needs[name]}"
+                    )
+        return None
+
+    def take(self, cls: int) -> None:
+        """Count one pod of ``cls``."""
+        of_class = self._snapshot.classes[cls]
+        for quota in self._of_namespace.get(of_class.namespace, ()):
+            if _applies(quota, of_class):
+                for name, amount in self._needs(cls).items():
+                    self._taken[quota.namespace, quota.name, name] += amount
+
+    def reset(self) -> None:
+        """Let all victims be gone."""
+        self._taken.clear()
+
+    def _needs(self, cls: int) -> Mapping[str, int]:
+        # Limits are not folded: where a quota caps them, requests stand in as the lower bound.
+        amounts = {"pods": 1, "count/pods": 1}
+        for row, name in enumerate(self._snapshot.resources):
+            amount = int(self._snapshot.requests[row, cls])
+            amounts[name] = amounts[f"requests.{name}"] = amounts[f"limits.{name}"] = amount
+        return amounts
+
+
+def _applies(quota: Quota, of_class: PodClass) -> bool:
+    """Tell whether the quota's scopes include the class (KEP-612; Terminating pods are Jobs')."""
+    if "Terminating" in (quota.spec.scopes or ()):
+        return False
+    selector = quota.spec.scope_selector
+    for requirement in (selector.match_expressions or ()) if selector is not None else ():
+        if requirement.scope_name == "Terminating":
+            return False
+        if requirement.scope_name != "PriorityClass":
+            continue
+        named = of_class.spec.priority_class_name
+        values = requirement.values or ()
+        inside = {
+            "In": named in values,
+            "NotIn": named not in values,
+            "Exists": named is not None,
+            "DoesNotExist": named is None,
+        }
+        if not inside.get(requirement.operator, True):
+            return False
+    return True

@@ -1,0 +1,36 @@
+"""When the picture is wrong, nothing is moved: the conditions under which a run stands still."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.policy.cluster import Safety
+from rebalancer.snapshot.model import PodFlag, Snapshot
+
+
+def standstill(snapshot: Snapshot, safety: Safety, clock_skew: float) -> list[str]:
+    """Return why no plan may be executed on this snapshot; empty if one may.
+
+    ``clock_skew`` is the difference in seconds between our clock and the API server's.
+    """
+    reasons: list[str] = []
+    nodes, pods = snapshot.nodes, snapshot.pods
+    not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
+    most = safety.not_ready_nodes_of(len(nodes))
+    if not_ready > most:
+        reasons.append(
+            f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
+        )
+    gated = np.array([bool(c.spec.scheduling_gates) for c in snapshot.classes], bool)
+    waiting = (pods.node < 0) & ((pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) == 0)
+    pending = int(np.count_nonzero(waiting & ~gated[pods.cls])) if len(pods) else 0
+    most = safety.pending_pods_of(len(pods))
+    if pending > most:
+        reasons.append(f"{pending} pods wait for a node, safety.maxPendingPods allows {most}")
+    most_skew = safety.max_clock_skew.total_seconds()
+    if abs(clock_skew) > most_skew:
+        reasons.append(
+            f"our clock and the API server's are {abs(clock_skew):.0f} s apart, "
+            f"safety.maxClockSkew allows {most_skew:.0f} s"
+        )
+    return reasons

@@ -1,0 +1,248 @@
+"""The search: lazy greedy over (class, node) pairs, wave by wave.
+
+Candidates wait in a heap by what they could gain at most per eviction cost. The best is judged exactly,
+with its predicted landing in the state as planned so far; if it still beats the next, it is committed,
+else it goes back with its exact gain. What a budget holds back waits for the next wave; what the
+scheduler or the cost refuses is tried again once after something has changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.term import Term, View
+from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
+from rebalancer.planner.plan import Code
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.settings import Settings
+from rebalancer.snapshot.columns import Floats, Int32s
+
+Pair = tuple[int, int]
+Key = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A committed move, in array terms."""
+
+    pod: int
+    cls: int
+    node: int
+    verdict: Verdict
+    strategy: str
+    reason: str
+    wave: int
+    observed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pair was not moved, and which strategy would have liked it."""
+
+    strategy: str
+    code: Code
+    message: str
+
+
+def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
+    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
+    state, of_class = view.state, view.snapshot.classes[cls]
+    state.evict(pod)
+    if of_class.owner >= 0 and view.snapshot.owners[of_class.owner].waits:
+        state.reap(state.ghosts[-1])
+    state.place(pod, of_class.replacement, node)
+
+
+class Pool:
+    """All pairs that some term wants to see gone, with the most each entry can gain."""
+
+    def __init__(self, terms: Sequence[Weighted]) -> None:
+        self._terms = terms
+        self.gains: dict[Pair, list[float]] = {}
+        self.strategies: dict[Pair, str] = {}
+        self._share: dict[Pair, tuple[int, float]] = {}
+        self.refresh(None)
+
+    def refresh(self, classes: Int32s | None) -> list[Pair]:
+        """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
+        if classes is not None:
+            wanted = set(classes.tolist())
+            for pair in [p for p in self.gains if p[0] in wanted]:
+                del self.gains[pair], self._share[pair], self.strategies[pair]
+        found: dict[Pair, None] = {}
+        for weighted in self._terms:
+            rows = weighted.term.candidates(classes)
+            entry = int(weighted.term.entry)
+            for cls, node, gain in zip(
+                rows.cls.tolist(), rows.node.tolist(), rows.gain.tolist(), strict=True
+            ):
+                pair = (cls, node)
+                found[pair] = None
+                self.gains.setdefault(pair, [0.0, 0.0, 0.0])[entry] += gain * weighted.weight
+                self._claim(pair, entry, gain * weighted.weight, weighted.strategy)
+        return list(found)
+
+    def _claim(self, pair: Pair, entry: int, gain: float, strategy: str) -> None:
+        best = self._share.get(pair)
+        if best is None or (-entry, gain) > (-best[0], best[1]):
+            self._share[pair] = (entry, gain)
+            self.strategies[pair] = strategy
+
+
+class Search:
+    """One search over one view; terms of observing strategies come in a second pass."""
+
+    def __init__(
+        self,
+        view: View,
+        terms: Sequence[Weighted],
+        guard: Term,
+        settings: Settings,
+        allowance: Allowance,
+        cost: Floats,
+    ) -> None:
+        self._view, self._terms, self._settings = view, terms, settings
+        self._judge = Judge(view, terms, guard, settings.threshold)
+        self._allowance, self._cost = allowance, cost
+        self._quota = QuotaLedger(view.snapshot)
+        self.pool = Pool(terms)
+        self.refusals: dict[Pair, Refusal] = {}
+        self._pods: dict[Pair, list[int]] = {}
+
+    def run(self, first_wave: int, *, observed: bool) -> list[Chosen]:
+        """Return the moves of all waves, in order; the state holds them all placed."""
+        chosen: list[Chosen] = []
+        wave = first_wave
+        while True:
+            of_wave = self._wave(wave, observed=observed)
+            self._view.state.reap()
+            self._allowance.next_wave()
+            self._quota.reset()
+            if not of_wave:
+                return chosen
+            chosen += of_wave
+            wave += 1
+
+    def _wave(self, wave: int, *, observed: bool) -> list[Chosen]:
+        chosen: list[Chosen] = []
+        heap = [entry for pair in self.pool.gains if (entry := self._entry(pair)) is not None]
+        heapq.heapify(heap)
+        retried: set[Pair] = set()
+        while heap and not self._allowance.full():
+            key, pair = heapq.heappop(heap)
+            current = self._entry(pair)
+            if current is None or current[0] > key:
+                # Its gain shrank since it was queued; a fresher entry stands for it, if any does.
+                if current is not None and current[0] != key:
+                    heapq.heappush(heap, current)
+                continue
+            verdict = self._consider(pair)
+            if verdict is None:
+                continue
+            pod = self._pods_of(pair)[0]
+            exact = self._key(verdict.gain, float(self._cost[pod]))
+            if heap and exact > heap[0][0] and exact > key:
+                self._shrink(pair, verdict.gain)
+                heapq.heappush(heap, (exact, pair))
+                continue
+            chosen.append(self._commit(pod, pair, verdict, wave, observed=observed))
+            for fresh in self._refreshed(pair):
+                if fresh in self.refusals and fresh in retried:
+                    continue
+                retried.add(fresh)
+                if (entry := self._entry(fresh)) is not None:
+                    heapq.heappush(heap, entry)
+        return chosen
+
+    # -- one candidate -----------------------------------------------------------------------------
+
+    def _consider(self, pair: Pair) -> Verdict | None:
+        """Return the verdict on a pair if it may go now; else note why not."""
+        cls, node = pair
+        strategy = self.pool.strategies[pair]
+        limit = self._allowance.over(strategy) or self._allowance.waits(cls, node, strategy)
+        if limit is not None:
+            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            return None
+        if not self._waits(cls) and (lack := self._quota.lacks(cls)) is not None:
+            self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
+            return None
+        pod = self._pods_of(pair)[0]
+        verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
+        if verdict.refused is not None:
+            code, message = verdict.refused
+            gains = self.pool.gains[pair]
+            if code is Code.NO_GAIN and gains[0] == gains[1] == 0:
+                code = Code.OVERLOAD_MOVES
+                message = message.replace("nothing gets better there", "that only moves the overload")
+            self.refusals[pair] = Refusal(strategy, code, message)
+            return None
+        return verdict
+
+    def _waits(self, cls: int) -> bool:
+        owner = self._view.snapshot.classes[cls].owner
+        return owner >= 0 and self._view.snapshot.owners[owner].waits
+
+    def _commit(
+        self, pod: int, pair: Pair, verdict: Verdict, wave: int, *, observed: bool
+    ) -> Chosen:
+        cls, node = pair
+        strategy = max(
+            verdict.by_strategy, key=lambda name: (verdict.by_strategy[name], name), default=""
+        )
+        if verdict.by_strategy.get(strategy, 0.0) <= TOLERANCE:
+            strategy = self.pool.strategies[pair]
+        reason = self._reason(strategy, pair)
+        if not self._waits(cls):
+            self._quota.take(cls)
+        move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
+        self._allowance.spend(cls, node, strategy)
+        self._pods[pair].remove(pod)
+        self.refusals.pop(pair, None)
+        return Chosen(pod, cls, node, verdict, strategy, reason, wave, observed)
+
+    def _reason(self, strategy: str, pair: Pair) -> str:
+        texts = [
+            text
+            for weighted in self._terms
+            if weighted.strategy == strategy and (text := weighted.term.describe(*pair))
+        ]
+        return texts[0] if texts else strategy
+
+    # -- the queue ---------------------------------------------------------------------------------
+
+    def _entry(self, pair: Pair) -> tuple[Key, Pair] | None:
+        gains = self.pool.gains.get(pair)
+        if gains is None or not self._pods_of(pair):
+            return None
+        cost = float(self._cost[self._pods_of(pair)[0]])
+        return self._key((gains[0], gains[1], gains[2]), cost), pair
+
+    @staticmethod
+    def _key(gain: tuple[float, float, float], cost: float) -> Key:
+        return (-gain[0] / cost, -gain[1] / cost, -gain[2] / cost)
+
+    def _shrink(self, pair: Pair, gain: tuple[float, float, float]) -> None:
+        self.pool.gains[pair] = list(gain)
+
+    def _pods_of(self, pair: Pair) -> list[int]:
+        """Return the movable pods of a pair that are left, cheapest first."""
+        found = self._pods.get(pair)
+        if found is None:
+            pods = self._view.state.pods_on(*pair)
+            pods = pods[self._view.movable[pods]]
+            order = np.lexsort((pods, self._cost[pods]))
+            found = self._pods[pair] = pods[order].tolist()
+        return found
+
+    def _refreshed(self, pair: Pair) -> list[Pair]:
+        """Ask the terms anew about every class that the committed move concerns."""
+        cls = pair[0]
+        replacement = self._view.snapshot.classes[cls].replacement
+        related = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
+        return self.pool.refresh(np.unique(np.concatenate(related)))

@@ -1,0 +1,52 @@
+"""What the planner is told by the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Eagerness
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What a move must bring to be made."""
+
+    pods: float
+    """Least expected gain in pods that still have to move, per unit of eviction cost."""
+    imbalance: float
+    """Least expected gain in squared deviation, per unit of eviction cost."""
+    confidence: float
+    """Least probability of the landings that improve the cost."""
+
+
+# One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
+# worth 0.1; a rule of a system-critical pod, whose eviction costs 10, is worth 0.1 as well. A node at 60 %
+# above a threshold of 50 % loses 0.02 when a pod of 1 % leaves it.
+THRESHOLDS: Mapping[Eagerness, Threshold] = {
+    Eagerness.TIMID: Threshold(0.5, 0.02, 0.95),
+    Eagerness.CAREFUL: Threshold(0.1, 0.002, 0.9),
+    Eagerness.STEADY: Threshold(0.05, 0.001, 0.8),
+    Eagerness.EAGER: Threshold(0.02, 0.0005, 0.65),
+    Eagerness.RELENTLESS: Threshold(0.0, 0.0, 0.5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that shapes a plan besides the snapshot and the terms."""
+
+    eagerness: Eagerness = Eagerness.CAREFUL
+    budgets: Budgets = field(default_factory=Budgets)
+    of_strategy: Mapping[str, Budgets] = field(default_factory=dict)
+    """Strategy -> its own budgets, which its moves must keep besides."""
+    lifted: bool = False
+    """No limit per run and per hour (--lift-budgets); the others hold."""
+    moved_last_hour: int = 0
+    """What earlier runs have used of the rolling hour."""
+
+    @property
+    def threshold(self) -> Threshold:
+        """Return what the eagerness asks of a move."""
+        return THRESHOLDS[self.eagerness]

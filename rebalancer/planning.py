@@ -1,0 +1,109 @@
+"""From a policy and a snapshot to a plan: the strategies' terms, the scheduler's profile, the protections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rebalancer.cost.term import Term, View
+from rebalancer.environment import Timings
+from rebalancer.planner.plan import Plan
+from rebalancer.planner.planner import Contribution, Planner
+from rebalancer.planner.safety import standstill
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.wire.objects import TopologySpreadConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A snapshot with its plan, and why the plan may not be executed, if so."""
+
+    snapshot: Snapshot
+    plan: Plan
+    standstill: tuple[str, ...]
+
+
+class Planning:
+    """Makes planners from snapshots under one policy: for the plan, and again between waves."""
+
+    def __init__(
+        self, loaded: LoadedPolicy, registry: Registry, scope: Scope, *, lifted: bool = False
+    ) -> None:
+        self._policy, self._registry = loaded.policy, registry
+        self._scope, self._lifted = scope, lifted
+
+    def plan(self, snapshot: Snapshot, clock_skew: float, timings: Timings) -> Planned:
+        """Return the plan on ``snapshot``. Deterministic but for the timings."""
+        with timings.phase("terms"):
+            planner = self.planner(snapshot)
+        with timings.phase("plan"):
+            plan = planner.plan()
+        stop = standstill(snapshot, self._policy.safety, clock_skew)
+        return Planned(snapshot, plan, tuple(stop))
+
+    def planner(self, snapshot: Snapshot) -> Planner:
+        """Return a planner on ``snapshot`` with the policy's strategies and budgets."""
+        policy = self._policy
+        contributions = list(self._contributions(snapshot.captured_at))
+        return Planner(
+            snapshot,
+            SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
+            contributions,
+            Settings(
+                eagerness=policy.eagerness,
+                budgets=policy.budgets,
+                of_strategy={c.strategy: policy.budgets_of(c.strategy) for c in contributions},
+                lifted=self._lifted,
+            ),
+            protect(snapshot, policy.protect, self._scope),
+        )
+
+    def _contributions(self, now: float) -> Iterator[Contribution]:
+        for name, of_strategy in sorted(self._policy.strategies.items()):
+            mode = self._policy.mode_of(name)
+            if mode is Mode.OFF:
+                continue
+            yield Contribution(
+                strategy=name,
+                weight=of_strategy.weight,
+                observed=mode is Mode.OBSERVE or not self._policy.allows(name, now),
+                terms=_terms(self._registry, name, of_strategy.params),
+            )
+
+
+def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
+    strategy = registry.strategy(name)
+    return lambda view: strategy.terms(view, params)  # type: ignore[arg-type]
+
+
+def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
+    """Return the profile of the cluster's scheduler: the policy's word, else the server's version."""
+    told = policy.scheduler
+    return SchedulerProfile.for_version(
+        told.version_pair() or snapshot.version,
+        weights=dict(told.weights),
+        default_constraints=_default_constraints(policy),
+        percentage_of_nodes_to_score=told.percentage_of_nodes_to_score,
+        hard_pod_affinity_weight=told.hard_pod_affinity_weight,
+    )
+
+
+def _default_constraints(policy: Policy) -> tuple[TopologySpreadConstraint, ...] | None:
+    told = policy.scheduler.default_constraints
+    if told is None:
+        return None
+    return tuple(
+        TopologySpreadConstraint(
+            max_skew=one.max_skew,
+            topology_key=one.topology_key,
+            when_unsatisfiable=one.when_unsatisfiable,
+        )
+        for one in told
+    )

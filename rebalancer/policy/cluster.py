@@ -1,0 +1,110 @@
+"""What a policy says of the cluster itself: its scheduler, and when its picture is too wrong to act on."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rebalancer.policy.params import Section, shown
+from rebalancer.policy.values import Duration, Limit, LimitField
+
+_VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z")
+
+
+def _version(value: Any) -> str:
+    # An unquoted 1.40 is the number 1.4 in YAML: what is left cannot be told from a typing error.
+    text = str(value) if isinstance(value, float) else value
+    match = _VERSION.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(
+            f'{shown(value)} is no Kubernetes version; write it in quotes, like "1.36"'
+        )
+    return f"1.{match[1]}"
+
+
+ScorePlugin = Literal[
+    "ImageLocality",
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "TaintToleration",
+]
+"""The default scheduler's plug-ins whose scores are modelled."""
+
+
+class SpreadDefault(Section):
+    """A topology spread constraint that the scheduler applies to pods that have none of their own."""
+
+    topology_key: str = Field(min_length=1, description="Node label whose values are the domains.")
+    max_skew: int = Field(ge=1, le=2**31 - 1, description="Largest allowed difference in pods.")
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
+        default="ScheduleAnyway", description="Whether the constraint is hard or soft."
+    )
+
+
+class Scheduler(Section):
+    """How the cluster's scheduler differs from a default kube-scheduler of the API server's version."""
+
+    version: Annotated[str, BeforeValidator(_version)] | None = Field(
+        default=None,
+        description="kube-scheduler's version, like \"1.36\"; absent: the API server's.",
+    )
+    weights: dict[ScorePlugin, Annotated[int, Field(ge=0, le=100)]] = Field(
+        default_factory=dict,
+        description="Score plug-in to weight, where it differs from the default; 0 disables its score.",
+    )
+    default_constraints: tuple[SpreadDefault, ...] | None = Field(
+        default=None,
+        description="PodTopologySpread's defaultConstraints; absent: the system's; empty: none.",
+    )
+    percentage_of_nodes_to_score: int | None = Field(
+        default=None, ge=0, le=100, description="As in its configuration; absent or 0: adaptive."
+    )
+    hard_pod_affinity_weight: int = Field(
+        default=1, ge=0, le=100, description="InterPodAffinity's hardPodAffinityWeight."
+    )
+
+    def version_pair(self) -> tuple[int, int] | None:
+        """Return the version as (major, minor), or None where the API server's counts."""
+        return None if self.version is None else (1, int(self.version[2:]))
+
+
+class Safety(Section):
+    """When a run stands still, because the picture is wrong or the cluster is not well.
+
+    Whatever stands here, a run also stands still when a list broke off.
+    """
+
+    max_not_ready_nodes: LimitField = Field(
+        default=Limit.parse("20%"),
+        description="More NotReady nodes than this, and nothing is moved; a share is at least 1.",
+    )
+    max_pending_pods: LimitField = Field(
+        default=Limit.parse("10%"),
+        description="More unscheduled pods than this, of all pods, and nothing is moved; a share is at least 10.",
+    )
+    max_clock_skew: Duration = Field(
+        default=timedelta(seconds=60),
+        description="Largest difference between our clock and the API server's.",
+    )
+    max_pending_time: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+        default=timedelta(seconds=30),
+        description="A replacement without a node for longer than this ends the run.",
+    )
+    max_ready_time: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+        default=timedelta(minutes=2),
+        description="A run waits so long for a wave's replacements to be Ready, then it ends.",
+    )
+
+    def not_ready_nodes_of(self, nodes: int) -> int:
+        """Return how many of so many nodes may be NotReady."""
+        return self.max_not_ready_nodes.of(nodes, 1)
+
+    def pending_pods_of(self, pods: int) -> int:
+        """Return how many of so many pods may wait for a node."""
+        return self.max_pending_pods.of(pods, 10)

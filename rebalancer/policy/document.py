@@ -1,0 +1,230 @@
+"""YAML text as plain data that remembers its lines; every way in which it can be wrong is a problem.
+
+Only plain data is built: no tags, no merge keys, text keys, each key once. Scalars are read by YAML 1.2's
+core schema, so that ``off``, ``on`` and ``22:00`` are text. Size, depth and what aliases unfold to are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+KeyPath = tuple[str | int, ...]
+
+_MOST_BYTES = 256 * 1024
+_MOST_VALUES = 20_000
+_MOST_DEPTH = 40
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a file."""
+
+    file: str
+    line: int
+    """From 1; 0 if the file as a whole is meant."""
+    path: KeyPath
+    message: str
+    """What is wrong; what to do."""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(part for part in (place, shown_path(self.path), self.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document."""
+
+    file: str
+    data: Any
+    lines: Mapping[KeyPath, int]
+    """Path of a key or list item -> its line, from 1."""
+
+    def problem(self, path: Sequence[str | int], message: str) -> Problem:
+        """Return a problem at ``path``, with the line of the deepest part of it that stands in the file."""
+        whole = tuple(path)
+        line = next(
+            (
+                self.lines[whole[:length]]
+                for length in range(len(whole), -1, -1)
+                if whole[:length] in self.lines
+            ),
+            0,
+        )
+        return Problem(self.file, line, whole, message)
+
+
+def shown_path(path: KeyPath) -> str:
+    """Return a path as people write it: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN_KEY.match(part):
+            text += f".{part}" if text else part
+        else:
+            text += f'["{part}"]'
+    return text
+
+
+def parse(raw: bytes, file: str) -> tuple[Document | None, list[Problem]]:
+    """Return the document in ``raw``, and what is wrong with it; no document if it cannot be used."""
+    try:
+        node = _compose(raw)
+    except _UnusableError as error:
+        return None, [Problem(file, error.line, (), error.message)]
+    reader = _Reader(file)
+    data = reader.read(node, (), ())
+    return Document(file, data, reader.lines), reader.problems
+
+
+class _UnusableError(Exception):
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line, self.message = line, message
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes with YAML 1.2's core schema; constructs nothing."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (as PyYAML declares it)
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
+
+
+_resolve("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF")
+_resolve("null", r"(?:~|null|Null|NULL|)\Z", "~nN\0")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
+# More digits are no number that a policy needs, and slow to read.
+_resolve("int", r"[-+]?[0-9]{1,18}\Z", "-+0123456789")
+_resolve(
+    "float",
+    r"[-+]?(?:\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?)(?:[eE][-+]?[0-9]{1,3})?\Z",
+    "-+.0123456789",
+)
+
+
+def _compose(raw: bytes) -> yaml.Node:
+    if len(raw) > _MOST_BYTES:
+        raise _UnusableError(0, f"is larger than {_MOST_BYTES // 1024} KiB: is it a policy at all?")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _UnusableError(line, "is not UTF-8 text; save it as UTF-8") from None
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        raise _UnusableError(
+            line, f"holds a character that YAML forbids (#x{ord(str(error.character)):04x})"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        raise _UnusableError(*_syntax(error)) from None
+    except RecursionError:
+        raise _UnusableError(0, f"is nested more than {_MOST_DEPTH} levels deep") from None
+    if node is None:
+        raise _UnusableError(0, "is empty; a policy has at least apiVersion and kind")
+    return node
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str]:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark is not None else 0
+    what = ", ".join(part for part in (error.context, error.problem) if part)
+    hint = ""
+    if "'\\t'" in what:
+        hint = "; indent with spaces, not with tabs"
+    elif "single document" in what:
+        hint = "; put each document into a file of its own"
+    column = f" (column {mark.column + 1})" if mark is not None else ""
+    return line, f"is not YAML: {what}{column}{hint}"
+
+
+class _Reader:
+    """Turns nodes into plain data, and notes lines and problems."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._values = 0
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
+
+    def read(self, node: yaml.Node, path: KeyPath, inside: tuple[yaml.Node, ...]) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            # Said once; what follows is left out.
+            if self._values == _MOST_VALUES + 1:
+                self._wrong(line, path, f"unfolds to more than {_MOST_VALUES} values; write less")
+            return None
+        if any(node is outer for outer in inside):
+            self._wrong(line, path, "contains itself by an alias; write it out")
+            return None
+        if len(inside) > _MOST_DEPTH:
+            self._wrong(line, path, f"is nested more than {_MOST_DEPTH} levels deep")
+            return None
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return {
+                key: self.read(value, (*path, key), (*inside, node))
+                for key, value in self._keys(node, path)
+            }
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [
+                self.read(item, (*path, i), (*inside, node)) for i, item in enumerate(node.value)
+            ]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        self._wrong(line, path, f"the tag {node.tag} is not allowed; write plain values")
+        return None
+
+    def _keys(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[tuple[str, yaml.Node]]:
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                shown = key.value if isinstance(key, yaml.ScalarNode) else "this"
+                self._wrong(line, path, f"{shown} is no text key; write it in quotes")
+            elif key.value in seen:
+                first = seen[key.value]
+                self._wrong(
+                    line, (*path, key.value), f"stands here and in line {first}; remove one of them"
+                )
+            elif key.value == "<<":
+                self._wrong(line, (*path, "<<"), "merge keys are not supported; write the keys out")
+            else:
+                seen[key.value] = line
+                self.lines[*path, key.value] = line
+                yield key.value, value
+
+    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        try:
+            if kind == "int":
+                return int(node.value)
+            if kind == "float":
+                return float(node.value)
+        except ValueError:  # Tagged so by hand: !!int many.
+            kind = node.tag
+        if kind == "bool":
+            return node.value.lower() == "true"
+        if kind == "null":
+            return None
+        if kind == "str":
+            return node.value
+        self._wrong(
+            node.start_mark.line + 1, path, f"the tag {node.tag} is not allowed; write plain values"
+        )
+        return None
+
+    def _wrong(self, line: int, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self._file, line, path, message))

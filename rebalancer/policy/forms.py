@@ -1,0 +1,112 @@
+"""The policy in other forms: plain data, YAML with every default spelled out, its hash, a JSON schema."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
+from rebalancer.policy.model import Policy, StrategyPolicy
+from rebalancer.policy.params import Params
+
+
+def plain(policy: Policy) -> dict[str, Any]:
+    """Return the policy as it takes effect: every default in place, each strategy's mode resolved.
+
+    The keys and values are those of the file, so that the result can be loaded again.
+    """
+    data = _present(policy.model_dump(mode="json", by_alias=True, exclude={"strategies"}))
+    data["strategies"] = {
+        name: _flat(strategy) | {"mode": policy.mode_of(name).value}
+        for name, strategy in sorted(policy.strategies.items())
+    }
+    result: dict[str, Any] = data
+    return result
+
+
+def _flat(strategy: StrategyPolicy) -> dict[str, Any]:
+    data: dict[str, Any] = _present(
+        strategy.model_dump(mode="json", by_alias=True, exclude={"params"})
+    )
+    own: dict[str, Any] = _present(strategy.params.model_dump(mode="json", by_alias=True))
+    return {"mode": None, **data, **own}
+
+
+def _present(value: Any) -> Any:
+    """Drop nulls: an absent key says the same, and reads better."""
+    if isinstance(value, dict):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_present(item) for item in value]
+    return value
+
+
+def effective(policy: Policy) -> str:
+    """Return the policy as it takes effect as YAML, which can be loaded again."""
+    text: str = yaml.safe_dump(plain(policy), sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def policy_hash(policy: Policy) -> str:
+    """Return the sha256 (hex) of the policy as it takes effect."""
+    text = json.dumps(plain(policy), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Generator(GenerateJsonSchema):
+    """Writes defaults as the file would (``2%``, ``5m``), and no titles, which only repeat the keys."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        result = super().model_schema(schema)
+        result.pop("title", None)
+        # Without validation: required keys have no default, and are left out.
+        defaults = schema["cls"].model_construct().model_dump(mode="json", by_alias=True)
+        for key, entry in result.get("properties", {}).items():
+            entry.pop("title", None)
+            if "default" in entry and key in defaults:
+                entry["default"] = _present(defaults[key])
+        return result
+
+
+def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
+    """Return a JSON schema (2020-12) of the policy file with all ``known`` strategies."""
+    whole = Policy.model_json_schema(by_alias=True, schema_generator=_Generator)
+    definitions: dict[str, Any] = whole.setdefault("$defs", {})
+    envelope = definitions.pop("StrategyPolicy")
+    definitions.pop("Params", None)
+    strategies: dict[str, Any] = {}
+    for name in sorted(known):
+        own = known[name].model_json_schema(
+            by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Generator
+        )
+        for inner, definition in own.pop("$defs", {}).items():
+            definitions[f"{name}.{inner}"] = definition
+        strategies[name] = _strategy_schema(envelope, own)
+    whole["properties"]["strategies"] = {
+        "description": "Strategy to its mode, weight, budgets, windows and options.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": strategies,
+    }
+    whole["required"] = ["apiVersion", "kind"]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kube-rebalancer policy",
+        **{key: value for key, value in whole.items() if key != "title"},
+    }
+
+
+def _strategy_schema(envelope: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {k: v for k, v in envelope["properties"].items() if k != "params"}
+    return {
+        "description": own.get("description", ""),
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {**properties, **own.get("properties", {})},
+        **({"required": own["required"]} if own.get("required") else {}),
+    }

@@ -1,0 +1,141 @@
+"""The policy as models: the shape of the file, its defaults, units and bounds.
+
+In the file keys are camelCase. ``load`` reads files into these models; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from rebalancer.policy.budgets import Budgets, StrategyBudgets
+from rebalancer.policy.cluster import Safety, Scheduler
+from rebalancer.policy.params import Params, Section
+from rebalancer.policy.protect import Protect
+from rebalancer.policy.windows import Window, is_open
+
+
+class Mode(enum.StrEnum):
+    """What a strategy may do."""
+
+    OFF = "off"
+    """Nothing: it has no terms."""
+    OBSERVE = "observe"
+    """Its moves are planned and shown, not carried out."""
+    ENFORCE = "enforce"
+    """Its moves are carried out."""
+
+    def stricter(self, other: Mode) -> Mode:
+        """Return the stricter one of the two: off, then observe, then enforce."""
+        return min(self, other, key=list(Mode).index)
+
+
+def _mode(value: Any) -> Any:
+    # In YAML 1.1, and so in everything that passed through Helm, an unquoted off means false.
+    return "off" if value is False else value
+
+
+ModeField = Annotated[Mode, BeforeValidator(_mode)]
+
+
+class Eagerness(enum.StrEnum):
+    """What gain is worth an eviction, in five named levels."""
+
+    TIMID = "timid"
+    CAREFUL = "careful"
+    STEADY = "steady"
+    EAGER = "eager"
+    RELENTLESS = "relentless"
+
+
+class StrategyPolicy(Section):
+    """One strategy: the envelope that all have, and its own options, which stand beside it in the file."""
+
+    mode: ModeField | None = Field(
+        default=None,
+        description="off, observe or enforce; absent: the policy's. Never laxer than the policy's.",
+    )
+    weight: float = Field(
+        default=1.0, gt=0, le=1000, description="Factor on the strategy's terms of the cost."
+    )
+    budgets: StrategyBudgets = Field(
+        default=StrategyBudgets(),
+        description="Budgets of this strategy's moves, besides the policy's.",
+    )
+    windows: tuple[Window, ...] = Field(
+        default=(),
+        description="When this strategy's moves are allowed, besides the policy's windows; none: always.",
+    )
+    params: SerializeAsAny[Params] = Field(
+        default=Params(), description="The strategy's own options."
+    )
+
+
+ENVELOPE = tuple(
+    field.alias or name for name, field in StrategyPolicy.model_fields.items() if name != "params"
+)
+"""The keys of a strategy that are not its own options."""
+
+
+class Policy(Section):
+    """What the user wants of the rebalancer."""
+
+    api_version: Literal["rebalancer/v1"] = Field(
+        default="rebalancer/v1", description="Version of this format."
+    )
+    kind: Literal["Policy"] = Field(default="Policy", description="Always Policy.")
+    mode: ModeField = Field(
+        default=Mode.ENFORCE,
+        description="off, observe (plan and report) or enforce (move pods). Strategies may be stricter.",
+    )
+    eagerness: Eagerness = Field(
+        default=Eagerness.CAREFUL, description="What gain is worth an eviction, in five levels."
+    )
+    budgets: Budgets = Field(default=Budgets(), description="How many pods may be disturbed.")
+    windows: tuple[Window, ...] = Field(
+        default=(), description="When moves are allowed; none: always. A dry run is always allowed."
+    )
+    protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
+    scheduler: Scheduler = Field(
+        default=Scheduler(), description="How the cluster's scheduler differs from the default."
+    )
+    safety: Safety = Field(default=Safety(), description="When a run stands still.")
+    strategies: dict[str, StrategyPolicy] = Field(
+        default_factory=dict,
+        description="Strategy to its mode, weight, budgets, windows and options.",
+    )
+
+    def mode_of(self, strategy: str) -> Mode:
+        """Return what ``strategy`` may do: the stricter of its own mode and the policy's, off if absent."""
+        found = self.strategies.get(strategy)
+        if found is None:
+            return Mode.OFF
+        return self.mode if found.mode is None else self.mode.stricter(found.mode)
+
+    def budgets_of(self, strategy: str) -> Budgets:
+        """Return the budgets that the moves of ``strategy`` alone must keep."""
+        found = self.strategies.get(strategy)
+        return self.budgets if found is None else found.budgets.within(self.budgets)
+
+    def allows(self, strategy: str, now: float) -> bool:
+        """Return whether the windows of the policy and of ``strategy`` are open at ``now`` (Unix seconds)."""
+        found = self.strategies.get(strategy)
+        own = found.windows if found is not None else ()
+        return is_open(self.windows, now) and is_open(own, now)
+
+
+__all__ = [
+    "ENVELOPE",
+    "Budgets",
+    "Eagerness",
+    "Mode",
+    "Policy",
+    "Protect",
+    "Safety",
+    "Scheduler",
+    "StrategyBudgets",
+    "StrategyPolicy",
+    "Window",
+]

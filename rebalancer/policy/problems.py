@@ -1,0 +1,147 @@
+"""What pydantic found wrong, in the words of someone who wrote YAML."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import typing
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.params import shown
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_WANTED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping of keys to values",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a mapping of keys to values",
+    "string_type": "text; quotes make it text",
+    "tuple_type": "a list",
+}
+
+
+def validated(
+    model: type[_Model], data: Any, document: Document, base: KeyPath, also: Collection[str] = ()
+) -> tuple[_Model | None, list[Problem]]:
+    """Return ``data`` as ``model``, or None with all that is wrong.
+
+    Parameters
+    ----------
+    document, base
+        Where ``data`` stands, for lines and paths.
+    also
+        Keys that may stand beside the model's own, for suggestions.
+    """
+    try:
+        # Strict, so that "yes" is no boolean; as JSON, so that a list may still become a tuple.
+        text = json.dumps(data)
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    return None, [_problem(model, data, detail, document, base, also) for detail in found]
+
+
+def did_you_mean(word: Any, known: Collection[str]) -> str:
+    """Return ``; did you mean X?``, or what is known if nothing is alike."""
+    if not known:
+        return ""
+    lower = {one.lower(): one for one in sorted(known)}
+    close = difflib.get_close_matches(str(word).lower(), list(lower), n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {lower[close[0]]}?"
+    return f"; known here: {', '.join(sorted(known))}"
+
+
+def _problem(
+    model: type[BaseModel],
+    data: Any,
+    detail: ErrorDetails,
+    document: Document,
+    base: KeyPath,
+    also: Collection[str],
+) -> Problem:
+    kind, value = detail["type"], detail["input"]
+    path = _path_in(data, detail["loc"], lacks=kind == "missing")
+    if kind == "extra_forbidden":
+        known = known_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
+        message = f"unknown key{did_you_mean(path[-1], known)}"
+    elif kind == "missing":
+        message = "is missing; add it"
+    else:
+        message = _value_message(kind, value, detail)
+    return document.problem((*base, *path), message)
+
+
+def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
+    if kind == "value_error":
+        return detail["msg"].removeprefix("Value error, ")
+    if kind in ("enum", "literal_error"):
+        choices = [part.strip("'") for part in _choices(detail)]
+        return f"{shown(value)} is none of {', '.join(choices)}{_only_close(value, choices)}"
+    if kind in _WANTED:
+        return f"{shown(value)} should be {_WANTED[kind]}"
+    text = detail["msg"].removeprefix("Input ")
+    return f"{shown(value)} {text}"
+
+
+def _choices(detail: ErrorDetails) -> Sequence[str]:
+    expected = str(detail.get("ctx", {}).get("expected", ""))
+    return expected.replace(" or ", ", ").split(", ")
+
+
+def _only_close(value: Any, choices: Collection[str]) -> str:
+    hint = did_you_mean(value, choices)
+    return hint if hint.endswith("?") else ""
+
+
+def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
+    """Return ``loc`` without pydantic's own marks (tags of unions, ``[key]``), as a path in ``data``.
+
+    ``lacks``: the last part is a key that is missing.
+    """
+    path: list[str | int] = []
+    here = data
+    for index, part in enumerate(loc):
+        is_item = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        if is_item or (isinstance(here, dict) and part in here):
+            here = here[part]
+        elif not (lacks and index == len(loc) - 1):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def known_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
+    """Return the keys that ``model`` knows at ``path``, as the file writes them."""
+    here = [model]
+    for part in path:
+        inner = [
+            found
+            for one in here
+            for name, field in one.model_fields.items()
+            if part == (field.alias or name)
+            for found in _models_in(field.annotation)
+        ]
+        # Indices and free keys lead to no other model.
+        here = inner or here
+    return {field.alias or name for one in here for name, field in one.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models_in(inner)
+
+
+__all__ = ["did_you_mean", "known_keys", "validated"]

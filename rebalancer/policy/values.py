@@ -1,0 +1,118 @@
+"""Two kinds of value that policies are full of: limits (``5`` or ``10%``) and durations (``1h30m``)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from rebalancer.policy.params import shown
+
+_COUNT_MAX = 1_000_000
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z")
+_DURATION = re.compile(
+    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most so many: a plain count, or a share of a total that is known only in the cluster."""
+
+    count: int | None = None
+    share: Fraction | None = None
+    """0 to 1."""
+
+    @classmethod
+    def parse(cls, value: Any) -> Limit:
+        """Return ``5`` or ``"10%"`` as a limit; ValueError if it is neither, or out of bounds."""
+        if isinstance(value, Limit):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
+            return cls(count=value)
+        match = _PERCENT.match(value.strip()) if isinstance(value, str) else None
+        if match is not None and (share := Fraction(match[1]) / 100) <= 1:
+            return cls(share=share)
+        raise ValueError(
+            f"{shown(value)} is no limit; write a count from 0 to {_COUNT_MAX}, or a share from 0% to 100%"
+        )
+
+    def of(self, total: int, floor: int = 1) -> int:
+        """Return the limit in numbers, given the ``total`` that a share is a share of.
+
+        A share is rounded down, but never below ``floor`` nor below 1, whatever the total: a small
+        cluster must not round a budget down to never. Only ``0`` and ``0%`` mean never. ``floor`` does
+        not touch a plain count, which means what it says.
+        """
+        if self.count is not None:
+            return self.count
+        share = self.share or Fraction(0)
+        return max(int(share * total), floor, 1) if share else 0
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return str(self.count)
+        return f"{float(self.share * 100):.9g}%"
+
+
+def _written(limit: Limit) -> int | str:
+    return str(limit) if limit.count is None else limit.count
+
+
+def parse_duration(value: Any) -> timedelta:
+    """Return ``90s``, ``5m``, ``1h30m`` or ``2d`` as a time span.
+
+    The syntax is Go's with ``d`` for 24 hours, without units below the second. ValueError if it is none.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.match(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError(f"{shown(value)} is no duration; write for example 90s, 5m, 1h30m or 2d")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def format_duration(span: timedelta) -> str:
+    """Return a time span as :func:`parse_duration` reads it, in its largest units: ``1h30m``."""
+    minutes, seconds = divmod(span.total_seconds(), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
+    if seconds or not (hours or minutes):
+        parts.append(f"{seconds:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)
+
+
+LimitField = Annotated[
+    Limit,
+    PlainValidator(Limit.parse),
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"type": "integer", "minimum": 0, "maximum": _COUNT_MAX},
+                {"type": "string", "pattern": r"^\d{1,3}(\.\d{1,6})?\s*%$"},
+            ],
+            "examples": [5, "10%"],
+        }
+    ),
+]
+"""A :class:`Limit` in a policy model."""
+
+Duration = Annotated[
+    timedelta,
+    PlainValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
+            "examples": ["90s", "5m", "1h30m"],
+        }
+    ),
+]
+"""A time span in a policy model."""

@@ -1,0 +1,139 @@
+"""All filters of the default profile, in the scheduler's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rebalancer.scheduler.attach_limits import AttachLimits
+from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.ports import Ports
+from rebalancer.scheduler.resources import Resources
+from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.topology import ArrayCache
+from rebalancer.scheduler.volumes import VolumeRulebook
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+FILTERS = (
+    "",
+    "SchedulingGates",
+    "NodeUnschedulable",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "Unreadable",
+)
+"""Names of the filters, in the order in which they run; 0 is none.
+
+``Unreadable`` is not a plug-in: it stands for nodes whose object could not be understood.
+"""
+
+
+class Filters:
+    """Every filter as a mask (N,) of the nodes that pass it."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        placement: Placement,
+        resources: Resources,
+        spread: Spread,
+        interpod: InterPod,
+    ) -> None:
+        self._snapshot = snapshot
+        self._size = len(snapshot.nodes)
+        self._placement = placement
+        self._resources = resources
+        self._spread = spread
+        self._interpod = interpod
+        self._ports = Ports(snapshot)
+        self._limits = AttachLimits(snapshot)
+        self.volumes = VolumeRulebook(snapshot)
+        self._static = ArrayCache(self._size)
+        self._readable = np.ones(self._size, bool)
+        self._readable[list(snapshot.nodes.unreadable)] = False
+
+    def static(self, cls: int) -> Bools:
+        """Return the nodes (N,) that pass everything that does not depend on other pods, cached."""
+
+        def make() -> Bools:
+            mask = self._readable & self._resources.fits_empty(cls)
+            for _, good in self._alone(cls):
+                mask = mask & good
+            mask.setflags(write=False)
+            return mask
+
+        return self._static.get(cls, make)
+
+    def passing(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass every filter."""
+        mask = self.static(cls).copy()
+        for _, good in self._among_others(state, cls):
+            mask &= good
+        return mask
+
+    def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
+        """Return the nodes (N,) that pass, and the first filter (N,) that each other node fails."""
+        failed = np.zeros(self._size, np.uint8)
+        masks = [*self._alone(cls), *self._among_others(state, cls)]
+        masks.append((FILTERS.index("Unreadable"), self._readable))
+        for index, good in sorted(masks, key=lambda pair: pair[0]):
+            failed[(failed == 0) & ~good] = index
+        rejected = self._rejected_before(cls)
+        if rejected:
+            failed[:] = rejected
+        return failed == 0, failed
+
+    def _alone(self, cls: int) -> Iterator[tuple[int, Bools]]:
+        """Yield the filters that look at the pod and the node alone."""
+        rejected = self._rejected_before(cls)
+        if rejected:
+            yield rejected, np.zeros(self._size, bool)
+        yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
+        yield FILTERS.index("TaintToleration"), self._placement.taint_mask(cls)
+        yield FILTERS.index("NodeAffinity"), self._placement.affinity_mask(cls)
+        rules = self.volumes.of(cls)
+        if rules is not None and rules.binding is not None:
+            yield FILTERS.index("VolumeBinding"), rules.binding
+        if rules is not None and rules.zone is not None:
+            yield FILTERS.index("VolumeZone"), rules.zone
+
+    def _among_others(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
+        """Yield the filters that look at what other pods hold."""
+        ports = self._ports.free(state, cls)
+        if ports is not None:
+            yield FILTERS.index("NodePorts"), ports
+        yield FILTERS.index("NodeResourcesFit"), self._resources.fits(state, cls)
+        rules = self.volumes.of(cls)
+        if rules is not None and len(rules.exclusive):
+            in_use = state.counts(rules.exclusive, terminating=True).any()
+            yield FILTERS.index("VolumeRestrictions"), np.full(self._size, not in_use)
+        limits = self._limits.within(state, cls)
+        if limits is not None:
+            yield FILTERS.index("NodeVolumeLimits"), limits
+        spread = self._spread.fits(state, cls)
+        if spread is not None:
+            yield FILTERS.index("PodTopologySpread"), spread
+        refused = self._interpod.refusals(state, cls).any()
+        if refused is not None:
+            yield FILTERS.index("InterPodAffinity"), ~refused
+
+    def _rejected_before(self, cls: int) -> int:
+        """Return the filter that rejects the pod before any node is looked at, 0 if none."""
+        if self._snapshot.classes[cls].spec.scheduling_gates:
+            return FILTERS.index("SchedulingGates")
+        rules = self.volumes.of(cls)
+        if rules is not None and rules.rejected is not None:
+            return FILTERS.index(rules.rejected[0])
+        return 0

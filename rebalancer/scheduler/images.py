@@ -1,0 +1,58 @@
+"""ImageLocality: nodes that already hold the images. Source: ``plugins/imagelocality``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rebalancer.scheduler.topology import ArrayCache
+from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.objects import SchedulingSpec
+
+_MB = 1024 * 1024
+_LOW = 23 * _MB
+_HIGH_PER_CONTAINER = 1000 * _MB
+
+
+class Images:
+    """Scores (N,) by the images that a class needs."""
+
+    def __init__(self, snapshot: Snapshot, *, volumes: bool) -> None:
+        self._snapshot = snapshot
+        self._volumes = volumes
+        self._cache = ArrayCache(len(snapshot.nodes))
+        self._zeros = np.zeros(len(snapshot.nodes), np.int64)
+
+    def score(self, cls: int) -> Ints:
+        """Return the score (N,) of a class, cached by its images."""
+        spec = self._snapshot.classes[cls].spec
+        known = self._snapshot.nodes.images
+        names = tuple(name for name in self._names(spec) if name in known)
+        containers = len(spec.containers) + len(spec.init_containers or ())
+        if not names or not containers:
+            return self._zeros
+        return self._cache.get((names, containers), lambda: self._score(names, containers))
+
+    def _names(self, spec: SchedulingSpec) -> Iterator[str]:
+        for container in (*(spec.init_containers or ()), *spec.containers):
+            yield normalized(container.image)
+        if self._volumes:
+            for volume in spec.volumes or ():
+                if volume.image is not None:
+                    yield normalized(volume.image.reference)
+
+    def _score(self, names: tuple[str, ...], containers: int) -> Ints:
+        total = np.zeros(len(self._zeros), np.int64)
+        for name in names:
+            size, holders = self._snapshot.nodes.images[name]
+            # int64(float64(size) * (nodes with the image / all nodes)), as Go truncates.
+            total[holders] += int(float(size) * (len(holders) / len(total)))
+        high = _HIGH_PER_CONTAINER * containers
+        return 100 * (np.clip(total, _LOW, high) - _LOW) // (high - _LOW)
+
+
+def normalized(name: str) -> str:
+    """Return the image name with its implied tag (``normalizedImageName``)."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"

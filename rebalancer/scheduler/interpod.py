@@ -1,0 +1,97 @@
+"""InterPodAffinity: what a class says of other pods, and what other pods say of it.
+
+Source: ``plugins/interpodaffinity`` (``filtering.go``, ``scoring.go``). Terminating pods count until
+they are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.scheduler.interpod_terms import Relation, TermIndex
+from rebalancer.scheduler.topology import Topologies, Topology
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Why nodes are refused, in the order in which the plug-in looks: each (N,) or None."""
+
+    affinity: Bools | None
+    own_anti_affinity: Bools | None
+    others_anti_affinity: Bools | None
+
+    def any(self) -> Bools | None:
+        """Return the nodes (N,) that are refused for any reason; None if there is no rule at all."""
+        found: Bools | None = None
+        for mask in (self.affinity, self.own_anti_affinity, self.others_anti_affinity):
+            if mask is not None:
+                found = mask if found is None else found | mask
+        return found
+
+
+class InterPod:
+    """Filter and raw score of inter-pod affinity."""
+
+    def __init__(self, snapshot: Snapshot, hard_weight: int) -> None:
+        self._snapshot = snapshot
+        self._topologies = Topologies(snapshot.nodes.labels)
+        self._terms = TermIndex(snapshot, hard_weight)
+
+    def refusals(self, state: ClusterState, cls: int) -> Refusals:
+        """Return which nodes are refused to a class, and why."""
+        relation = self._terms.relation(cls)
+        return Refusals(
+            affinity=self._unmet_affinity(state, relation),
+            own_anti_affinity=self._hit(state, relation.anti),
+            others_anti_affinity=self._hit(state, relation.refused_by),
+        )
+
+    def raw(self, state: ClusterState, cls: int) -> Ints | None:
+        """Return the raw score (N,); None if no pod or no term takes part, and the plug-in skips."""
+        total: Ints | None = None
+        for key, weight, classes in self._terms.relation(cls).weighted:
+            topology = self._topologies[key]
+            counts = state.counts(classes, terminating=True)
+            if not (counts * topology.present).any():
+                continue
+            if total is None:
+                total = np.zeros(len(counts), np.int64)
+            total += weight * topology.spread_out(topology.sums(counts))
+        return total
+
+    def _hit(self, state: ClusterState, rules: tuple[tuple[str, Int32s], ...]) -> Bools | None:
+        found: Bools | None = None
+        for key, classes in rules:
+            counts = state.counts(classes, terminating=True)
+            if counts.any():
+                topology = self._topologies[key]
+                hit = _in_domain(topology, counts)
+                found = hit if found is None else found | hit
+        return found
+
+    def _unmet_affinity(self, state: ClusterState, relation: Relation) -> Bools | None:
+        """All terms need a match in the node's domains; the first pod of a series needs none."""
+        if not relation.affinity_keys:
+            return None
+        counts = state.counts(relation.affinity, terminating=True)
+        unmet = np.zeros(len(counts), bool)
+        lacking = np.zeros(len(counts), bool)
+        nobody = True
+        for key in relation.affinity_keys:
+            topology = self._topologies[key]
+            met = _in_domain(topology, counts)
+            nobody = nobody and not met.any()
+            unmet |= ~met
+            lacking |= ~topology.present
+        return lacking if nobody and relation.matches_itself else unmet
+
+
+def _in_domain(topology: Topology, counts: Int32s) -> Bools:
+    occupied = topology.sums(counts) > 0
+    found: Bools = occupied[topology.domain]
+    return found

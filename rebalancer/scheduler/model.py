@@ -1,0 +1,152 @@
+"""The scheduler model: what kube-scheduler would do with a pod of a class, in a state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.scheduler.filters import FILTERS, Filters
+from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.resources import Resources
+from rebalancer.scheduler.sampling import Windows, distribution, search_order
+from rebalancer.scheduler.scores import Scorer
+from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.validity import unmodelled
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+__all__ = ["FILTERS", "Evaluation", "Prediction", "SchedulerModel"]
+
+_NO_NODES = np.zeros(0, np.int32)
+_NO_CHANCES = np.zeros(0, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Every node as the scheduler would judge it for one pod."""
+
+    feasible: Bools
+    """(N,)"""
+    filtered_by: NDArray[np.uint8]
+    """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
+    scores: dict[str, Ints]
+    """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
+    total: Ints
+    """(N,) sum of the weighted scores, -1 for nodes that were not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Where a pod will land."""
+
+    nodes: Int32s
+    """(K,) most probable first, ties by node; empty if nothing is feasible."""
+    probability: Floats
+    """(K,) sums to 1."""
+    unmodelled: tuple[str, ...] = field(default=())
+    """Why the pod cannot be predicted; then every feasible node is equally probable."""
+
+
+class SchedulerModel:
+    """Answers for all classes of one snapshot; what does not depend on the state is kept.
+
+    The state given must be of the same snapshot. A class asked about is one that will be scheduled: for
+    a move, the replacement's, with the victim already evicted from the state.
+    """
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+        self.snapshot = snapshot
+        self.profile = profile
+        self.placement = Placement(snapshot)
+        self.resources = Resources(snapshot)
+        self.spread = Spread(snapshot, profile, self.placement)
+        self.interpod = InterPod(snapshot, profile.hard_pod_affinity_weight)
+        parts = (self.placement, self.resources, self.spread, self.interpod)
+        self.filters = Filters(snapshot, *parts)
+        self._scorer = Scorer(snapshot, profile, *parts)
+        self._order: Int32s | None = None
+        self._unmodelled: dict[int, tuple[str, ...]] = {}
+
+    def node_affinity_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""
+        return self.placement.affinity_mask(cls)
+
+    def taint_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) whose NoSchedule and NoExecute taints are tolerated, cached."""
+        return self.placement.taint_mask(cls)
+
+    def static_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) that pass every filter that no other pod can change, cached.
+
+        Node affinity, taints, cordons, volumes, a request that an empty node could hold, and a node
+        object that could be read.
+        """
+        return self.filters.static(cls)
+
+    def feasible(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass all filters."""
+        return self.filters.passing(state, cls)
+
+    def evaluate(self, state: ClusterState, cls: int, *, among: Int32s | None = None) -> Evaluation:
+        """Return filters and scores of every node.
+
+        Scores are normalised over the feasible nodes, or over those of ``among`` if given: the nodes
+        that the scheduler sampled.
+        """
+        feasible, filtered_by = self.filters.first_failed(state, cls)
+        scored = np.flatnonzero(feasible).astype(np.int32) if among is None else among
+        scores = self._scorer.weighted(self._scorer.raw(state, cls), scored)
+        total = np.full(len(feasible), -1, np.int64)
+        total[scored] = 0
+        for score in scores.values():
+            total[scored] += score[scored]
+        return Evaluation(feasible, filtered_by, scores, total)
+
+    def predict(self, state: ClusterState, cls: int) -> Prediction:
+        """Return the distribution of landings of a pod of the class, scheduled now."""
+        reasons = self.unmodelled(cls)
+        nodes = np.flatnonzero(self.feasible(state, cls)).astype(np.int32)
+        if reasons or len(nodes) <= 1:
+            return Prediction(nodes, _uniform(len(nodes)), reasons)
+        size = self.profile.nodes_to_find(len(self.snapshot.nodes))
+        raw = self._scorer.raw(state, cls)
+        if len(nodes) <= size:
+            scores = self._scorer.weighted(raw, nodes)
+            total = np.zeros(len(self.snapshot.nodes), np.int64)
+            for score in scores.values():
+                total += score
+            best = nodes[total[nodes] == total[nodes].max()]
+            return Prediction(best, _uniform(len(best)))
+        if self._order is None:
+            self._order = search_order(self.snapshot.nodes)
+        feasible = np.zeros(len(self.snapshot.nodes), bool)
+        feasible[nodes] = True
+        windows = Windows(self._order, feasible, size)
+        chance = distribution(raw, self._scorer.weights, windows)
+        return _sorted(windows.nodes, chance)
+
+    def unmodelled(self, cls: int) -> tuple[str, ...]:
+        """Return why pods of a class cannot be predicted; empty if they can."""
+        found = self._unmodelled.get(cls)
+        if found is None:
+            reasons = list(unmodelled(self.snapshot.classes[cls], self.profile.scheduler_name))
+            rules = self.filters.volumes.of(cls)
+            reasons += rules.unmodelled if rules is not None else []
+            found = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
+        return found
+
+
+def _uniform(count: int) -> Floats:
+    return np.full(count, 1 / count) if count else _NO_CHANCES
+
+
+def _sorted(nodes: Int32s, chance: Floats) -> Prediction:
+    kept = chance > 1e-12
+    nodes, chance = nodes[kept], chance[kept]
+    order = np.lexsort((nodes, -np.round(chance, 12)))
+    return Prediction(nodes[order], chance[order] / chance.sum())

@@ -1,0 +1,120 @@
+"""What depends on the node alone: node affinity, taints, cordons.
+
+Sources: ``plugins/nodeaffinity``, ``plugins/tainttoleration``, ``plugins/nodeunschedulable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from rebalancer.scheduler.topology import ArrayCache
+from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.nodes import UNSCHEDULABLE
+from rebalancer.wire import objects as o
+
+_HARD = ("NoSchedule", "NoExecute")
+_PREFER = ("PreferNoSchedule",)
+
+
+def tolerates(tolerations: Iterable[o.Toleration], taint: o.Taint) -> bool:
+    """Tell whether any toleration tolerates a taint (``Toleration.ToleratesTaint``).
+
+    The operators Lt and Gt (KEP-5471) are alpha and off in 1.34 to 1.36: they tolerate nothing.
+    """
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: o.Toleration, taint: o.Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+class Placement:
+    """Masks and raw scores (N,) per class, shared by classes that say the same."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._cache = ArrayCache(len(snapshot.nodes))
+        self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
+
+    def signature(self, cls: int) -> tuple[Hashable, Hashable]:
+        """Return what the class says of node affinity and of taints, as keys of caches."""
+        found = self._signatures.get(cls)
+        if found is None:
+            spec = self._class(cls).spec
+            selector = tuple(sorted((spec.node_selector or {}).items()))
+            found = ((selector, _required(spec)), spec.tolerations or ())
+            self._signatures[cls] = found
+        return found
+
+    def affinity_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) that nodeSelector and required node affinity allow."""
+        return self._cache.get(
+            ("affinity", self.signature(cls)[0]), lambda: self._affinity(self._class(cls).spec)
+        )
+
+    def taint_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) without an untolerated NoSchedule or NoExecute taint."""
+        return self._cache.get(
+            ("taints", self.signature(cls)[1]), lambda: self._untolerated(cls, _HARD) == 0
+        )
+
+    def cordon_mask(self, cls: int) -> Bools:
+        """Return the nodes (N,) that are schedulable, or whose cordon the class tolerates."""
+        if tolerates(self._class(cls).spec.tolerations or (), UNSCHEDULABLE):
+            return np.ones(len(self._snapshot.nodes), bool)
+        return ~self._snapshot.nodes.unschedulable
+
+    def preferred_taints(self, cls: int) -> Ints:
+        """Return how many PreferNoSchedule taints (N,) the class does not tolerate."""
+        return self._cache.get(
+            ("prefer", self.signature(cls)[1]), lambda: self._untolerated(cls, _PREFER)
+        )
+
+    def preferred_affinity(self, cls: int) -> Ints | None:
+        """Return the weights (N,) of matching preferred node affinity terms; None if it has none."""
+        affinity = self._class(cls).spec.affinity
+        preferred = (
+            affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
+        )
+        if not preferred:
+            return None
+        return self._cache.get(("preferred", preferred), lambda: self._weights(preferred))
+
+    def _class(self, cls: int) -> PodClass:
+        return self._snapshot.classes[cls]
+
+    def _affinity(self, spec: o.SchedulingSpec) -> Bools:
+        labels = self._snapshot.nodes.labels
+        mask = labels.equal(spec.node_selector or {})
+        required = _required(spec)
+        return mask if required is None else mask & labels.selector(required)
+
+    def _untolerated(self, cls: int, effects: tuple[str, ...]) -> Ints:
+        nodes = self._snapshot.nodes
+        tolerations = self._class(cls).spec.tolerations or ()
+        of_set = [
+            sum(taint.effect in effects and not tolerates(tolerations, taint) for taint in taints)
+            for taints in nodes.taint_sets
+        ]
+        return np.array(of_set or [0], np.int64)[nodes.taint_set]
+
+    def _weights(self, preferred: tuple[o.PreferredSchedulingTerm, ...]) -> Ints:
+        total = np.zeros(len(self._snapshot.nodes), np.int64)
+        for term in preferred:
+            if term.weight:
+                total += term.weight * self._snapshot.nodes.labels.term(term.preference)
+        return total
+
+
+def _required(spec: o.SchedulingSpec) -> o.NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required if affinity else None

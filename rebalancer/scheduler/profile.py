@@ -1,0 +1,92 @@
+"""Which scheduler is modelled: version, weights and the settings that no API shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rebalancer.wire.objects import TopologySpreadConstraint
+
+NODE_RESOURCES_FIT = "NodeResourcesFit"
+BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
+TAINT_TOLERATION = "TaintToleration"
+NODE_AFFINITY = "NodeAffinity"
+POD_TOPOLOGY_SPREAD = "PodTopologySpread"
+INTER_POD_AFFINITY = "InterPodAffinity"
+IMAGE_LOCALITY = "ImageLocality"
+
+DEFAULT_WEIGHTS: Mapping[str, int] = {
+    TAINT_TOLERATION: 3,
+    NODE_AFFINITY: 2,
+    NODE_RESOURCES_FIT: 1,
+    POD_TOPOLOGY_SPREAD: 2,
+    INTER_POD_AFFINITY: 2,
+    BALANCED_ALLOCATION: 1,
+    IMAGE_LOCALITY: 1,
+}
+"""Scoring plug-ins and weights, in the order in which they run.
+
+``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.36. DynamicResources scores
+only pods with resource claims, which are not predicted, and VolumeBinding scores nothing unless an alpha
+feature is on.
+"""
+
+KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36))
+
+_MIN_NODES = 100
+_MIN_PERCENTAGE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerProfile:
+    """The settings of one kube-scheduler profile, as far as they change decisions."""
+
+    version: tuple[int, int]
+    """Which of the known versions is modelled."""
+    weights: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    """Score weight by plug-in; a plug-in that is missing does not score."""
+    default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    """Spread of pods that ask for none (``defaultingType: List``); None means the system's defaults."""
+    percentage_of_nodes_to_score: int | None = None
+    """None or 0: adaptive."""
+    hard_pod_affinity_weight: int = 1
+    """What a required affinity term of another pod counts for when scored."""
+    scheduler_name: str = "default-scheduler"
+    """Pods that name another one cannot be predicted."""
+    note: str = ""
+    """Says so if the cluster's version is outside the known ones."""
+
+    @classmethod
+    def for_version(cls, version: tuple[int, int], **overrides: Any) -> SchedulerProfile:
+        """Return the profile for a cluster's version: the nearest known one, with a note if it is not it.
+
+        ``overrides`` replace fields, ``weights`` are merged over the defaults; a name that is not a
+        field is a TypeError.
+        """
+        nearest = min(max(version, KNOWN_VERSIONS[0]), KNOWN_VERSIONS[-1])
+        note = ""
+        if nearest != version:
+            note = (
+                f"Kubernetes {version[0]}.{version[1]} is outside the scheduler versions that are "
+                f"modelled; predicted as {nearest[0]}.{nearest[1]}"
+            )
+        weights = {**DEFAULT_WEIGHTS, **(overrides.pop("weights", None) or {})}
+        return replace(cls(version=nearest, weights=weights, note=note), **overrides)
+
+    @property
+    def balances_by_improvement(self) -> bool:
+        """Whether BalancedAllocation compares the node with and without the pod (1.36)."""
+        return self.version >= (1, 36)
+
+    @property
+    def counts_image_volumes(self) -> bool:
+        """Whether ImageLocality counts the images of image volumes, too (1.36)."""
+        return self.version >= (1, 36)
+
+    def nodes_to_find(self, nodes: int) -> int:
+        """Return how many feasible nodes end the search (``numFeasibleNodesToFind``)."""
+        if nodes < _MIN_NODES:
+            return nodes
+        percentage = self.percentage_of_nodes_to_score or max(_MIN_PERCENTAGE, 50 - nodes // 125)
+        return max(_MIN_NODES, nodes * percentage // 100)

@@ -1,0 +1,99 @@
+"""Does a pod fit, and how well: NodeResourcesFit and NodeResourcesBalancedAllocation.
+
+Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``balanced_allocation.go``). All
+divisions are Go's on non-negative integers, so ``//`` is the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Bools, Floats, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+_MAX = 100
+
+
+def checked(resource: str) -> bool:
+    """Tell whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
+    return (
+        resource in _NATIVE
+        or "/" in resource
+        or resource.startswith(("hugepages-", "attachable-volumes-"))
+    )
+
+
+class Resources:
+    """Filter and scores of resources."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._requests = snapshot.requests
+        self._scored = snapshot.scored
+        self._allocatable = snapshot.nodes.allocatable
+        self._max_pods = snapshot.nodes.max_pods.astype(np.int64)
+        self.names = snapshot.resources
+        self._rows = tuple(row for row, name in enumerate(self.names) if checked(name))
+
+    def asked(self, cls: int) -> list[int]:
+        """Return the rows of the resources that a class requests and the scheduler checks."""
+        return [row for row in self._rows if self._requests[row, cls] > 0]
+
+    def fits_empty(self, cls: int) -> Bools:
+        """Return the nodes (N,) that could hold a pod of the class if they were empty."""
+        mask = self._max_pods >= 1
+        for row in self.asked(cls):
+            mask = mask & (self._requests[row, cls] <= self._allocatable[row])
+        return mask
+
+    def fits(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) with room for one more pod of the class."""
+        mask = state.pod_count < self._max_pods
+        for row in self.asked(cls):
+            mask &= self._requests[row, cls] <= self._allocatable[row] - state.used[row]
+        return mask
+
+    def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
+        """Return why one node has no room, in the scheduler's words."""
+        found = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
+        free = self._allocatable[:, node] - state.used[:, node]
+        short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
+        return found + [f"Insufficient {self.names[row]}" for row in short]
+
+    def least_allocated(self, state: ClusterState, cls: int) -> Ints:
+        """Return the LeastAllocated score (N,): mean percentage of cpu and memory left free."""
+        total = np.zeros(len(self._max_pods), np.int64)
+        weight = np.zeros(len(self._max_pods), np.int64)
+        for row in (0, 1):
+            allocatable = self._allocatable[row]
+            free = allocatable - state.scored_used[row] - self._scored[row, cls]
+            exists = allocatable != 0
+            total += np.where(free > 0, free * _MAX, 0) // np.maximum(allocatable, 1)
+            weight += exists
+        return total // np.maximum(weight, 1)
+
+    def balanced(self, state: ClusterState, cls: int, *, improvement: bool) -> Ints | None:
+        """Return the BalancedAllocation score (N,), or None if the pod requests no cpu and no memory.
+
+        Until 1.35 it is the balance with the pod; from 1.36 on the ``improvement`` counts
+        (kubernetes PR 135573).
+        """
+        pod = self._requests[:2, cls]
+        if not pod.any():
+            return None
+        after = self._balance(state.used[:2] + pod[:, None])
+        if not improvement:
+            return after
+        before = self._balance(state.used[:2])
+        return _MAX // 2 + (_MAX // 2 + after - before) // 2
+
+    def _balance(self, used: Ints) -> Ints:
+        cpu, memory = (self._fraction(used, row) for row in (0, 1))
+        both = (self._allocatable[0] != 0) & (self._allocatable[1] != 0)
+        deviation = np.where(both, np.abs((cpu - memory) / 2), 0.0)
+        return ((1.0 - deviation) * float(_MAX)).astype(np.int64)
+
+    def _fraction(self, used: Ints, row: int) -> Floats:
+        share: Floats = np.minimum(used[row] / np.maximum(self._allocatable[row], 1), 1.0)
+        return share

@@ -1,0 +1,138 @@
+"""Scores of the default profile: raw over all nodes, normalised over those that are scored.
+
+Source: ``plugins/helper/normalize_score.go`` and each plug-in's NormalizeScore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.scheduler.images import Images
+from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.profile import (
+    BALANCED_ALLOCATION,
+    IMAGE_LOCALITY,
+    INTER_POD_AFFINITY,
+    NODE_AFFINITY,
+    NODE_RESOURCES_FIT,
+    POD_TOPOLOGY_SPREAD,
+    TAINT_TOLERATION,
+    SchedulerProfile,
+)
+from rebalancer.scheduler.resources import Resources
+from rebalancer.scheduler.spread import SoftSpread, Spread
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RawScores:
+    """What the plug-ins say before normalisation; None where one of them skips the pod."""
+
+    fixed: Mapping[str, Ints]
+    """Plug-in -> score (N,) that needs no normalisation."""
+    taints: Ints
+    affinity: Ints | None
+    interpod: Ints | None
+    spread: SoftSpread | None
+
+
+class Scorer:
+    """The scoring half of a profile."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        placement: Placement,
+        resources: Resources,
+        spread: Spread,
+        interpod: InterPod,
+    ) -> None:
+        self.weights = profile.weights
+        self._improvement = profile.balances_by_improvement
+        self._placement = placement
+        self._resources = resources
+        self._spread = spread
+        self._interpod = interpod
+        self._images = Images(snapshot, volumes=profile.counts_image_volumes)
+
+    def raw(self, state: ClusterState, cls: int) -> RawScores:
+        """Return the raw scores of a class in a state."""
+        fixed = {
+            NODE_RESOURCES_FIT: self._resources.least_allocated(state, cls),
+            IMAGE_LOCALITY: self._images.score(cls),
+        }
+        balanced = self._resources.balanced(state, cls, improvement=self._improvement)
+        if balanced is not None:
+            fixed[BALANCED_ALLOCATION] = balanced
+        return RawScores(
+            fixed={name: score for name, score in fixed.items() if self.weights.get(name)},
+            taints=self._placement.preferred_taints(cls),
+            affinity=self._placement.preferred_affinity(cls),
+            interpod=self._interpod.raw(state, cls),
+            spread=self._spread.scoring(state, cls),
+        )
+
+    def weighted(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
+        """Return plug-in -> weighted score (N,) over the nodes ``scored``; 0 elsewhere."""
+        found = {name: score[scored] for name, score in raw.fixed.items()}
+        taints = raw.taints[scored]
+        found[TAINT_TOLERATION] = from_fewest(taints, taints.max(initial=0))
+        if raw.affinity is not None:
+            affinity = raw.affinity[scored]
+            found[NODE_AFFINITY] = by_largest(affinity, affinity.max(initial=0))
+        if raw.interpod is not None and len(scored):
+            interpod = raw.interpod[scored]
+            found[INTER_POD_AFFINITY] = between(interpod, interpod.min(), interpod.max())
+        if raw.spread is not None:
+            spread = raw.spread.raw(raw.spread.sizes(scored))[scored]
+            ignored = raw.spread.ignored[scored]
+            low, high = bounds(spread, ignored)
+            found[POD_TOPOLOGY_SPREAD] = spread_score(spread, ignored, low, high)
+        return {
+            name: self._placed(score * self.weights[name], scored, len(raw.taints))
+            for name, score in found.items()
+            if self.weights.get(name)
+        }
+
+    @staticmethod
+    def _placed(score: Ints, scored: Int32s, size: int) -> Ints:
+        placed = np.zeros(size, np.int64)
+        placed[scored] = score
+        return placed
+
+
+def from_fewest(raw: Ints, largest: int | Ints) -> Ints:
+    """Return 100 for none, less for more (``DefaultNormalizeScore``, reversed)."""
+    return _MAX - _MAX * raw // np.maximum(largest, 1)
+
+
+def by_largest(raw: Ints, largest: int | Ints) -> Ints:
+    """Return the share of the largest (``DefaultNormalizeScore``)."""
+    return _MAX * raw // np.maximum(largest, 1)
+
+
+def between(raw: Ints, low: int | Ints, high: int | Ints) -> Ints:
+    """Return the place between the smallest and the largest, 0 if they are equal."""
+    span = np.maximum(np.asarray(high) - low, 1)
+    return (float(_MAX) * ((raw - low) / span)).astype(np.int64)
+
+
+def bounds(raw: Ints, ignored: Bools) -> tuple[int, int]:
+    """Return the smallest and largest raw spread score of the nodes that are not ignored."""
+    kept = raw[~ignored]
+    return (int(kept.min()), int(kept.max())) if len(kept) else (0, 0)
+
+
+def spread_score(raw: Ints, ignored: Bools, low: int, high: int) -> Ints:
+    """Return the spread score: fewer matching pods are better, ignored nodes get 0."""
+    score = np.full(len(raw), _MAX) if high <= 0 else _MAX * (high + low - raw) // high
+    return np.where(ignored, 0, score)

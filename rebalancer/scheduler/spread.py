@@ -1,0 +1,233 @@
+"""PodTopologySpread: the constraints of a class, resolved once, and counted when asked.
+
+Source: ``plugins/podtopologyspread`` (``common.go``, ``filtering.go``, ``scoring.go``). Terminating pods
+do not count. A constraint whose selector is empty (not absent) counts no pod but matches the pod itself,
+as in ``countPodsMatchSelector``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.scheduler.default_spread import DefaultSelectors
+from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies, Topology
+from rebalancer.snapshot.affinity import spread_classes
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire.objects import LabelSelector, TopologySpreadConstraint
+
+_HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=_SOFT),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=_SOFT),
+)
+"""``podtopologyspread/plugin.go: systemDefaultConstraints``."""
+_NONE = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint of a class."""
+
+    topology: Topology
+    max_skew: int
+    min_domains: int
+    classes: Int32s
+    """Which pods count."""
+    matches_itself: bool
+    eligible: Bools
+    """(N,) nodes whose pods count."""
+    domains: NDArray[np.intp]
+    """The domains that have an eligible node."""
+
+    def domain_counts(self, state: ClusterState) -> Ints:
+        """Return the matching pods on eligible nodes per domain (D + 1,)."""
+        return self.topology.sums(state.counts(self.classes) * self.eligible)
+
+    def minimum(self, counts: Ints) -> int:
+        """Return the global minimum: 0 if there are fewer eligible domains than ``minDomains``."""
+        if len(self.domains) < max(1, self.min_domains):
+            return 0
+        return int(counts[self.domains].min())
+
+
+@dataclass(frozen=True, slots=True)
+class SoftSpread:
+    """What scoring needs of a class with soft constraints, counted in one state."""
+
+    constraints: tuple[Constraint, ...]
+    counts: tuple[Ints, ...]
+    """Per constraint the count that applies to each node (N,)."""
+    ignored: Bools
+    """(N,) nodes that lack a key and score 0; none where the system's defaults apply."""
+    domains: tuple[Ints | None, ...]
+    """Per constraint the domain ids (N,) that the number of domains is counted over; None: nodes."""
+
+    def raw(self, sizes: tuple[int, ...]) -> Ints:
+        """Return the raw score (N,), given how many domains (or nodes) are scored per constraint."""
+        total: Floats = np.zeros(len(self.ignored))
+        for constraint, counts, size in zip(self.constraints, self.counts, sizes, strict=True):
+            term = counts * math.log(size + 2) + float(constraint.max_skew - 1)
+            total += np.where(constraint.topology.present, term, 0.0)
+        down = np.floor(total)
+        rounded: Ints = (down + (total - down >= 0.5)).astype(np.int64)  # half away from zero
+        return rounded
+
+    def sizes(self, scored: Int32s) -> tuple[int, ...]:
+        """Return the number of domains per constraint among the nodes that are scored."""
+        kept = scored[~self.ignored[scored]]
+        return tuple(
+            len(kept) if domains is None else len(np.unique(domains[kept]))
+            for domains in self.domains
+        )
+
+
+class Spread:
+    """Filter and raw score of topology spread."""
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, placement: Placement) -> None:
+        self._snapshot = snapshot
+        self._placement = placement
+        self._topologies = Topologies(snapshot.nodes.labels)
+        self._selectors = DefaultSelectors(snapshot)
+        self._system = profile.default_constraints is None
+        self._defaults = (
+            SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
+        )
+        self._eligible = ArrayCache(len(snapshot.nodes))
+        self._hard: dict[int, tuple[Constraint, ...]] = {}
+        self._soft: dict[int, tuple[Constraint, ...]] = {}
+
+    def hard(self, cls: int) -> tuple[Constraint, ...]:
+        """Return the DoNotSchedule constraints of a class."""
+        found = self._hard.get(cls)
+        if found is None:
+            found = self._hard[cls] = self._resolve(cls, _HARD)
+        return found
+
+    def soft(self, cls: int) -> tuple[Constraint, ...]:
+        """Return the ScheduleAnyway constraints of a class."""
+        found = self._soft.get(cls)
+        if found is None:
+            found = self._soft[cls] = self._resolve(cls, _SOFT)
+        return found
+
+    def fits(self, state: ClusterState, cls: int) -> Bools | None:
+        """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
+        mask: Bools | None = None
+        for constraint in self.hard(cls):
+            topology = constraint.topology
+            counts = constraint.domain_counts(state)
+            limit = constraint.max_skew - constraint.matches_itself + constraint.minimum(counts)
+            good = topology.present & (counts <= limit)[topology.domain]
+            mask = good if mask is None else mask & good
+        return mask
+
+    def scoring(self, state: ClusterState, cls: int) -> SoftSpread | None:
+        """Return what scoring needs; None if the class has no soft constraint."""
+        constraints = self.soft(cls)
+        if not constraints:
+            return None
+        ignored = np.zeros(len(self._snapshot.nodes), bool)
+        counts: list[Ints] = []
+        domains: list[Ints | None] = []
+        for constraint in constraints:
+            topology = constraint.topology
+            if self._all_keys(cls):
+                ignored |= ~topology.present
+            if topology.key == HOSTNAME:
+                # Per node, and of all nodes: eligibility does not matter here.
+                counts.append(state.counts(constraint.classes).astype(np.int64))
+                domains.append(None)
+            else:
+                counts.append(topology.spread_out(constraint.domain_counts(state)))
+                domains.append(topology.named)
+        return SoftSpread(constraints, tuple(counts), ignored, tuple(domains))
+
+    def _all_keys(self, cls: int) -> bool:
+        """Whether nodes must carry all keys: not where the system's defaults apply."""
+        explicit = self._snapshot.classes[cls].spec.topology_spread_constraints
+        return bool(explicit) or not self._system
+
+    def _resolve(self, cls: int, action: str) -> tuple[Constraint, ...]:
+        of_class = self._snapshot.classes[cls]
+        declared = of_class.spec.topology_spread_constraints
+        if declared:
+            wanted = [c for c in declared if c.when_unsatisfiable == action]
+            found = [(c, self._classes(cls, c)) for c in wanted]
+        else:
+            wanted = [c for c in self._defaults if c.when_unsatisfiable == action]
+            selector = self._selectors.of(cls) if wanted else None
+            if selector is None:
+                return ()
+            classes = self._snapshot.class_index.match([of_class.namespace], selector)
+            found = [(c, (classes, True)) for c in wanted]
+        keys = tuple(sorted({c.topology_key for c in wanted}))
+        keys = keys if self._all_keys(cls) else ()
+        return tuple(self._constraint(cls, c, keys, *matching) for c, matching in found)
+
+    def _constraint(
+        self,
+        cls: int,
+        declared: TopologySpreadConstraint,
+        keys: tuple[str, ...],
+        classes: Int32s,
+        itself: bool,
+    ) -> Constraint:
+        topology = self._topologies[declared.topology_key]
+        eligible, domains = self._eligible_nodes(cls, declared, keys)
+        return Constraint(
+            topology=topology,
+            max_skew=declared.max_skew,
+            min_domains=1 if declared.min_domains is None else declared.min_domains,
+            classes=classes,
+            matches_itself=itself,
+            eligible=eligible,
+            domains=domains,
+        )
+
+    def _classes(self, cls: int, constraint: TopologySpreadConstraint) -> tuple[Int32s, bool]:
+        classes = spread_classes(self._snapshot, cls, constraint)
+        itself = bool(np.isin(cls, classes))
+        labels = self._snapshot.classes[cls].labels
+        merged = any(key in labels for key in constraint.match_label_keys or ())
+        if _is_empty(constraint.label_selector) and not merged:
+            classes = _NONE
+        return classes, itself
+
+    def _eligible_nodes(
+        self, cls: int, constraint: TopologySpreadConstraint, keys: tuple[str, ...]
+    ) -> tuple[Bools, NDArray[np.intp]]:
+        affinity, taints = self._placement.signature(cls)
+        honour_affinity = constraint.node_affinity_policy != "Ignore"
+        honour_taints = constraint.node_taints_policy == "Honor"
+        topology = self._topologies[constraint.topology_key]
+        signature = (
+            topology.key,
+            keys,
+            affinity if honour_affinity else None,
+            taints if honour_taints else None,
+        )
+
+        def make() -> tuple[Bools, NDArray[np.intp]]:
+            mask = np.ones(len(self._snapshot.nodes), bool)
+            for key in keys:
+                mask &= self._topologies[key].present
+            if honour_affinity:
+                mask &= self._placement.affinity_mask(cls)
+            if honour_taints:
+                mask &= self._placement.taint_mask(cls)
+            return mask, np.unique(topology.domain[mask & topology.present])
+
+        return self._eligible.get(signature, make)
+
+
+def _is_empty(selector: LabelSelector | None) -> bool:
+    return selector is not None and not selector.match_labels and not selector.match_expressions

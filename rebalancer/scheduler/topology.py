@@ -1,0 +1,79 @@
+"""Topology keys as columns, and sums over their domains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.labels import MISSING, NodeLabels
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+# How many numbers all arrays of one cache may hold before it starts anew.
+_CACHED_NUMBERS = 32_000_000
+_Array = TypeVar("_Array")
+
+
+class Topology:
+    """One topology key: which nodes carry it, and in which domain each of them is."""
+
+    def __init__(self, labels: NodeLabels, key: str) -> None:
+        self.key = key
+        column = labels.column(key)
+        self.size = len(labels.values(key))
+        """D, the number of values that nodes carry."""
+        self.present: Bools = column != MISSING
+        """(N,) whether a node carries the key."""
+        self.domain: NDArray[np.intp] = np.where(self.present, column, self.size).astype(np.intp)
+        """(N,) domain of each node, D where it lacks the key."""
+        values = labels.values(key)
+        nameless = values.index("") if "" in values else self.size
+        self.named: NDArray[np.intp] = np.where(self.present, column, nameless).astype(np.intp)
+        """(N,) the same, but a node that lacks the key is in the domain named by the empty string."""
+
+    def sums(self, amounts: Ints | Int32s | Bools | Floats) -> Ints:
+        """Return the sums (D + 1,) of amounts (N,) over the domains; the last entry is 0."""
+        # Counts of pods stay far below 2**53, so the sums in float64 are exact.
+        total = np.bincount(self.domain, weights=amounts, minlength=self.size + 1).astype(np.int64)
+        total[self.size] = 0
+        return total
+
+    def spread_out(self, sums: Ints) -> Ints:
+        """Return for each node (N,) its domain's entry, 0 where it lacks the key."""
+        return sums[self.domain]
+
+
+class Topologies:
+    """The topology keys of a cluster, made when first asked for."""
+
+    def __init__(self, labels: NodeLabels) -> None:
+        self._labels = labels
+        self._known: dict[str, Topology] = {}
+
+    def __getitem__(self, key: str) -> Topology:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Topology(self._labels, key)
+        return found
+
+
+class ArrayCache:
+    """Arrays over the nodes, by signature; forgotten all at once when they become too many."""
+
+    def __init__(self, nodes: int) -> None:
+        self._limit = max(64, _CACHED_NUMBERS // max(1, nodes))
+        self._arrays: dict[Hashable, object] = {}
+
+    def get(self, key: Hashable, make: Callable[[], _Array]) -> _Array:
+        """Return the array kept under ``key``, made by ``make`` if there is none."""
+        found = self._arrays.get(key)
+        if found is None:
+            if len(self._arrays) >= self._limit:
+                self._arrays.clear()
+            found = self._arrays[key] = make()
+        return found  # type: ignore[return-value]  # what was made under this key

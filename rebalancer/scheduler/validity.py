@@ -1,0 +1,65 @@
+"""What about a class cannot be predicted, in words. Nothing is guessed, and nothing raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rebalancer.snapshot.model import PodClass
+from rebalancer.wire import objects as o
+
+_LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
+
+
+def unmodelled(of_class: PodClass, scheduler_name: str) -> Iterator[str]:
+    """Yield why pods of a class cannot be predicted, whatever the state of the cluster."""
+    spec = of_class.spec
+    if of_class.unreadable is not None:
+        yield of_class.unreadable
+    if (spec.scheduler_name or "default-scheduler") != scheduler_name:
+        yield f"scheduled by {spec.scheduler_name}"
+    if spec.resource_claims:
+        yield "resource claims (dynamic resource allocation)"
+    for selector in _selectors(spec):
+        yield from _wrong(selector.match_expressions or (), _LABEL_OPERATORS, "label selector")
+    for term in _node_terms(spec):
+        yield from _wrong(term.match_expressions or (), _NODE_OPERATORS, "node affinity")
+        yield from _wrong(term.match_fields or (), ("In", "NotIn"), "node affinity field")
+    for constraint in spec.topology_spread_constraints or ():
+        if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+            yield f"topology spread: whenUnsatisfiable {constraint.when_unsatisfiable!r} is unknown"
+
+
+def _wrong(
+    requirements: tuple[o.LabelSelectorRequirement, ...], known: tuple[str, ...], what: str
+) -> Iterator[str]:
+    for requirement in requirements:
+        if requirement.operator not in known:
+            yield f"{what}: operator {requirement.operator!r} is unknown"
+        elif requirement.operator in ("In", "NotIn") and not requirement.values:
+            yield f"{what}: {requirement.operator} without values"
+
+
+def _selectors(spec: o.SchedulingSpec) -> Iterator[o.LabelSelector]:
+    for constraint in spec.topology_spread_constraints or ():
+        if constraint.label_selector is not None:
+            yield constraint.label_selector
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is None:
+            continue
+        preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
+        for term in (*(part.required or ()), *preferred):
+            for selector in (term.label_selector, term.namespace_selector):
+                if selector is not None:
+                    yield selector
+
+
+def _node_terms(spec: o.SchedulingSpec) -> Iterator[o.NodeSelectorTerm]:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return
+    if affinity.required is not None:
+        yield from affinity.required.node_selector_terms
+    for preferred in affinity.preferred or ():
+        yield preferred.preference

@@ -1,0 +1,34 @@
+"""The cluster's clock: either it stands until it is moved, or it runs with another clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Clock:
+    """Unix seconds of the cluster.
+
+    Without a ``source`` time stands still until :meth:`set` moves it. With one (``time.time``) it runs at
+    the source's pace, from ``start``: a cluster whose past lies an hour back can be led up to the present.
+    """
+
+    def __init__(self, start: float, source: Callable[[], float] | None = None) -> None:
+        self._source = source
+        self._base = start - (source() if source else 0.0)
+
+    @property
+    def runs(self) -> bool:
+        """Whether time passes by itself."""
+        return self._source is not None
+
+    def now(self) -> float:
+        """Return the cluster's time."""
+        return self._base + (self._source() if self._source else 0.0)
+
+    def set(self, to: float) -> None:
+        """Make ``to`` the present; time does not go back."""
+        self._base += max(0.0, to - self.now())
+
+    def lag(self) -> float:
+        """Return by how many seconds the cluster is behind its source, 0 without one."""
+        return -self._base if self._source else 0.0

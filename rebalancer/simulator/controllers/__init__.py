@@ -1,0 +1,1 @@
+"""What makes the cluster live: controllers, kubelets, and the scheduler's loop."""

@@ -1,0 +1,86 @@
+"""ReplicaSets and ReplicationControllers: a replacement is created at once, while the victim terminates."""
+
+from __future__ import annotations
+
+from rebalancer.simulator.apiserver.deletion import delete
+from rebalancer.simulator.apiserver.kinds import POD, REPLICA_SET, Kind
+from rebalancer.simulator.apiserver.status import ApiError
+from rebalancer.simulator.apiserver.store import Change, Json, Key
+from rebalancer.simulator.conditions import set_condition
+from rebalancer.simulator.controllers.pods import (
+    counts,
+    create_pod,
+    first_to_go,
+    is_active,
+    is_terminating,
+    owner_key,
+)
+from rebalancer.simulator.engine import Controller, Engine
+
+_RETRY_SECONDS = 1.0
+
+
+class ReplicaSets(Controller):
+    """Keeps as many active pods as wanted. Pods without a controller are not adopted."""
+
+    def __init__(self, engine: Engine, kind: Kind = REPLICA_SET) -> None:
+        super().__init__(engine)
+        self._kind = kind
+
+    def observe(self, change: Change) -> None:
+        """A set whose spec or whose pods changed is to be looked at."""
+        if change.kind is self._kind and change.new is not None:
+            self.note(change.key)
+        elif change.kind is POD:
+            key = owner_key(change.object, self._kind)
+            if key is not None:
+                self.note(key)
+
+    def sync(self, key: Key) -> None:
+        """Create or delete pods, and report how many there are."""
+        found = self.store.find(self._kind, *key)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return
+        active, failure = self._active(found), ""
+        missing = found["spec"]["replicas"] - len(active)
+        for pod in first_to_go(self.store, active)[: max(0, -missing)]:
+            delete(self.store, POD, pod, {})
+        try:
+            for _ in range(missing):
+                create_pod(self.store, self._kind, found)
+        except ApiError as refusal:
+            # A quota, usually: the server's controller tries again with a growing pause.
+            failure = refusal.message
+            self.engine.after(_RETRY_SECONDS, lambda: self.note(key))
+        self._report(self.store.get(self._kind, *key), failure)
+
+    def _active(self, found: Json) -> list[Json]:
+        owned = self.store.dependents(found["metadata"]["uid"], POD)
+        return [pod for pod in owned if is_active(pod)]
+
+    def _report(self, found: Json, failure: str) -> None:
+        owned = self.store.dependents(found["metadata"]["uid"], POD)
+        active = [pod for pod in owned if is_active(pod)]
+        terminating = sum(is_terminating(pod) for pod in owned)
+
+        def report(new: Json) -> None:
+            new["status"] |= {
+                **counts(active),
+                "fullyLabeledReplicas": len(active),
+                "terminatingReplicas": terminating,
+                "observedGeneration": new["metadata"]["generation"],
+            }
+            if failure:
+                now = self.store.timestamp()
+                set_condition(
+                    new["status"],
+                    "ReplicaFailure",
+                    "True",
+                    now,
+                    reason="FailedCreate",
+                    message=failure,
+                )
+            else:
+                new["status"].pop("conditions", None)
+
+        self.store.modify(self._kind, found, report)

@@ -1,0 +1,33 @@
+"""Hands objects of a kind to the right door of the fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rebalancer.snapshot.build import Fold
+
+WORKLOADS = frozenset({"ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job"})
+
+
+def feed(fold: Fold, kind: str, objects: Iterable[Any]) -> None:
+    """Add decoded objects of ``kind`` (any but Pod) to ``fold``.
+
+    Raises:
+        KeyError: the fold has no use for this kind.
+    """
+    if kind in WORKLOADS:
+        fold.add_workloads(kind, objects)
+        return
+    doors: dict[str, Callable[[Iterable[Any]], None]] = {
+        "Node": fold.add_nodes,
+        "Namespace": fold.add_namespaces,
+        "Service": fold.add_services,
+        "ResourceQuota": fold.add_quotas,
+        "PersistentVolumeClaim": fold.add_claims,
+        "PersistentVolume": fold.add_volumes,
+        "StorageClass": fold.add_storage_classes,
+        "CSINode": fold.add_csi_nodes,
+        "PodDisruptionBudget": fold.add_budgets,
+    }
+    doors[kind](objects)

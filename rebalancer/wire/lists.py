@@ -1,0 +1,80 @@
+"""Lists of objects as JSON: one typed decoder per kind, and items undecoded."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.wire import objects as o
+
+T = TypeVar("T")
+
+DECODED: dict[str, type[Any]] = {
+    "Node": o.Node,
+    "Namespace": o.Namespace,
+    "Service": o.Service,
+    "ResourceQuota": o.ResourceQuota,
+    "PersistentVolumeClaim": o.PersistentVolumeClaim,
+    "PersistentVolume": o.PersistentVolume,
+    "StorageClass": o.StorageClass,
+    "CSINode": o.CSINode,
+    "PodDisruptionBudget": o.PodDisruptionBudget,
+    "ReplicaSet": o.Workload,
+    "Deployment": o.Workload,
+    "StatefulSet": o.Workload,
+    "ReplicationController": o.Workload,
+    "Job": o.Workload,
+}
+"""Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
+
+
+class Page(Struct, Generic[T]):
+    """One page of a list; the server writes null for an empty one."""
+
+    items: tuple[T, ...] | None = None
+    metadata: o.ListMeta = o.ListMeta()
+
+
+class RawPage(Struct):
+    """One page of a list with its items as they came."""
+
+    items: tuple[Raw, ...] | None = None
+    metadata: o.ListMeta = o.ListMeta()
+
+
+_raw_page = msgspec.json.Decoder(RawPage)
+
+
+@cache
+def _page_decoder(kind: str) -> msgspec.json.Decoder[Page[Any]]:
+    generic: Any = Page  # parametrised at run time, which type checkers do not follow
+    return msgspec.json.Decoder(generic[DECODED[kind]])
+
+
+@cache
+def item_decoder(kind: str) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of one object of ``kind``."""
+    return msgspec.json.Decoder(DECODED[kind])
+
+
+def decode_objects(kind: str, body: bytes) -> tuple[tuple[Any, ...], o.ListMeta]:
+    """Return the objects of one page of a list of ``kind``, and its list metadata.
+
+    Raises:
+        msgspec.DecodeError: ``body`` is not such a list.
+    """
+    page = _page_decoder(kind).decode(body)
+    return page.items or (), page.metadata
+
+
+def decode_raw(body: bytes) -> tuple[tuple[Raw, ...], o.ListMeta]:
+    """Return the items of one page undecoded (they point into ``body``), and its list metadata.
+
+    Raises:
+        msgspec.DecodeError: ``body`` is not a list.
+    """
+    page = _raw_page.decode(body)
+    return page.items or (), page.metadata

@@ -1,0 +1,1 @@
+"""The built-in strategies, one file each, found by entry point exactly as anybody else's."""

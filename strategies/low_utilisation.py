@@ -1,0 +1,189 @@
+"""Low utilisation: pods leave nodes above a threshold while others stand nearly empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from rebalancer.api import Bools, Candidates, Entry, Floats, Int32s, Params, Term, View
+
+# How much more a node above its threshold weighs than unevenness as such.
+_OVER_WEIGHT = 10.0
+
+
+def _fraction(value: object) -> object:
+    """``20%`` as 0.2."""
+    if isinstance(value, str) and value.endswith("%"):
+        return float(value[:-1]) / 100
+    raise ValueError(f"{value!r} is no percentage; write for example 20%")
+
+
+Fraction = Annotated[float, BeforeValidator(_fraction), Field(ge=0, le=1)]
+
+
+class LowUtilisationParams(Params):
+    """Options of low-utilisation. Percentages are of a node's allocatable, by requests."""
+
+    under: dict[str, Fraction] = Field(
+        default={"cpu": 0.2, "memory": 0.2, "pods": 0.2},
+        validate_default=False,
+        description="A node below all of these is under-used.",
+    )
+    over: dict[str, Fraction] = Field(
+        default={"cpu": 0.5, "memory": 0.5, "pods": 0.5},
+        validate_default=False,
+        description="A node above any of these is over-used, and gives pods while one is under-used.",
+    )
+    deviation: bool = Field(
+        default=False, description="Thresholds are distances from the mean over all nodes."
+    )
+
+    @model_validator(mode="after")
+    def _same_resources(self) -> LowUtilisationParams:
+        if set(self.under) != set(self.over):
+            raise ValueError("under and over must name the same resources")
+        for name, low in self.under.items():
+            if not self.deviation and low > self.over[name]:
+                raise ValueError(f"under.{name} is above over.{name}")
+        return self
+
+
+class LowUtilisation:
+    """Moves pods off over-used nodes while other nodes are under-used, if they land better.
+
+    Every move is predicted: a pod that would only carry the overload to another node stays.
+    """
+
+    Params = LowUtilisationParams
+
+    def terms(self, view: View, params: LowUtilisationParams) -> Sequence[Term]:
+        """Return one term of imbalance."""
+        return [UtilisationTerm(view, params)]
+
+
+class UtilisationTerm:
+    """``sum of 10 * max(0, x - over)^2 + (x - mean)^2`` over nodes and resources, x = requested share."""
+
+    entry = Entry.IMBALANCE
+
+    def __init__(self, view: View, params: LowUtilisationParams) -> None:
+        self._view = view
+        nodes = view.snapshot.nodes
+        self._names = sorted(params.over)
+        self._rows = [
+            view.snapshot.resources.index(name) if name in view.snapshot.resources else -1
+            for name in self._names
+        ]
+        capacity = [
+            nodes.max_pods.astype(float)
+            if name == "pods"
+            else nodes.allocatable[row].astype(float)
+            if row >= 0
+            else np.zeros(len(nodes))
+            for name, row in zip(self._names, self._rows, strict=True)
+        ]
+        self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
+        self._counts: Bools = (self._capacity > 0) & nodes.ready
+        used = self._used().sum(axis=1, where=self._counts)
+        total = self._capacity.sum(axis=1, where=self._counts)
+        self._mean = np.divide(used, total, out=np.zeros_like(used), where=total > 0)[:, None]
+        self._over = self._threshold(params.over, params.deviation, +1)
+        self._under = self._threshold(params.under, params.deviation, -1)
+
+    def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:  # noqa: FBT001
+        values = np.array([given[name] for name in self._names])[:, None]
+        return np.clip(self._mean + sign * values, 0, 1) if deviation else values
+
+    def _used(self) -> Floats:
+        state = self._view.state
+        rows = [
+            state.lasting_count if name == "pods" else state.lasting[row] if row >= 0 else None
+            for name, row in zip(self._names, self._rows, strict=True)
+        ]
+        return np.array([np.zeros(self._capacity.shape[1]) if r is None else r for r in rows], float)
+
+    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
+        return np.divide(used, capacity, out=np.zeros_like(used), where=counts)
+
+    def _phi(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return the cost per node (K,) of using ``used`` (resources, K)."""
+        share = self._share(used, nodes)
+        over = np.maximum(0.0, share - self._over)
+        value = _OVER_WEIGHT * over**2 + (share - self._mean) ** 2
+        return (value * self._counts[:, nodes]).sum(axis=0)
+
+    def _demand(self, cls: int) -> Floats:
+        requests = self._view.snapshot.requests
+        return np.array(
+            [
+                1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
+                for name, row in zip(self._names, self._rows, strict=True)
+            ]
+        )
+
+    def _over_nodes(self) -> Bools:
+        return ((self._share(self._used()) > self._over) & self._counts).any(axis=0)
+
+    def _under_nodes(self) -> Bools:
+        nodes = self._view.snapshot.nodes
+        low = ((self._share(self._used()) <= self._under) | ~self._counts).all(axis=0)
+        return low & self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
+
+    def potential(self) -> float:
+        """See Term."""
+        return float(self._phi(self._used()).sum())
+
+    def violated(self) -> int:
+        """Return the over-used nodes, if another is under-used."""
+        return int(self._over_nodes().sum()) if self._under_nodes().any() else 0
+
+    def unsatisfiable(self) -> Sequence[str]:
+        """See Term."""
+        return ()
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """See Term: pods on over-used nodes, while a node is under-used."""
+        if not self._under_nodes().any():
+            return Candidates.none()
+        over = self._over_nodes()
+        cls, node = self._view.pairs_on(over, classes)
+        if not len(cls):
+            return Candidates.none()
+        used = self._used()[:, node]
+        demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
+        gain = self._phi(used, node) - self._phi(used - demand, node)
+        useful = gain > 0
+        return Candidates(cls[useful], node[useful], gain[useful])
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """See Term."""
+        used = self._used()
+        here = np.array([node], np.int32)
+        without = used.copy()
+        without[:, node] -= self._demand(cls)
+        left = float(self._phi(without[:, here], here)[0] - self._phi(used[:, here], here)[0])
+        before = without[:, destinations]
+        after = before + self._demand(replacement)[:, None]
+        return left + self._phi(after, destinations) - self._phi(before, destinations)
+
+    def related(self, cls: int) -> Int32s:
+        """See Term: nothing but the class itself; nodes are looked at anew each time."""
+        return np.array([cls], np.int32)
+
+    def bounds(self) -> Iterable[tuple[float, Int32s]]:
+        """None: imbalance is not counted in pods."""
+        return ()
+
+    def describe(self, cls: int, node: int) -> str:
+        """See Term."""
+        share = self._share(self._used())[:, node]
+        parts = [
+            f"{name} {share[row]:.0%} (over {float(np.broadcast_to(self._over, share[:, None].shape)[row, 0]):.0%})"
+            for row, name in enumerate(self._names)
+            if share[row] > np.broadcast_to(self._over, share[:, None].shape)[row, 0]
+        ]
+        return f"node {self._view.snapshot.nodes.names[node]}: {', '.join(parts) or 'not over-used'}"

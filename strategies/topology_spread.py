@@ -1,0 +1,132 @@
+"""Zone skew: pods spread over domains as their topologySpreadConstraints ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from rebalancer.api import (
+    DomainTerm,
+    Domains,
+    Entry,
+    Params,
+    SpreadGroup,
+    SpreadRule,
+    Term,
+    View,
+    matches_labels,
+    spread_rules,
+)
+
+
+class DefaultConstraint(Params):
+    """A constraint for workloads whose spec says nothing about its topology key."""
+
+    namespaces: tuple[str, ...] = Field(
+        default=(), description="Namespaces it holds in; none means all."
+    )
+    labels: dict[str, str] = Field(
+        default_factory=dict, description="Labels that the pods must carry; none means all pods."
+    )
+    topology_key: str = Field(description="Node label whose values are the domains.")
+    max_skew: int = Field(default=1, ge=1, description="Largest allowed difference in pods.")
+
+
+class TopologySpreadParams(Params):
+    """Options of topology-spread."""
+
+    constraints: tuple[Literal["hard", "soft"], ...] = Field(
+        default=("hard", "soft"),
+        description="Which constraints count: hard (DoNotSchedule), soft (ScheduleAnyway).",
+    )
+    defaults: tuple[DefaultConstraint, ...] = Field(
+        default=(),
+        description="Constraints for workloads whose own spec has none for that topology key.",
+    )
+
+
+@dataclass
+class _Gathered:
+    rule: SpreadRule
+    label: str
+    movers: list[int] = field(default_factory=list)
+
+
+class TopologySpread:
+    """Spreads pods over zones (or any domains) as their topologySpreadConstraints ask.
+
+    All matching pods count; only pods that declare the constraint are moved. Rules of eligibility:
+    ``pkg/scheduler/framework/plugins/podtopologyspread`` (all topology keys of the pod's constraints of
+    that kind present, nodeAffinityPolicy, nodeTaintsPolicy, minDomains, matchLabelKeys).
+    """
+
+    Params = TopologySpreadParams
+
+    def terms(self, view: View, params: TopologySpreadParams) -> Sequence[Term]:
+        """Return a hard and a soft term."""
+        gathered: dict[tuple[object, ...], _Gathered] = {}
+        for cls, of_class in enumerate(view.snapshot.classes):
+            if of_class.owner < 0 or of_class.controller_kind == "DaemonSet":
+                continue
+            for rule in _rules(view, cls, params):
+                found = gathered.get(rule.identity())
+                if found is None:
+                    owner = view.snapshot.owners[of_class.owner]
+                    label = f"{owner.ref} over {rule.key} ({rule.what})"
+                    found = gathered[rule.identity()] = _Gathered(rule, label)
+                found.movers.append(cls)
+        return [
+            DomainTerm(view, entry, [_group(view, g) for g in gathered.values() if g.rule.entry == entry])
+            for entry in (Entry.HARD, Entry.SOFT)
+        ]
+
+
+def _rules(view: View, cls: int, params: TopologySpreadParams) -> Iterator[SpreadRule]:
+    declared = list(spread_rules(view, cls))
+    wanted = {"hard": Entry.HARD, "soft": Entry.SOFT}
+    yield from (r for r in declared if any(r.entry is wanted[name] for name in params.constraints))
+    yield from _default_rules(view, cls, params, {rule.key for rule in declared})
+
+
+def _default_rules(
+    view: View, cls: int, params: TopologySpreadParams, declared: set[str]
+) -> Iterator[SpreadRule]:
+    of_class = view.snapshot.classes[cls]
+    for default in params.defaults:
+        if default.topology_key in declared:
+            continue
+        if default.namespaces and of_class.namespace not in default.namespaces:
+            continue
+        if not matches_labels(default.labels, of_class.labels):
+            continue
+        eligible = (
+            (view.snapshot.nodes.labels.column(default.topology_key) >= 0)
+            & view.scheduler.node_affinity_mask(cls)
+            & view.scheduler.taint_mask(cls)
+        )
+        yield SpreadRule(
+            entry=Entry.SOFT,
+            key=default.topology_key,
+            max_skew=default.max_skew,
+            min_domains=None,
+            counted=view.classes_of_owner(of_class.owner),
+            eligible=eligible,
+            what="policy default",
+        )
+
+
+def _group(view: View, gathered: _Gathered) -> SpreadGroup:
+    rule = gathered.rule
+    return SpreadGroup(
+        view,
+        label=gathered.label,
+        domains=Domains.of(view, rule.key, rule.eligible),
+        counted=rule.counted,
+        movers=np.array(gathered.movers, np.int32),
+        max_skew=rule.max_skew,
+        min_domains=rule.min_domains,
+    )

@@ -1,0 +1,152 @@
+"""Closed forms against breadth-first search over all moves."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.cost.potentials import (
+    cap_minimum,
+    conflict_minimum,
+    joint_minimum,
+    spread_minimum,
+)
+
+
+def _fewest_moves(start, good, can_move=lambda state, source, target: True):
+    """Breadth-first search: the fewest single moves from ``start`` to a state that is ``good``."""
+    seen, edge, steps = {start}, [start], 0
+    while edge:
+        if any(good(state) for state in edge):
+            return steps
+        following = []
+        for state in edge:
+            for source, target in itertools.permutations(range(len(state)), 2):
+                if state[source] == 0 or not can_move(state, source, target):
+                    continue
+                after = list(state)
+                after[source] -= 1
+                after[target] += 1
+                if (found := tuple(after)) not in seen:
+                    seen.add(found)
+                    following.append(found)
+        edge, steps = following, steps + 1
+    return None
+
+
+def _spread(counts, max_skew, immobile=None, open_=None, *, too_few=False):
+    values = np.array(counts, np.int64)
+    held = np.zeros_like(values) if immobile is None else np.array(immobile, np.int64)
+    takes = np.ones(len(values), bool) if open_ is None else np.array(open_, bool)
+    return int(spread_minimum(values, held, takes, max_skew, too_few=too_few))
+
+
+def test_spread_minimum_of_the_cases_a_person_can_check():
+    for counts, skew, expected in [
+        ([2, 1, 0], 1, 1),
+        ([3, 1], 1, 1),
+        ([1, 1, 1], 1, 0),
+        ([2, 5, 3, 8, 5, 7], 1, 5),
+        ([2, 5, 3, 8, 5, 7], 2, 3),
+        ([6, 0, 0], 1, 4),
+        ([4, 4, 3], 1, 0),
+        ([5], 1, 0),
+        ([], 1, 0),
+    ]:
+        assert _spread(counts, skew) == expected, (counts, skew)
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3))
+def test_spread_minimum_is_what_search_finds(counts, skew):
+    found = _fewest_moves(tuple(counts), lambda state: max(state) - min(state) <= skew)
+    assert _spread(counts, skew) == found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=4),
+    st.integers(1, 2),
+)
+def test_spread_minimum_with_immobile_pods_is_exact_where_the_rule_can_be_met(pods, skew):
+    held = [min(count, immobile) for count, immobile in pods]
+    counts = [count for count, _ in pods]
+    found = _fewest_moves(
+        tuple(counts),
+        lambda state: max(state) - min(state) <= skew,
+        lambda state, source, _: state[source] > held[source],
+    )
+    if found is not None:
+        assert _spread(counts, skew, held) == found
+
+
+def test_spread_minimum_moves_what_it_can_when_immobile_pods_forbid_the_rest():
+    # Zone a holds five that cannot move; the best is 5/3/2, one move from 5/4/1.
+    assert _spread([5, 4, 1], 1, [5, 0, 0]) == 1
+    assert _spread([5, 3, 2], 1, [5, 0, 0]) == 0
+
+
+def test_spread_minimum_below_min_domains_takes_the_floor_as_zero():
+    assert _spread([3, 2], 2, too_few=True) == 1
+    assert _spread([2, 2], 2, too_few=True) == 0
+
+
+def test_spread_minimum_takes_nothing_into_a_closed_domain():
+    assert _spread([3, 3, 1], 1, open_=[True, True, False]) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_spread_minimum_of_a_batch_is_that_of_its_rows(rows):
+    batch = np.array(rows, np.int64)
+    together = spread_minimum(batch, np.zeros(3, np.int64), np.ones(3, bool), 1)
+    assert together.tolist() == [_spread(row, 1) for row in rows]
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3))
+def test_each_useful_move_lowers_the_spread_minimum_by_exactly_one(counts, skew):
+    now = _spread(counts, skew)
+    after = [
+        _spread([c - (i == a) + (i == b) for i, c in enumerate(counts)], skew)
+        for a, b in itertools.permutations(range(len(counts)), 2)
+        if counts[a] > 0
+    ]
+    assert all(abs(value - now) <= 1 for value in after)
+    assert now == 0 or min(after) == now - 1
+
+
+def test_cap_minimum_counts_what_is_above_the_cap():
+    assert int(cap_minimum(np.array([3, 1, 0, 2]), 1)) == 3
+    assert int(cap_minimum(np.array([3, 1, 0, 2]), 3)) == 0
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
+    pods = ["b"] * both + ["o"] * owners + ["m"] * matched
+    repels = {("b", "b"), ("b", "o"), ("b", "m"), ("o", "m")}
+    clash = [
+        (i, j)
+        for i, j in itertools.combinations(range(len(pods)), 2)
+        if (pods[i], pods[j]) in repels or (pods[j], pods[i]) in repels
+    ]
+    smallest = next(
+        size
+        for size in range(len(pods) + 1)
+        for gone in itertools.combinations(range(len(pods)), size)
+        if all(i in gone or j in gone for i, j in clash)
+    )
+    counts = (np.array([both]), np.array([owners]), np.array([matched]))
+    assert int(conflict_minimum(*counts)) == smallest
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 2), st.integers(1, 3)
+)
+def test_joint_minimum_never_exceeds_the_fewest_moves(counts, skew, cap):
+    zone_of = np.array([0, 0, 1, 1], np.int32)
+
+    def good(state):
+        zones = (state[0] + state[1], state[2] + state[3])
+        return max(zones) - min(zones) <= skew and max(state) <= cap
+
+    found = _fewest_moves(tuple(counts), good)
+    if found is not None:
+        assert joint_minimum(np.array(counts, np.int64), zone_of, 2, skew, cap) <= found
