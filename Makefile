@@ -42,7 +42,7 @@ bench: $(STAMP)  ## micro-benchmarks of each phase
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
-	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT))
+	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
 
 requirements: ## renew the hash-pinned requirements
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in

@@ -94,7 +94,9 @@ def _with(*options: object) -> object:
     show_default=True,
     help="Form of the report.",
 )
-@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold.")
+@click.option(
+    "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
+)
 @click.option(
     "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
 )
@@ -106,9 +108,7 @@ def _with(*options: object) -> object:
     metavar="SECONDS",
     help="End the run in good order after so long.",
 )
-@click.option(
-    "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
-)
+@click.option("--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 @click.option(
     "--log-format",
@@ -117,7 +117,9 @@ def _with(*options: object) -> object:
     show_default=True,
     help="Form of the progress lines.",
 )
-@click.option("--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal.")
+@click.option(
+    "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
+)
 def run(**options: object) -> int:
     """Plan moves and carry them out, once."""
     from rebalancer.app import RunOptions, run_once, system_environment  # noqa: PLC0415

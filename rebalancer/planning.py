@@ -11,7 +11,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import Contribution, Planner
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
@@ -45,8 +45,11 @@ class Planning:
             planner = self.planner(snapshot)
         with timings.phase("plan"):
             plan = planner.plan()
-        stop = standstill(snapshot, self._policy.safety, clock_skew)
-        return Planned(snapshot, plan, tuple(stop))
+        return Planned(snapshot, plan, tuple(self.standstill(snapshot, clock_skew)))
+
+    def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
+        """Return why nothing may be moved on this snapshot; empty if moves may be made."""
+        return standstill(snapshot, self._policy.safety, clock_skew)
 
     def planner(self, snapshot: Snapshot) -> Planner:
         """Return a planner on ``snapshot`` with the policy's strategies and budgets."""

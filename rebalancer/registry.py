@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
@@ -60,7 +60,7 @@ class Registry(Mapping[str, type[Params]]):
     def __getitem__(self, name: str) -> type[Params]:
         return self.strategy(name).Params
 
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._points))
 
     def __len__(self) -> int:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from rebalancer.api import (
     ConflictGroup,
-    DomainTerm,
     Domains,
+    DomainTerm,
     Entry,
     Group,
     Int32s,

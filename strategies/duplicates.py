@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import CapGroup, DomainTerm, Domains, Entry, Int32s, Params, Term, View
+from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Int32s, Params, Term, View
 
 
 class DuplicatesParams(Params):

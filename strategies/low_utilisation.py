@@ -10,8 +10,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rebalancer.api import Bools, Candidates, Entry, Floats, Int32s, Params, Term, View
 
-# How much more a node above its threshold weighs than unevenness as such.
+# A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
+# pod that carries the overload to another node gains nothing worth an eviction.
 _OVER_WEIGHT = 10.0
+_EVEN_WEIGHT = 0.001
 
 
 def _fraction(value: object) -> object:
@@ -65,7 +67,7 @@ class LowUtilisation:
 
 
 class UtilisationTerm:
-    """``sum of 10 * max(0, x - over)^2 + (x - mean)^2`` over nodes and resources, x = requested share."""
+    """``sum of 10 * max(0, x - over)^2 + 0.001 * (x - mean)^2`` over nodes and resources, x = requested share."""
 
     entry = Entry.IMBALANCE
 
@@ -93,7 +95,7 @@ class UtilisationTerm:
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
 
-    def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:  # noqa: FBT001
+    def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:
         values = np.array([given[name] for name in self._names])[:, None]
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
@@ -103,7 +105,9 @@ class UtilisationTerm:
             state.lasting_count if name == "pods" else state.lasting[row] if row >= 0 else None
             for name, row in zip(self._names, self._rows, strict=True)
         ]
-        return np.array([np.zeros(self._capacity.shape[1]) if r is None else r for r in rows], float)
+        return np.array(
+            [np.zeros(self._capacity.shape[1]) if r is None else r for r in rows], float
+        )
 
     def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
@@ -113,7 +117,7 @@ class UtilisationTerm:
         """Return the cost per node (K,) of using ``used`` (resources, K)."""
         share = self._share(used, nodes)
         over = np.maximum(0.0, share - self._over)
-        value = _OVER_WEIGHT * over**2 + (share - self._mean) ** 2
+        value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
         return (value * self._counts[:, nodes]).sum(axis=0)
 
     def _demand(self, cls: int) -> Floats:
@@ -178,7 +182,7 @@ class UtilisationTerm:
         """None: imbalance is not counted in pods."""
         return ()
 
-    def describe(self, cls: int, node: int) -> str:
+    def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """See Term."""
         share = self._share(self._used())[:, node]
         parts = [
@@ -186,4 +190,6 @@ class UtilisationTerm:
             for row, name in enumerate(self._names)
             if share[row] > np.broadcast_to(self._over, share[:, None].shape)[row, 0]
         ]
-        return f"node {self._view.snapshot.nodes.names[node]}: {', '.join(parts) or 'not over-used'}"
+        return (
+            f"node {self._view.snapshot.nodes.names[node]}: {', '.join(parts) or 'not over-used'}"
+        )

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from rebalancer.api import (
-    DomainTerm,
     Domains,
+    DomainTerm,
     Entry,
     Params,
     SpreadGroup,
@@ -80,7 +80,9 @@ class TopologySpread:
                     found = gathered[rule.identity()] = _Gathered(rule, label)
                 found.movers.append(cls)
         return [
-            DomainTerm(view, entry, [_group(view, g) for g in gathered.values() if g.rule.entry == entry])
+            DomainTerm(
+                view, entry, [_group(view, g) for g in gathered.values() if g.rule.entry == entry]
+            )
             for entry in (Entry.HARD, Entry.SOFT)
         ]
 

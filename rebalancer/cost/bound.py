@@ -34,6 +34,4 @@ def lower_bound(bounds: Iterable[Bound], residual: float, least_weight: float = 
 
 def bounds_of(terms: Sequence[Term]) -> list[Bound]:
     """Return the bounds of all hard and soft terms in their present state."""
-    return [
-        bound for term in terms if term.entry is not Entry.IMBALANCE for bound in term.bounds()
-    ]
+    return [bound for term in terms if term.entry is not Entry.IMBALANCE for bound in term.bounds()]

@@ -67,18 +67,23 @@ class Group(Protocol):
     movers: Int32s
     """Classes that may be moved to mend it."""
 
-    def potential(self) -> float: ...
+    def potential(self) -> float:
+        """Return what is left to mend, in moves."""
 
-    def unsatisfiable(self) -> str | None: ...
+    def unsatisfiable(self) -> str | None:
+        """Say what no placement can mend, if anything."""
 
     def gains(self) -> Floats:
         """Return per node (N,) the most that one mover leaving it can gain."""
 
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats: ...
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
 
-    def minimum(self) -> float: ...
+    def minimum(self) -> float:
+        """Return a lower bound on the moves that mend the group."""
 
-    def describe(self, node: int) -> str: ...
+    def describe(self, node: int) -> str:
+        """Return one phrase with numbers about the group, as seen from ``node``."""
 
 
 class SpreadGroup:
@@ -160,8 +165,9 @@ class SpreadGroup:
         # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is mended.
         if now > 0:
             low = np.where(self._open, counts, np.iinfo(np.int64).max)
+            # Domains of protected pods as well: the report says what holds them.
             for sources in _alike(counts, self._immobile < counts):
-                if not (self._immobile < counts)[sources[0]]:
+                if counts[sources[0]] == 0:
                     continue
                 after = counts.copy()
                 after[sources[0]] -= 1
@@ -198,7 +204,7 @@ class SpreadGroup:
             result[same] = float(self._minimum(rows[same[0]]))
         return result
 
-    def describe(self, node: int) -> str:
+    def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
         """See Group."""
         return f"{self.label}: {self._shown(self._counts())}, maxSkew {self._max_skew}"
 
@@ -289,7 +295,14 @@ class CapGroup(_SeparableGroup):
     """At most ``cap`` pods per domain."""
 
     def __init__(
-        self, view: View, *, label: str, domains: Domains, counted: Int32s, cap: int, weight: float = 1.0
+        self,
+        view: View,
+        *,
+        label: str,
+        domains: Domains,
+        counted: Int32s,
+        cap: int,
+        weight: float = 1.0,
     ) -> None:
         self.label, self.weight, self.cap = label, weight, cap
         self.members = self.movers = counted
@@ -331,7 +344,7 @@ class ConflictGroup(_SeparableGroup):
         return conflict_minimum(*(count[..., None] for count in counts))
 
     def _hopeless(self) -> int:
-        both, owners, matched = self._roles
+        _, owners, matched = self._roles
         if len(owners) or len(matched):
             return 0
         return max(0, int(self._counts()[0].sum()) - len(self._domains.names))
@@ -376,7 +389,7 @@ class AttractionGroup(_SeparableGroup):
         """None: guards do not report."""
         return None
 
-    def describe(self, node: int) -> str:
+    def describe(self, node: int) -> str:  # noqa: ARG002  # guards are not described by place
         """See Group."""
         return self.label
 
@@ -389,7 +402,9 @@ def _per_node(per_domain: Floats, domains: Domains) -> Floats:
 
 def _alike(*columns: NDArray[np.generic]) -> list[NDArray[np.intp]]:
     """Return the rows of equal values, one index array per distinct row."""
-    _, inverse = np.unique(np.stack([c.astype(np.int64) for c in columns]), axis=1, return_inverse=True)
+    _, inverse = np.unique(
+        np.stack([c.astype(np.int64) for c in columns]), axis=1, return_inverse=True
+    )
     flat = inverse.reshape(-1)
     order = np.argsort(flat, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(flat[order])) + 1)
@@ -399,4 +414,8 @@ def _shown(names: Sequence[str], counts: Ints) -> str:
     """``zone-a 3, zone-b 1``: up to six domains, fullest first."""
     order = np.argsort(-counts, kind="stable")
     shown = ", ".join(f"{names[d]} {int(counts[d])}" for d in order[:6].tolist())
-    return shown if len(counts) <= 6 else f"{shown} and {len(counts) - 6} more (least {int(counts.min())})"
+    return (
+        shown
+        if len(counts) <= 6
+        else f"{shown} and {len(counts) - 6} more (least {int(counts.min())})"
+    )

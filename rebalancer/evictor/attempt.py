@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.planner.plan import Move
+
+Stopped = Callable[[], str | None]
+"""Says why the run must end (a signal, a lost Lease), or None."""
 
 
 class Clock(Protocol):
@@ -25,9 +29,14 @@ class Clock(Protocol):
 class Actor(Protocol):
     """The API server, as far as one eviction needs it."""
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer: ...
+    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        """Ask for the eviction, once."""
 
-    def read_pod(self, namespace: str, name: str) -> PodView | None: ...
+    def read_pod(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod of this name as it is now; raises ClusterReadError."""
+
+    def announce(self, move: Move) -> None:
+        """Tell the pod's people that it was evicted, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +53,8 @@ class Patience:
 class Attempt:
     """Evicts pods one after the other."""
 
-    def __init__(
-        self, actor: Actor, clock: Clock, patience: Patience, stop: threading.Event
-    ) -> None:
-        self._actor, self._clock, self._patience, self._stop = actor, clock, patience, stop
+    def __init__(self, actor: Actor, clock: Clock, patience: Patience, stopped: Stopped) -> None:
+        self._actor, self._clock, self._patience, self._stopped = actor, clock, patience, stopped
 
     def evict(self, move: Move) -> Outcome:
         """Return the outcome: evicted, or the final reason why not."""
@@ -56,13 +63,17 @@ class Attempt:
         lost = False
         backoff = 0.5
         while True:
-            if self._stop.is_set():
-                return Outcome(move, Status.NOT_ATTEMPTED, "stopped by a signal")
+            if (why := self._stopped()) is not None:
+                return Outcome(move, Status.NOT_ATTEMPTED, why)
             if self._clock.now() >= self._patience.deadline:
                 return Outcome(move, Status.NOT_ATTEMPTED, "the run's deadline has passed")
             # Read first: the server spends the PDB before it checks the uid.
-            if (ended := self._changed(move, lost=lost)) is not None:
-                return ended
+            try:
+                if (ended := self._changed(move, lost=lost)) is not None:
+                    return ended
+            except ClusterReadError as error:
+                # The client has tried as long as it may: whether a lost request was heard stays open.
+                return Outcome(move, Status.LOST if lost else Status.FAILED, str(error))
             answer = self._actor.evict(move.namespace, move.pod, move.uid)
             final = _FINAL.get(answer.kind)
             if final is not None:

@@ -6,13 +6,13 @@ concurrent evictions under one budget only conflict (kubernetes/kubernetes#10236
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.evictor.attempt import Actor, Attempt, Clock, Patience
+from rebalancer.errors import ClusterReadError
+from rebalancer.evictor.attempt import Actor, Attempt, Clock, Patience, Stopped
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.planner.plan import Move
@@ -21,15 +21,20 @@ from rebalancer.planner.plan import Move
 class Progress(Protocol):
     """Is told what happens, as it happens."""
 
-    def wave_started(self, wave: int, waves: int, moves: int) -> None: ...
+    def wave_started(self, wave: int, waves: int, moves: int) -> None:
+        """A wave begins."""
 
-    def evicted(self, move: Move) -> None: ...
+    def evicted(self, move: Move) -> None:
+        """The server took an eviction."""
 
-    def not_evicted(self, outcome: Outcome) -> None: ...
+    def not_evicted(self, outcome: Outcome) -> None:
+        """A move of the wave ended without an eviction."""
 
-    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None: ...
+    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
+        """A replacement has a node."""
 
-    def waiting(self, wave: int, pending: int, unready: int) -> None: ...
+    def waiting(self, wave: int, pending: int, unready: int) -> None:
+        """Replacements are still without a node, or not ready."""
 
 
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
@@ -75,10 +80,10 @@ class Executor:
         pace: Pace,
         progress: Progress,
         *,
-        stop: threading.Event,
+        stopped: Stopped,
     ) -> None:
         self._actor, self._clock, self._pace = actor, clock, pace
-        self._progress, self._stop = progress, stop
+        self._progress, self._stopped = progress, stopped
         self._arrivals = Arrivals(feed)
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
@@ -120,7 +125,7 @@ class Executor:
     # -- one wave ----------------------------------------------------------------------------------
 
     def _wave(self, moves: Sequence[Move], wave: int) -> None:
-        self._arrivals.expect(moves)
+        self._arrivals.begin_wave()
         lanes: dict[str, list[Move]] = {}
         for move in moves:
             lanes.setdefault(move.budgets[0] if move.budgets else move.uid, []).append(move)
@@ -137,12 +142,13 @@ class Executor:
 
     def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict the moves of one PodDisruptionBudget one after the other."""
-        attempt = Attempt(self._actor, self._clock, Patience(self._pace.deadline), self._stop)
+        attempt = Attempt(self._actor, self._clock, Patience(self._pace.deadline), self._stopped)
         outcomes: list[Outcome] = []
         for move in moves:
             outcome = attempt.evict(move)
             if outcome.status is Status.EVICTED:
                 self._progress.evicted(move)
+                self._actor.announce(move)
             outcomes.append(outcome)
         return outcomes
 
@@ -155,8 +161,8 @@ class Executor:
                 self._refused = refused[0].message
         if any(o.status in (Status.FAILED, Status.LOST, Status.MISCONFIGURED) for o in done):
             self._failed = True
-        if self._stop.is_set():
-            self._cut("stopped by a signal")
+        if (why := self._stopped()) is not None:
+            self._cut(why)
 
     def _cut(self, why: str) -> None:
         self._why = self._why or why
@@ -179,12 +185,16 @@ class Executor:
             if self._over(now - started, pending, unready):
                 return
             self._progress.waiting(wave, pending, unready)
-            self._arrivals.wait(min(1.0, max(0.05, self._pace.deadline - now)))
+            try:
+                self._arrivals.wait(min(1.0, max(0.05, self._pace.deadline - now)))
+            except ClusterReadError as error:
+                self._cut(f"lost sight of the pods: {error}")
+                return
 
     def _over(self, waited: float, pending: int, unready: int) -> bool:
         """Tell whether waiting is over, and note why the run ends if it does."""
-        if self._stop.is_set():
-            self._cut("stopped by a signal")
+        if (why := self._stopped()) is not None:
+            self._cut(why)
         elif pending and waited >= self._pace.pending:
             self._cut(f"{pending} replacement(s) still without a node after {waited:.0f} s")
         elif self._clock.now() >= self._pace.deadline or waited >= self._pace.ready:

@@ -26,14 +26,14 @@ class Replacement:
 class Feed(Protocol):
     """Knows the pods of some controllers as they are now."""
 
-    def follow(self, moves: Sequence[Move]) -> None:
-        """Begin to follow the controllers of these pods, which still exist."""
+    def begin_wave(self) -> None:
+        """Take the pods that exist now for old ones."""
 
     def controller_of(self, uid: str) -> str | None:
         """Return the controller (uid) of a pod that was followed."""
 
     def newcomers(self) -> Iterable[Replacement]:
-        """Return the living pods of followed controllers that were not there when following began."""
+        """Return the living pods of the victims' controllers that appeared in this wave."""
 
     def wait(self, seconds: float) -> None:
         """Return when something may have changed, or after so many seconds."""
@@ -46,9 +46,9 @@ class Arrivals:
         self._feed = feed
         self._taken: dict[str, str] = {}
 
-    def expect(self, moves: Sequence[Move]) -> None:
-        """Begin to look for replacements of the pods about to be evicted."""
-        self._feed.follow(moves)
+    def begin_wave(self) -> None:
+        """Begin to look for replacements of pods about to be evicted."""
+        self._feed.begin_wave()
 
     def wait(self, seconds: float) -> None:
         """Wait for news."""

@@ -55,13 +55,20 @@ class Client:
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
         self._reached = False
 
-    def get(self, path: str, *, query: Query | None = None, accept: str = JSON) -> Response:
-        """Read.
+    def get(
+        self,
+        path: str,
+        *,
+        query: Query | None = None,
+        accept: str = JSON,
+        seconds: float | None = None,
+    ) -> Response:
+        """Read, within ``seconds`` if given, else within the limits.
 
         Raises:
-            ClusterReadError: no answer within the limits.
+            ClusterReadError: no answer in that time.
         """
-        return self._call("GET", path, query, None, accept=accept)
+        return self._call("GET", path, query, None, accept=accept, seconds=seconds)
 
     def post(
         self,
@@ -78,9 +85,9 @@ class Client:
         """
         return self._call("POST", path, query, body, retry_throttled=retry_throttled)
 
-    def put(self, path: str, body: bytes, *, query: Query | None = None) -> Response:
+    def put(self, path: str, body: bytes, *, seconds: float | None = None) -> Response:
         """Replace, as JSON; guard it by ``metadata.resourceVersion``. Raises as :meth:`post`."""
-        return self._call("PUT", path, query, body)
+        return self._call("PUT", path, None, body, seconds=seconds)
 
     def patch(
         self,
@@ -131,11 +138,12 @@ class Client:
         accept: str = JSON,
         content_type: str = JSON,
         retry_throttled: bool = True,
+        seconds: float | None = None,
     ) -> Response:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         reads = method == "GET"
         again = _READ_AGAIN if reads else frozenset({429} if retry_throttled else ())
-        deadline = self.monotonic() + self.limits.deadline
+        deadline = self.monotonic() + (self.limits.deadline if seconds is None else seconds)
         renewed = False
         attempt = 0
         while True:
@@ -173,7 +181,7 @@ class Client:
                 target,
                 body=body,
                 headers=headers,
-                give_up=lambda: self.monotonic() > deadline,
+                left=lambda: deadline - self.monotonic(),
             )
 
     def _wait_after(self, attempt: int, asked: float | None, deadline: float) -> float | None:

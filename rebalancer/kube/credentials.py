@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube import kubeconfig, library
@@ -162,7 +162,7 @@ class _Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(" ".join(record.getMessage().split()))
 
-    def __enter__(self) -> _Complaints:
+    def __enter__(self) -> Self:
         logging.getLogger().addHandler(self)
         return self
 

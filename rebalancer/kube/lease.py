@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -66,7 +66,7 @@ class HeldLease:
             return f"the Lease could not be given back: {error}"
         return None
 
-    def __enter__(self) -> HeldLease:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,7 +155,7 @@ class Lease:
 
     def _get(self) -> tuple[Mapping[str, Any] | None, float]:
         """Return the object, or None if there is none, and the server's time."""
-        response = self.client.get(self._path)
+        response = self.client.get(self._path, seconds=self.duration / 4)
         now = self._clock() if response.date is None else response.date
         if response.status == 404:
             return None, now
@@ -175,7 +175,9 @@ class Lease:
             spec.pop("holderIdentity", None)
         else:
             spec["holderIdentity"] = holder
-        response = self.client.put(self._path, msgspec.json.encode({**known, "spec": spec}))
+        body = msgspec.json.encode({**known, "spec": spec})
+        # A renewal that takes longer than this is too late anyway; the thread has to notice that.
+        response = self.client.put(self._path, body, seconds=self.duration / 4)
         return None if response.status == 409 else self._decoded(response, "update")
 
     def _decoded(self, response: Response, verb: str) -> Mapping[str, Any]:
@@ -189,7 +191,12 @@ def _holder(found: Mapping[str, Any]) -> str:
 
 
 def _expiry(found: Mapping[str, Any], now: float) -> float:
-    """Return when the holder's time is over; a renewal in the future counts as one of now."""
+    """Return when the holder's time is over.
+
+    A renewal further in the future than the Lease lasts is no renewal but a broken clock: it would block
+    all runs until that time comes.
+    """
     spec = found.get("spec") or {}
-    renewed = min(unix_seconds(spec.get("renewTime")), now)
-    return renewed + float(spec.get("leaseDurationSeconds") or 0)
+    renewed = unix_seconds(spec.get("renewTime"))
+    lasts = float(spec.get("leaseDurationSeconds") or 0)
+    return now if renewed > now + lasts else renewed + lasts

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,12 +99,11 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    with _no_garbage_collection():
-        try:
-            fold, listings, missing = _read_lists(client, page_size, threads)
-        except ForbiddenError as error:
-            every = missing_lists(client, threads=threads)
-            raise ForbiddenError({*error.missing, *every}) from None
+    try:
+        fold, listings, missing = _read_lists(client, page_size, threads)
+    except ForbiddenError as error:
+        every = missing_lists(client, threads=threads)
+        raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
     snapshot = fold.finish(
@@ -253,18 +250,3 @@ def _object_pages(
     except StatusError as error:
         if error.status != 404 or listing.resource in ESSENTIAL:
             raise
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from walking, again and again, over millions of objects that all live on.
-
-    Nothing made while reading refers to itself, so nothing is missed meanwhile.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -161,18 +161,17 @@ class Transport:
         *,
         body: bytes | None,
         headers: Mapping[str, str],
-        give_up: Callable[[], bool],
+        left: Callable[[], float],
     ) -> Response:
-        """Send a request and read the whole answer, unless ``give_up`` says that it takes too long."""
-        stream = self.open(
-            method, target, body=body, headers=headers, read_seconds=self._limits.read
-        )
+        """Send a request and read the whole answer, unless no seconds are ``left``."""
+        silence = max(0.05, min(self._limits.read, left()))
+        stream = self.open(method, target, body=body, headers=headers, read_seconds=silence)
         pieces = []
         complete = False
         try:
             while piece := stream.read():
                 pieces.append(piece)
-                if give_up():
+                if left() <= 0:
                     raise TransportError(
                         f"{self.server} sends its answer too slowly: gave up after"
                         f" {sum(map(len, pieces))} bytes",
@@ -226,7 +225,7 @@ def _as_transport_error(error: BaseException, server: str, errors: Any) -> Trans
             final=_is_unknown_name(error),
         )
     if isinstance(error, (errors.NewConnectionError, errors.ConnectTimeoutError)):
-        slow = isinstance(error, errors.ConnectTimeoutError)
+        slow = not isinstance(error, errors.NewConnectionError)
         how = "no answer to a connection attempt" if slow else _os_reason(error)
         return TransportError(
             f"{server} is unreachable: {how}: check that it runs, its address, and the network",

@@ -19,7 +19,9 @@ _NOT_SERVING = ("Job", "CronJob", "DaemonSet")
 class _Tally:
     """What one set of budgets has been used for."""
 
-    def __init__(self, snapshot: Snapshot, budgets: Budgets, settings: Settings, movable: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, budgets: Budgets, settings: Settings, movable: int
+    ) -> None:
         self._snapshot, self._budgets, self._lifted = snapshot, budgets, settings.lifted
         self._in_flight_most = budgets.in_flight_of(movable)
         self._per_run = budgets.per_run_of(movable)

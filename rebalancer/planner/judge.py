@@ -92,7 +92,9 @@ class Judge:
             expected[key] = expected.get(key, 0.0) - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0
         deciding = next((e for e in range(3) if changes[e].any()), 0)
-        return changes, {name: gain for (entry, name), gain in expected.items() if entry == deciding}
+        return changes, {
+            name: gain for (entry, name), gain in expected.items() if entry == deciding
+        }
 
     def _refusal(
         self,
@@ -108,7 +110,7 @@ class Judge:
         leaving = float(probability[self._view.snapshot.nodes.leaving[nodes]].sum())
         if leaving > _LEAVING_SHARE:
             return Code.LEAVING_NODE, f"{leaving:.0%} of its landings are on nodes about to go"
-        better, worse = _signs(changes)
+        better = _improves(changes)
         where = self._where(prediction)
         back = float(probability[nodes == node].sum())
         if back >= 0.5:
@@ -126,31 +128,34 @@ class Judge:
             )
         return self._too_little(gain, cost)
 
-    def _too_little(
-        self, gain: tuple[float, float, float], cost: float
-    ) -> tuple[Code, str] | None:
+    def _too_little(self, gain: tuple[float, float, float], cost: float) -> tuple[Code, str] | None:
         for entry, value in enumerate(gain):
             if abs(value) <= TOLERANCE:
                 continue
             least = self._threshold.pods if entry < Entry.IMBALANCE else self._threshold.imbalance
             if value / cost + TOLERANCE >= least:
                 return None
-            return Code.LOW_GAIN, f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g}"
+            return (
+                Code.LOW_GAIN,
+                f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g}",
+            )
         return Code.LOW_GAIN, "no gain is expected"
 
     def _where(self, prediction: Prediction) -> str:
         names = self._view.snapshot.nodes.names
         shown = [
             f"{names[n]} {p:.0%}"
-            for n, p in zip(prediction.nodes[:2].tolist(), prediction.probability[:2].tolist(), strict=True)
+            for n, p in zip(
+                prediction.nodes[:2].tolist(), prediction.probability[:2].tolist(), strict=True
+            )
         ]
         more = len(prediction.nodes) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _signs(changes: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which landings (K,) are better and which are worse, entries compared left to right."""
+def _improves(changes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return at which landings (K,) the cost improves, entries compared left to right."""
     decided = np.zeros(changes.shape[1])
     for entry in changes[::-1]:
         decided = np.where(entry != 0, np.sign(entry), decided)
-    return decided < 0, decided > 0
+    return decided < 0

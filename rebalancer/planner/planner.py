@@ -93,7 +93,7 @@ class Planner:
             after=after,
             lower_bound=min(bound, len(moves)),
             stopped=_stopped(moves, skips, after),
-            funnel=self._funnel(skips, moves, pairs),
+            funnel=self._funnel(skips, moves),
             warnings=tuple(self._warnings()),
         )
 
@@ -107,9 +107,7 @@ class Planner:
             terms = [w for c, w in self._terms if observed or not c.observed]
             if observed and not any(c.observed for c in self._contributions):
                 continue
-            search = Search(
-                self.view, terms, guard, self.settings, self._allowance, self._cost
-            )
+            search = Search(self.view, terms, guard, self.settings, self._allowance, self._cost)
             pairs |= set(search.pool.gains)
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
@@ -126,7 +124,7 @@ class Planner:
                 entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
                 violated += weighted.term.violated()
                 unsatisfiable += weighted.term.unsatisfiable()
-            cost = Cost(*(round(entry, 9) for entry in entries))
+            cost = _cost(entries)
             scores[contribution.strategy] = Score(cost, violated, tuple(unsatisfiable))
         return scores
 
@@ -145,12 +143,10 @@ class Planner:
             landings=self._landings(chosen),
             strategy=chosen.strategy,
             reason=chosen.reason,
-            gain=Cost(*(round(value, 9) for value in gain)),
+            gain=_cost(gain),
             cost=round(float(self._cost[chosen.pod]), 6),
             wave=chosen.wave,
-            budgets=tuple(
-                snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)
-            ),
+            budgets=tuple(snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)),
             observed=chosen.observed,
         )
 
@@ -201,7 +197,9 @@ class Planner:
         bits = int(self.protected[pod])
         if bits:
             names = names_of(bits)
-            text = f"{', '.join(names)}: {'; '.join(self._protection_text(pair[0], n) for n in names)}"
+            text = (
+                f"{', '.join(names)}: {'; '.join(self._protection_text(pair[0], n) for n in names)}"
+            )
             code = Code.PROTECTED
         elif (forbidden := self._allowance.forbidden(pair[0])) is not None:
             code, text = forbidden
@@ -224,9 +222,7 @@ class Planner:
             return f"{self._snapshot.owners[owner].ref}: {self._snapshot.owners[owner].unsettled}"
         return TEXTS[name]
 
-    def _funnel(
-        self, skips: Sequence[Skip], moves: Sequence[Move], pairs: set[tuple[int, int]]
-    ) -> dict[str, int]:
+    def _funnel(self, skips: Sequence[Skip], moves: Sequence[Move]) -> dict[str, int]:
         codes = Counter(skip.code.value for skip in skips)
         candidates = len(skips) + len(moves)
         return {
@@ -268,6 +264,11 @@ class Planner:
         return self._snapshot.owners[owner].ref if owner >= 0 else "no controller"
 
 
+def _cost(entries: Sequence[float]) -> Cost:
+    """Return a Cost rounded for people and for equal bytes; never -0.0."""
+    return Cost(*(round(entry, 9) + 0.0 for entry in entries))
+
+
 def _topology_keys(of_class: PodClass) -> list[str]:
     spec = of_class.spec
     keys = [c.topology_key for c in spec.topology_spread_constraints or ()]
@@ -285,13 +286,13 @@ def _stopped(moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, S
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {impossible} constraint(s) cannot be satisfied." if impossible else ""
+    end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
     if left == 0:
-        return ("Nothing to do: every rule holds." if not moves else "After this every rule holds.") + end
+        rules = "every rule that can hold holds" if impossible else "every rule holds"
+        return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:
     return -item[1], item[0]
-

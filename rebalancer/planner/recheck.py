@@ -30,7 +30,7 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
 
 
 def _why_not(planner: Planner, judge: Judge, move: Move, pod: int | None) -> str | None:
-    snapshot, state = planner.view.snapshot, planner.view.state
+    snapshot = planner.view.snapshot
     if pod is None:
         return "the pod is gone"
     node = int(snapshot.pods.node[pod])

@@ -179,7 +179,9 @@ class Search:
             gains = self.pool.gains[pair]
             if code is Code.NO_GAIN and gains[0] == gains[1] == 0:
                 code = Code.OVERLOAD_MOVES
-                message = message.replace("nothing gets better there", "that only moves the overload")
+                message = message.replace(
+                    "nothing gets better there", "that only moves the overload"
+                )
             self.refusals[pair] = Refusal(strategy, code, message)
             return None
         return verdict

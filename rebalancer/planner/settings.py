@@ -21,14 +21,14 @@ class Threshold:
     """Least probability of the landings that improve the cost."""
 
 
-# One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
-# worth 0.1; a rule of a system-critical pod, whose eviction costs 10, is worth 0.1 as well. A node at 60 %
-# above a threshold of 50 % loses 0.02 when a pod of 1 % leaves it.
+# One eviction of an ordinary pod costs 1, of one that just started 2. A preferred rule of weight 100 is
+# worth 1, one of weight 10 is worth 0.1; careful still mends that, and what a system-critical pod (cost 10
+# to 20) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
 THRESHOLDS: Mapping[Eagerness, Threshold] = {
-    Eagerness.TIMID: Threshold(0.5, 0.02, 0.95),
-    Eagerness.CAREFUL: Threshold(0.1, 0.002, 0.9),
-    Eagerness.STEADY: Threshold(0.05, 0.001, 0.8),
-    Eagerness.EAGER: Threshold(0.02, 0.0005, 0.65),
+    Eagerness.TIMID: Threshold(0.25, 0.02, 0.95),
+    Eagerness.CAREFUL: Threshold(0.05, 0.002, 0.9),
+    Eagerness.STEADY: Threshold(0.02, 0.001, 0.8),
+    Eagerness.EAGER: Threshold(0.01, 0.0005, 0.65),
     Eagerness.RELENTLESS: Threshold(0.0, 0.0, 0.5),
 }
 

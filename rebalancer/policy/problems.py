@@ -7,6 +7,7 @@ import inspect
 import json
 import typing
 from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from rebalancer.policy.document import Document, KeyPath, Problem
 from rebalancer.policy.params import shown
+from rebalancer.policy.values import format_duration
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -27,6 +29,12 @@ _WANTED = {
     "model_type": "a mapping of keys to values",
     "string_type": "text; quotes make it text",
     "tuple_type": "a list",
+}
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
 }
 
 
@@ -90,8 +98,12 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
         return f"{shown(value)} is none of {', '.join(choices)}{_only_close(value, choices)}"
     if kind in _WANTED:
         return f"{shown(value)} should be {_WANTED[kind]}"
-    text = detail["msg"].removeprefix("Input ")
-    return f"{shown(value)} {text}"
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        bound = detail.get("ctx", {}).get(name)
+        text = format_duration(bound) if isinstance(bound, timedelta) else str(bound)
+        return f"{shown(value)} should be {words} {text}"
+    return f"{shown(value)} {detail['msg'].removeprefix('Input ')}"
 
 
 def _choices(detail: ErrorDetails) -> Sequence[str]:

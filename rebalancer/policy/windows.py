@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -16,12 +18,19 @@ from rebalancer.policy.values import Duration
 # A cron expression that does not match within nine years (two leap days apart) never does.
 _EPOCH = datetime(2023, 1, 1)  # noqa: DTZ001 (wall-clock time of no particular zone)
 _NEVER_AFTER_YEARS = 9
-# No zone has ever moved its clocks by more than a day at once.
-_LARGEST_SHIFT = timedelta(hours=25)
+# Clocks are set by two hours at most (Antarctica/Troll); zones that changed sides of the date line are history.
+_LARGEST_SHIFT = timedelta(hours=3)
+# Without the parser's own extensions, some of which draw random times.
+_CRON_FIELD = re.compile(
+    r"(?:[0-9*,/?#L-]|sun|mon|tue|wed|thu|fri|sat"
+    r"|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)+\Z",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 def _valid_cron(text: str) -> str:
-    if len(text.split()) != 5:
+    fields = text.split()
+    if len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields):
         raise ValueError(
             f"{shown(text)} is no cron expression of five fields (minute hour day month weekday), "
             'like "0 22 * * *"'
@@ -78,6 +87,7 @@ class Window(Section):
     def openings(self, now: float) -> Iterator[float]:
         """Yield the moments after ``now`` at which the window opens, in order (Unix seconds)."""
         cron = self._cron(self._wall(now) - _LARGEST_SHIFT)
+        waiting: list[float] = []
         last = now
         while True:
             try:
@@ -85,6 +95,10 @@ class Window(Section):
             except CroniterError:  # The calendar ends.
                 return
             for start in starts:
+                heapq.heappush(waiting, start)
+            # Wall-clock order is not quite the order of time: look ahead by as much as it may be off.
+            while waiting and waiting[0] <= starts[0] - _LARGEST_SHIFT.total_seconds():
+                start = heapq.heappop(waiting)
                 if start > last:
                     last = start
                     yield start
@@ -94,25 +108,36 @@ class Window(Section):
         return next(self.openings(now), None)
 
     def _last_start(self, now: float) -> float | None:
-        cron = self._cron(self._wall(now) + _LARGEST_SHIFT)
-        earliest = self._wall(now) - self.for_ - _LARGEST_SHIFT
+        wall, margin = self._wall(now), self._margin(now)
+        # A second more, since what is sought lies strictly before.
+        cron = self._cron(wall + margin + timedelta(seconds=1))
+        best: float | None = None
         while True:
             try:
-                wall = cron.get_prev(datetime)
+                at = cron.get_prev(datetime)
             except CroniterError:
-                return None
-            for start in reversed(self._instants(wall)):
-                if start <= now:
-                    return start
-            if wall < earliest:
-                return None
+                return best
+            passed = [start for start in self._instants(at) if start <= now]
+            best = max([*passed, *([best] if best is not None else [])], default=None)
+            # Beyond the margin, order on the wall is order in time; beyond ``for``, it is too late.
+            if at < wall - margin and (best is not None or at < wall - self.for_ - margin):
+                return best
+            if best is not None and not margin:
+                return best
 
     def _cron(self, start: datetime) -> croniter:
         # On wall-clock time without a zone, so that the rules for changing clocks are ours alone.
         return croniter(self.allow, start, max_years_between_matches=_NEVER_AFTER_YEARS)
 
     def _wall(self, now: float) -> datetime:
-        return datetime.fromtimestamp(now, ZoneInfo(self.time_zone)).replace(tzinfo=None)
+        return datetime.fromtimestamp(now, ZoneInfo(self.time_zone)).replace(
+            tzinfo=None, microsecond=0
+        )
+
+    def _margin(self, now: float) -> timedelta:
+        """Return how far wall-clock order and order of time disagree around ``now``."""
+        zone, reach = ZoneInfo(self.time_zone), _LARGEST_SHIFT.total_seconds()
+        return abs(_offset(zone, now - reach) - _offset(zone, now + reach))
 
     def _instants(self, wall: datetime) -> tuple[float, ...]:
         """Return the Unix seconds at which the zone's wall clock shows ``wall``."""
@@ -126,16 +151,16 @@ class Window(Section):
         return (_change(zone, second, first),)
 
 
+def _offset(zone: ZoneInfo, at: float) -> timedelta:
+    return datetime.fromtimestamp(at, zone).utcoffset() or timedelta(0)
+
+
 def _change(zone: ZoneInfo, low: float, high: float) -> float:
     """Return the second in (low, high] at which the zone's offset from UTC changes."""
-
-    def offset(at: float) -> timedelta | None:
-        return datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
-
-    before = offset(low)
+    before = _offset(zone, low)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if offset(middle) == before else (low, middle)
+        low, high = (middle, high) if _offset(zone, middle) == before else (low, middle)
     return high
 
 
@@ -144,16 +169,17 @@ def is_open(windows: Sequence[Window], now: float) -> bool:
     return not windows or any(window.is_open(now) for window in windows)
 
 
-def closes(windows: Sequence[Window], now: float) -> float | None:
-    """Return when moves cease to be allowed, None for never or not now; windows that touch are joined."""
-    end: float | None = None
+def closes(windows: Sequence[Window], now: float, within: float = 86400.0) -> float | None:
+    """Return when moves cease to be allowed, None if not within so many seconds, or if they are not now.
+
+    Openings that touch or overlap are joined.
+    """
     at = now
-    # A window that never shuts (every hour for two hours) would be joined for ever: a year is enough.
-    while at < now + timedelta(days=366).total_seconds():
-        ends = [later for window in windows if (later := window.closes(at)) is not None]
+    while at <= now + within:
+        ends = [end for window in windows if (end := window.closes(at)) is not None]
         if not ends:
-            return end
-        end = at = max(ends)
+            return at if at > now else None
+        at = max(ends)
     return None
 
 

@@ -130,6 +130,13 @@ class SchedulerModel:
         chance = distribution(raw, self._scorer.weights, windows)
         return _sorted(windows.nodes, chance)
 
+    def rejection(self, cls: int) -> str:
+        """Return why pods of the class are refused before any node is looked at, empty if not."""
+        if self.snapshot.classes[cls].spec.scheduling_gates:
+            return "waiting for scheduling gates"
+        rules = self.filters.volumes.of(cls)
+        return rules.rejected[1] if rules is not None and rules.rejected is not None else ""
+
     def unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
         found = self._unmodelled.get(cls)

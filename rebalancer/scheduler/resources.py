@@ -6,10 +6,12 @@ divisions are Go's on non-negative integers, so ``//`` is the same.
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Floats, Ints
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.requests import DEFAULT_SCORED, pod_requests
 from rebalancer.snapshot.state import ClusterState
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
@@ -25,12 +27,28 @@ def checked(resource: str) -> bool:
     )
 
 
+def _scored_when_new(snapshot: Snapshot) -> Ints:
+    """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
+
+    Its scorer never hears of pod-level resources: for a new pod it sums up the containers, while pods
+    that stand on a node count with what they ask as a whole (``fit.go``: the scorer is made without
+    ``enablePodLevelResources``, in 1.34 to 1.36).
+    """
+    scored = snapshot.scored.copy()
+    for cls, of_class in enumerate(snapshot.classes):
+        if of_class.spec.resources is not None and of_class.unreadable is None:
+            spec = msgspec.structs.replace(of_class.spec, resources=None)
+            amounts = pod_requests(spec, DEFAULT_SCORED)
+            scored[:, cls] = amounts["cpu"], amounts["memory"]
+    return scored
+
+
 class Resources:
     """Filter and scores of resources."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._requests = snapshot.requests
-        self._scored = snapshot.scored
+        self._scored = _scored_when_new(snapshot)
         self._allocatable = snapshot.nodes.allocatable
         self._max_pods = snapshot.nodes.max_pods.astype(np.int64)
         self.names = snapshot.resources

@@ -123,12 +123,26 @@ class Spread:
         """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
         mask: Bools | None = None
         for constraint in self.hard(cls):
-            topology = constraint.topology
-            counts = constraint.domain_counts(state)
-            limit = constraint.max_skew - constraint.matches_itself + constraint.minimum(counts)
-            good = topology.present & (counts <= limit)[topology.domain]
+            good = self._good(state, constraint)
             mask = good if mask is None else mask & good
         return mask
+
+    @staticmethod
+    def _good(state: ClusterState, constraint: Constraint) -> Bools:
+        topology = constraint.topology
+        counts = constraint.domain_counts(state)
+        limit = constraint.max_skew - constraint.matches_itself + constraint.minimum(counts)
+        good: Bools = topology.present & (counts <= limit)[topology.domain]
+        return good
+
+    def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
+        """Tell whether the first constraint that ``node`` fails is one whose key it lacks."""
+        for constraint in self.hard(cls):
+            if not constraint.topology.present[node]:
+                return True
+            if not self._good(state, constraint)[node]:
+                return False
+        return False
 
     def scoring(self, state: ClusterState, cls: int) -> SoftSpread | None:
         """Return what scoring needs; None if the class has no soft constraint."""

@@ -32,13 +32,31 @@ class VolumeRules:
 
     rejected: tuple[str, str] | None = None
     """(plug-in, message): no node will do, as PreFilter says."""
-    binding: Bools | None = None
-    """(N,) nodes that reach the volumes; None: all."""
+    bound: Bools | None = None
+    """(N,) nodes that reach the bound volumes; None: all."""
+    unbound: Bools | None = None
+    """(N,) nodes where the unbound claims get a volume; None: all."""
     zone: Bools | None = None
     """(N,) nodes in the volumes' zones; None: all."""
     exclusive: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
     """Classes that use a ReadWriteOncePod claim of this one: none of their pods may be anywhere."""
     unmodelled: list[str] = field(default_factory=list)
+
+    @property
+    def binding(self) -> Bools | None:
+        """(N,) nodes on which all claims can have their volumes; None: all."""
+        if self.bound is None or self.unbound is None:
+            return self.unbound if self.bound is None else self.bound
+        return self.bound & self.unbound
+
+    def binding_reasons(self, node: int) -> list[str]:
+        """Return why a node cannot have the volumes, in the scheduler's words."""
+        found = []
+        if self.bound is not None and not self.bound[node]:
+            found.append("node(s) didn't match PersistentVolume's node affinity")
+        if self.unbound is not None and not self.unbound[node]:
+            found.append("node(s) didn't find available persistent volumes to bind")
+        return found
 
 
 class VolumeRulebook:
@@ -112,8 +130,7 @@ class VolumeRulebook:
             message = "pod has unbound immediate PersistentVolumeClaims"
             rules.rejected = (BINDING, message)
             return
-        mask, unmodelled = self._unbound.reachable(claims)
-        rules.binding = mask if rules.binding is None else rules.binding & mask
+        rules.unbound, unmodelled = self._unbound.reachable(claims)
         if unmodelled:
             rules.unmodelled.append(unmodelled)
 
@@ -121,7 +138,7 @@ class VolumeRulebook:
         affinity = volume.spec.node_affinity
         if affinity is not None and affinity.required is not None:
             mask = self._snapshot.nodes.labels.selector(affinity.required)
-            rules.binding = mask if rules.binding is None else rules.binding & mask
+            rules.bound = mask if rules.bound is None else rules.bound & mask
         labels = volume.metadata.labels or {}
         for key in _TOPOLOGY_LABELS:
             if key in labels:

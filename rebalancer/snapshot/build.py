@@ -169,12 +169,11 @@ class Fold:
     ) -> Snapshot:
         """Return the snapshot of all that was fed."""
         ownership = Ownership(self._workloads)
-        observed = len(self._specs)
         replacement = self._replacements(ownership)
         requests, scored, unreadable = self._requests()
         resources = _axis(requests)
         nodes = fold_nodes(self._nodes, self._csi_nodes, resources)
-        owners, owner_of = self._owners(ownership, observed)
+        owners, owner_of = self._owners(ownership)
         classes = tuple(
             PodClass(
                 namespace=controller.namespace,
@@ -249,9 +248,7 @@ class Fold:
                 unreadable[index] = f"requests: {error}"
         return requests, scored, unreadable
 
-    def _owners(
-        self, ownership: Ownership, observed: int
-    ) -> tuple[tuple[Owner, ...], list[int]]:
+    def _owners(self, ownership: Ownership) -> tuple[tuple[Owner, ...], list[int]]:
         count = np.bincount(np.frombuffer(self._cls, np.int32), minlength=len(self._specs))
         flags = np.frombuffer(self._flags, np.int32)
         living = (flags & PodFlag.TERMINATING) == 0

@@ -59,6 +59,7 @@ class Interner:
         self.values: list[str] = []
 
     def __call__(self, value: str) -> int:
+        """Return the integer of ``value``, a new one at its first appearance."""
         found = self._ids.get(value)
         if found is None:
             found = self._ids[value] = len(self.values)

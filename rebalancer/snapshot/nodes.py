@@ -120,7 +120,9 @@ def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:
     }
 
 
-def _fold_attach_limits(names: Sequence[str], csi_nodes: Mapping[str, o.CSINode]) -> dict[str, Ints]:
+def _fold_attach_limits(
+    names: Sequence[str], csi_nodes: Mapping[str, o.CSINode]
+) -> dict[str, Ints]:
     limits: dict[str, Ints] = {}
     for row, name in enumerate(names):
         csi_node = csi_nodes.get(name)

@@ -48,9 +48,9 @@ class ClusterState:
             snapshot.requests, pods.cls[living], pods.node[living], len(snapshot.nodes)
         )
         """(R, N) requested once all terminating pods are gone."""
-        self.lasting_count = np.bincount(
-            pods.node[living], minlength=len(snapshot.nodes)
-        ).astype(np.int64)
+        self.lasting_count = np.bincount(pods.node[living], minlength=len(snapshot.nodes)).astype(
+            np.int64
+        )
         """(N,) pods once all terminating ones are gone."""
         self.pod_count = np.bincount(nodes, minlength=len(snapshot.nodes)).astype(np.int64)
         """(N,) pods on each node, terminating ones included."""

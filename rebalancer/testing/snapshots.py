@@ -9,20 +9,25 @@ from typing import Any
 import msgspec
 
 from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.feed import WORKLOADS, feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import decode_page
 
 Object = Mapping[str, Any]
 
-_WORKLOADS = (
-    "DaemonSet",
-    "Deployment",
-    "Job",
-    "ReplicaSet",
-    "ReplicationController",
-    "StatefulSet",
-)
+_KINDS: Mapping[str, type] = {
+    "CSINode": o.CSINode,
+    "Namespace": o.Namespace,
+    "Node": o.Node,
+    "PersistentVolume": o.PersistentVolume,
+    "PersistentVolumeClaim": o.PersistentVolumeClaim,
+    "PodDisruptionBudget": o.PodDisruptionBudget,
+    "ResourceQuota": o.ResourceQuota,
+    "Service": o.Service,
+    "StorageClass": o.StorageClass,
+    **dict.fromkeys(WORKLOADS, o.Workload),
+}
 
 
 def snapshot_of(
@@ -40,30 +45,7 @@ def snapshot_of(
     pods, _ = decode_page(json.dumps({"items": by_kind.pop("Pod", [])}).encode())
     fold.add_pods(pods)
     for kind, items in sorted(by_kind.items()):
-        _feed(fold, kind, items)
+        if kind not in _KINDS:
+            raise ValueError(f"no snapshot holds objects of kind {kind!r}")
+        feed(fold, kind, msgspec.convert(items, list[_KINDS[kind]]))  # type: ignore[misc]
     return fold.finish(captured_at=now, version=version)
-
-
-def _feed(fold: Fold, kind: str, items: list[Object]) -> None:
-    if kind in _WORKLOADS:
-        fold.add_workloads(kind, msgspec.convert(items, list[o.Workload]))
-    elif kind == "Node":
-        fold.add_nodes(msgspec.convert(items, list[o.Node]))
-    elif kind == "PodDisruptionBudget":
-        fold.add_budgets(msgspec.convert(items, list[o.PodDisruptionBudget]))
-    elif kind == "Namespace":
-        fold.add_namespaces(msgspec.convert(items, list[o.Namespace]))
-    elif kind == "Service":
-        fold.add_services(msgspec.convert(items, list[o.Service]))
-    elif kind == "ResourceQuota":
-        fold.add_quotas(msgspec.convert(items, list[o.ResourceQuota]))
-    elif kind == "PersistentVolume":
-        fold.add_volumes(msgspec.convert(items, list[o.PersistentVolume]))
-    elif kind == "PersistentVolumeClaim":
-        fold.add_claims(msgspec.convert(items, list[o.PersistentVolumeClaim]))
-    elif kind == "StorageClass":
-        fold.add_storage_classes(msgspec.convert(items, list[o.StorageClass]))
-    elif kind == "CSINode":
-        fold.add_csi_nodes(msgspec.convert(items, list[o.CSINode]))
-    else:
-        raise ValueError(f"no snapshot holds objects of kind {kind!r}")

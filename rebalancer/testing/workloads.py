@@ -62,7 +62,11 @@ def workload(
     pod_spec: Object = {
         "priority": priority,
         "containers": [
-            {"name": "main", "image": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+            {
+                "name": "main",
+                "image": name,
+                "resources": {"requests": {"cpu": cpu, "memory": memory}},
+            }
         ],
         **(spec or {}),
     }

@@ -90,7 +90,13 @@ class _Container(Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
     def key(self) -> Hashable:
-        return (self.name, self.image, bytes(self.resources), bytes(self.ports), self.restart_policy)
+        return (
+            self.name,
+            self.image,
+            bytes(self.resources),
+            bytes(self.ports),
+            self.restart_policy,
+        )
 
     def decode(self) -> o.Container:
         return o.Container(
@@ -104,9 +110,9 @@ class _Container(Struct, rename="camel", gc=False):
 
 class _Volume(Struct, rename="camel", gc=False):
     persistent_volume_claim: o.ClaimSource | None = None
-    ephemeral: Raw | None = None
-    empty_dir: Raw | None = None
-    host_path: Raw | None = None
+    ephemeral: dict[str, Raw] | None = None
+    empty_dir: dict[str, Raw] | None = None
+    host_path: dict[str, Raw] | None = None
     image: o.ImageVolume | None = None
     name: str = ""
 

@@ -24,7 +24,7 @@ _INT64_MAX = 2**63 - 1
 
 
 @lru_cache(maxsize=65536)
-def parse(text: str | int | float, *, milli: bool = False) -> int:
+def parse(text: str | float, *, milli: bool = False) -> int:
     """Return ``text`` in base units, or in thousandths of it with ``milli`` (cpu).
 
     Values beyond a signed 64-bit integer saturate, as in apimachinery.
@@ -47,6 +47,6 @@ def parse(text: str | int | float, *, milli: bool = False) -> int:
     return -magnitude if sign == "-" else magnitude
 
 
-def parse_resource(name: str, text: str | int | float) -> int:
+def parse_resource(name: str, text: str | float) -> int:
     """Return the amount of resource ``name``: milli-cores for cpu, base units for all others."""
     return parse(text, milli=name == "cpu")

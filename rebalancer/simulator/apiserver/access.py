@@ -35,10 +35,10 @@ class Access:
         if (verb, resource) not in self.denied:
             return
         plural = resource.removesuffix(f".{target.kind.group}")
-        where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
-        why = (
-            f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
+        where = (
+            f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         )
+        why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
         raise status.forbidden(target.kind, target.name, why)
 
     def review(self, asked: Mapping[str, Any]) -> Json:

@@ -139,9 +139,7 @@ class Api:
         new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
         new.setdefault("metadata", {"name": target.name})
         if new["metadata"].get("name", target.name) != target.name:
-            raise status.bad_request(
-                "the name of the object does not match the name on the URL"
-            )
+            raise status.bad_request("the name of the object does not match the name on the URL")
         if query.get("dryRun"):
             return _json(200, typed(target, new))
         only = target.subresource == "status"

@@ -60,7 +60,9 @@ def _check_namespace(store: Store, kind: Kind, namespace: str, metadata: Json) -
         )
     found = store.get(kinds.NAMESPACE, "", namespace)
     if "deletionTimestamp" in found["metadata"]:
-        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        why = (
+            f"unable to create new content in namespace {namespace} because it is being terminated"
+        )
         raise status.forbidden(kind, metadata.get("name", ""), why)
 
 

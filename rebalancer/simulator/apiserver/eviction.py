@@ -98,7 +98,9 @@ def _why(name: str, found: Mapping[str, Any]) -> str:
         )
     desired, healthy = found["desiredHealthy"], found["currentHealthy"]
     if healthy <= desired:
-        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        return (
+            f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        )
     return f"The disruption budget {name} does not allow evicting pods currently"
 
 

@@ -53,7 +53,9 @@ REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, True, ("stat
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, True, ("status",))
 DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", True, True, ("status",))
 JOB = Kind("batch", "v1", "Job", "jobs", True, True, ("status",))
-BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, True, ("status",))
+BUDGET = Kind(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, True, ("status",)
+)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False)
 CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False)
@@ -83,7 +85,9 @@ KINDS = (
     LEASE,
     EVENT,
 )
-ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
+ACCESS_REVIEW = Kind(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
+)
 """Answered, never stored."""
 
 BY_ROOT: Mapping[tuple[str, str], Kind] = MappingProxyType({(k.root, k.plural): k for k in KINDS})
@@ -116,7 +120,7 @@ def parse_path(path: str) -> Target | None:
     kind = BY_ROOT.get((root, rest[0]))
     if kind is None or len(rest) > 3 or bool(namespace) > kind.namespaced:
         return None
-    name, subresource = (rest[1:] + ["", ""])[:2]
+    name, subresource = [*rest[1:], "", ""][:2]
     if name and kind.namespaced and not namespace:
         return None
     if subresource and subresource not in kind.subresources:

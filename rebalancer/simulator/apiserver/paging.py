@@ -54,7 +54,8 @@ class Selection:
         """Whether nothing is left out."""
         return self.labels is None and self.fields is None
 
-    def __call__(self, found: Mapping[str, Any]) -> bool:
+    def chooses(self, found: Mapping[str, Any]) -> bool:
+        """Whether an object is selected."""
         return (self.labels is None or self.labels(found)) and (
             self.fields is None or self.fields(found)
         )
@@ -89,12 +90,12 @@ class Pager:
         position = bisect_left(items, start, key=_path)
         chosen: list[Json] = []
         while position < len(items) and (not limit or len(chosen) < limit):
-            if selection(items[position]):
+            if selection.chooses(items[position]):
                 chosen.append(items[position])
             position += 1
         metadata: Json = {"resourceVersion": str(version)}
         # The server tells of a further page only if it would hold something.
-        if any(selection(item) for item in items[position:]):
+        if any(selection.chooses(item) for item in items[position:]):
             metadata["continue"] = _token(version, _path(chosen[-1]) + "\0")
             if selection.everything:
                 metadata["remainingItemCount"] = len(items) - position

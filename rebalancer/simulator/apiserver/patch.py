@@ -29,7 +29,7 @@ _MERGE_KEYS = {
 
 def apply_patch(content_type: str, found: Json, patch: Any) -> Json:
     """Return the patched object; 415 for an unknown type, 400 for a patch that is none."""
-    kind = content_type.split(";")[0].strip()
+    kind = content_type.partition(";")[0].strip()
     if kind == "application/json-patch+json":
         return _json_patch(found, patch)
     if not isinstance(patch, Mapping):
@@ -78,9 +78,7 @@ def _json_patch(found: Json, operations: Any) -> Json:
 
 
 def _operate(found: Json, operation: Mapping[str, Any]) -> Json:
-    path = [
-        part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-    ]
+    path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
     parent: Any = found
     for part in path[:-1]:
         parent = parent[int(part)] if isinstance(parent, list) else parent[part]

@@ -28,6 +28,17 @@ Key = tuple[str, str]
 
 _LOG = 20_000
 _FIRST_VERSION = 1
+# Metadata that only the server writes.
+_KEPT = (
+    "namespace",
+    "name",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +163,8 @@ class Store:
     def _settled(self, kind: Kind, old: Json, new: Json) -> Json:
         """Return ``new`` with everything that a client cannot change taken from ``old``."""
         before = old["metadata"]
-        kept = ("namespace", "name", "uid", "creationTimestamp", "generation", "resourceVersion")
-        kept += ("deletionTimestamp", "deletionGracePeriodSeconds")
-        metadata = {key: value for key, value in new["metadata"].items() if key not in kept}
-        metadata |= {key: before[key] for key in kept if key in before}
+        metadata = {key: value for key, value in new["metadata"].items() if key not in _KEPT}
+        metadata |= {key: before[key] for key in _KEPT if key in before}
         settled = {**new, "metadata": metadata}
         if "status" in kind.subresources:
             settled.pop("status", None)

@@ -89,7 +89,7 @@ class Watch:
 
     def _concerns(self, found: Json) -> bool:
         wanted, namespace = self._target.namespace, found["metadata"].get("namespace", "")
-        return (not wanted or wanted == namespace) and self._selection(found)
+        return (not wanted or wanted == namespace) and self._selection.chooses(found)
 
     def _line(self, kind: str, found: Json) -> bytes:
         of = self._target.kind

@@ -46,12 +46,16 @@ class Budgets(Controller):
             return
         selects = object_selector(budget["spec"].get("selector"))
         pods = [
-            pod for pod in self.store.items(POD, key[0]) if selects(pod["metadata"].get("labels") or {})
+            pod
+            for pod in self.store.items(POD, key[0])
+            if selects(pod["metadata"].get("labels") or {})
         ]
         try:
             expected, desired = self._expected(budget["spec"], pods)
         except ValueError as error:
-            self.store.modify(BUDGET, budget, lambda new: _fail(new, str(error), self.store.timestamp()))
+            failure = str(error)
+            now = self.store.timestamp()
+            self.store.modify(BUDGET, budget, lambda new: _fail(new, failure, now))
             return
         disrupted = self._disrupted(budget, pods)
         healthy = sum(

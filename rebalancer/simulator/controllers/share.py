@@ -8,12 +8,13 @@ def share_of(value: int | str, total: int, *, up: bool) -> int:
 
     Source: ``k8s.io/apimachinery/pkg/util/intstr: GetScaledValueFromIntOrPercent``.
 
-    Raises:
-        ValueError: a text that is no percentage.
+    Raises ValueError for a text that is no percentage.
     """
     if isinstance(value, int):
         return value
     if not value.endswith("%") or not value[:-1].isdecimal():
-        raise ValueError(f'invalid value for IntOrString: invalid type: string is not a percentage: "{value}"')
+        raise ValueError(
+            f'invalid value for IntOrString: invalid type: string is not a percentage: "{value}"'
+        )
     scaled = int(value[:-1]) * total
     return -(-scaled // 100) if up else scaled // 100

@@ -137,9 +137,7 @@ def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
     assert int(conflict_minimum(*counts)) == smallest
 
 
-@given(
-    st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 2), st.integers(1, 3)
-)
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 2), st.integers(1, 3))
 def test_joint_minimum_never_exceeds_the_fewest_moves(counts, skew, cap):
     zone_of = np.array([0, 0, 1, 1], np.int32)
 

@@ -1,0 +1,120 @@
+"""Decisions on random clusters: the real scheduler's against the model's.
+
+``python -m benchmarks.scheduler.decisions --seed 1 --clusters 60 --decisions 40``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+
+from benchmarks.scheduler import generate
+from benchmarks.scheduler.compare import Tally, compare
+from benchmarks.scheduler.features import RARE
+from benchmarks.scheduler.generate import Pairs, Pods
+from benchmarks.scheduler.ground import Ground, options
+from rebalancer.snapshot.model import Snapshot
+from tests.controlplane import ControlPlane
+
+_TERMINATING = 0.1
+_RARE = 0.01
+
+
+def run_cluster(
+    ground: Ground,
+    rng: random.Random,
+    pairs: Pairs,
+    tally: Tally,
+    *,
+    nodes: int,
+    decisions: int,
+    version: tuple[int, int],
+) -> Snapshot:
+    """Make a cluster, let the scheduler decide so often, compare each decision."""
+    manifests = list(generate.nodes(rng, nodes))
+    names = [manifest["metadata"]["name"] for manifest in manifests]
+    ground.load(manifests, generate.fixtures(rng, names))
+    standing = Pods(rng, f"old-{rng.randrange(10**6)}", names)
+    for _ in range(min(3 * nodes, 120)):
+        wanted = standing.make(pairs.propose())
+        if _standing(wanted):
+            ground.stand(wanted, rng.choice(names), terminating=rng.random() < _TERMINATING)
+    ground.settle()
+    made = Pods(rng, f"new-{rng.randrange(10**6)}", names)
+    for _ in range(decisions):
+        chosen = tuple(RARE)[:1] if rng.random() < _RARE else pairs.propose()
+        if rng.random() < _RARE / 2:
+            chosen = tuple(RARE)[1:]
+        answer = ground.decide(made.make(chosen))
+        if answer is None:
+            tally.rejected += 1
+            continue
+        snapshot, name, decision = answer
+        differences = compare(tally, snapshot, name, decision, version)
+        pairs.count(chosen)
+        for difference in differences:
+            print(f"DIFFERENT {'+'.join(chosen)}: {difference}", flush=True)
+    return ground.snapshot()
+
+
+def _standing(wanted: generate.WantedPod) -> bool:
+    """Whether such a pod can stand on a node already: its claims must be bound."""
+    return "late-volume" not in wanted.features
+
+
+def sizes(rng: random.Random, clusters: int) -> Iterator[int]:
+    """Yield numbers of nodes, 3 to 60, small ones more often."""
+    for _ in range(clusters):
+        yield rng.choice((3, 5, 8, 12, 20, 30, 45, 60))
+
+
+def report(tally: Tally, pairs: Pairs) -> str:
+    """Return the tally as a table."""
+    unseen = pairs.possible() - set(pairs.seen)
+    lines = [
+        f"decisions {tally.decisions} (scored {tally.scored}, refused {tally.refused}, "
+        f"sampled {tally.sampled}), not taken by the API server {tally.rejected}",
+        f"unmodelled {dict(tally.unmodelled)}",
+        f"values {sum(tally.values.values())}, in varying columns {sum(tally.varying.values())}",
+        *(f"  {plugin}: {tally.values[plugin]} / {tally.varying[plugin]}" for plugin in tally.values),
+        f"node among those predicted {tally.node_predicted} of {tally.decisions}",
+        f"pairs of features: {len(pairs.seen)} seen, unseen {sorted(map(sorted, unseen))[:10]}",
+        f"DIFFERENCES {len(tally.differences)}",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clusters", type=int, default=60)
+    parser.add_argument("--decisions", type=int, default=40)
+    parser.add_argument("--nodes", type=int, default=0, help="all clusters of this size")
+    parser.add_argument("--version", default="1.36.3")
+    chosen = parser.parse_args()
+    rng = random.Random(chosen.seed)
+    pairs, tally = Pairs(rng), Tally()
+    major, minor, *_ = chosen.version.split(".")
+    with ControlPlane(options(chosen.version)) as plane:
+        ground = Ground(plane)
+        for index, count in enumerate(sizes(rng, chosen.clusters)):
+            began = time.monotonic()
+            run_cluster(
+                ground,
+                rng,
+                pairs,
+                tally,
+                nodes=chosen.nodes or count,
+                decisions=chosen.decisions,
+                version=(int(major), int(minor)),
+            )
+            ground.clear()
+            took = time.monotonic() - began
+            print(f"cluster {index}: {chosen.nodes or count} nodes, {took:.1f} s", flush=True)
+    print(report(tally, pairs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The executor's actor and feed on a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rebalancer.evictor.feed import PodFeed
+from rebalancer.kube.client import Client
+from rebalancer.kube.events import Subject, write_move_events
+from rebalancer.kube.evict import Answer, evict, read_pod
+from rebalancer.kube.podview import PodView
+from rebalancer.kube.reread import list_pods_of
+from rebalancer.kube.watch import PodWatch
+from rebalancer.planner.plan import Move
+from rebalancer.snapshot.model import Snapshot
+
+
+class ClusterActor:
+    """Evicts through a client, and writes events about it."""
+
+    def __init__(
+        self,
+        client: Client,
+        snapshot: Snapshot,
+        *,
+        clock: Callable[[], float],
+        instance: str,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._client, self._clock = client, clock
+        self._instance, self._warn = instance, warn
+        self._owners = {owner.ref: owner for owner in snapshot.owners}
+
+    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        """See Actor."""
+        return evict(self._client, namespace, name, uid)
+
+    def read_pod(self, namespace: str, name: str) -> PodView | None:
+        """See Actor."""
+        return read_pod(self._client, namespace, name)
+
+    def announce(self, move: Move) -> None:
+        """See Actor: one event on the pod, one on its owner."""
+        owner = self._owners.get(move.owner)
+        landing = move.landings[0]
+        note = (
+            f"moved off {move.node} by {move.strategy}: {move.reason}; "
+            f"expected on {landing.node} ({landing.probability:.0%})"
+        )
+        warnings = write_move_events(
+            self._client,
+            Subject("Pod", move.namespace, move.pod, move.uid),
+            Subject(owner.kind, owner.namespace, owner.name, owner.uid) if owner else None,
+            note,
+            now=self._clock(),
+            instance=self._instance,
+        )
+        for warning in warnings:
+            self._warn(warning)
+
+
+def open_feed(
+    client: Client, snapshot: Snapshot, moves: Sequence[Move], *, seconds: float
+) -> PodFeed:
+    """Return a feed of the pods that replace those of ``moves``, for at most ``seconds``."""
+    controllers, known = _controllers(snapshot, moves)
+    namespaces = {move.namespace for move in moves}
+    namespace = namespaces.pop() if len(namespaces) == 1 else ""
+    return PodFeed(
+        lambda version: PodWatch(client, version, seconds=seconds, namespace=namespace),
+        lambda: list_pods_of(client, namespace),
+        version=snapshot.resource_version,
+        controllers=controllers,
+        known=known,
+    )
+
+
+def _controllers(
+    snapshot: Snapshot, moves: Sequence[Move]
+) -> tuple[dict[str, str], frozenset[str]]:
+    """Return victim uid -> controller uid, and the uids of all pods of those controllers."""
+    victims = {move.uid for move in moves}
+    uids, cls = snapshot.pods.uid, snapshot.pods.cls
+    owners = {move.owner for move in moves}
+    concerned = np.array(
+        [c.owner >= 0 and snapshot.owners[c.owner].ref in owners for c in snapshot.classes], bool
+    )
+    controllers: dict[str, str] = {}
+    known: set[str] = set()
+    for pod in np.flatnonzero(concerned[cls]).tolist() if len(cls) else ():
+        uid = uids[pod]
+        known.add(uid)
+        if uid in victims:
+            controllers[uid] = snapshot.classes[cls[pod]].controller_uid
+    return controllers, frozenset(known)

@@ -1,0 +1,158 @@
+"""Why a pod's replacement would land where it would: every node, every plug-in, and the landings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rebalancer.scheduler.filters import FILTERS
+from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.model import Evaluation, Prediction, SchedulerModel
+from rebalancer.scheduler.topology import ZONE
+from rebalancer.snapshot.labels import MISSING
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire.objects import SchedulingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedNode:
+    """One node in the eyes of the scheduler."""
+
+    name: str
+    feasible: bool
+    filtered_by: tuple[str, str] | None
+    """(plug-in, message) of the filter that refuses it."""
+    scores: Mapping[str, int]
+    """Plug-in -> weighted score, as the scheduler logs it; empty if filtered."""
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLanding:
+    """One place where the replacement may land."""
+
+    node: str
+    domains: Mapping[str, str]
+    """Topology key -> value, for the keys that the pod's own rules name, and the zone."""
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the scheduler would do with a pod's replacement now."""
+
+    pod: str
+    """``namespace/name``"""
+    nodes: tuple[ExplainedNode, ...]
+    landings: tuple[ExplainedLanding, ...]
+    unmodelled: tuple[str, ...]
+    """Why the landing cannot be predicted, if so."""
+    note: str
+    """Which scheduler version stands in for the cluster's, if another one does."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation as JSON has it."""
+        return {
+            "pod": self.pod,
+            "nodes": [_node_json(node) for node in self.nodes],
+            "landings": [
+                {
+                    "node": landing.node,
+                    "domains": dict(landing.domains),
+                    "probability": landing.probability,
+                }
+                for landing in self.landings
+            ],
+            "unmodelled": list(self.unmodelled),
+            "note": self.note,
+        }
+
+
+def explain_pod(
+    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, pod: int
+) -> Explanation:
+    """Explain the replacement of ``pod`` (a row of the snapshot), were it evicted now.
+
+    The replacement sees the victim terminating, or gone if its owner waits until then. A pod without a
+    node is explained as the one that waits. ``state`` is the same afterwards, but for its version.
+    """
+    of_class = snapshot.classes[int(state.cls_of[pod])]
+    if state.node_of[pod] < 0:
+        return _explained(snapshot, model, state, pod, int(state.cls_of[pod]))
+    waits = of_class.owner >= 0 and snapshot.owners[of_class.owner].waits
+    state.evict(pod)
+    try:
+        if waits:
+            state.hide_newest_ghost()
+        try:
+            return _explained(snapshot, model, state, pod, of_class.replacement)
+        finally:
+            if waits:
+                state.show_newest_ghost()
+    finally:
+        state.unevict(pod)
+
+
+def _explained(
+    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, pod: int, cls: int
+) -> Explanation:
+    evaluation = model.evaluate(state, cls)
+    prediction = model.predict(state, cls)
+    return Explanation(
+        pod=snapshot.pod_ref(pod),
+        nodes=tuple(_nodes(snapshot, model, state, cls, evaluation)),
+        landings=tuple(_landings(snapshot, cls, prediction)),
+        unmodelled=prediction.unmodelled,
+        note=model.profile.note,
+    )
+
+
+def _nodes(
+    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, cls: int, found: Evaluation
+) -> Iterator[ExplainedNode]:
+    refused = reasons(model, state, cls, found)
+    for node, (name, why) in enumerate(zip(snapshot.nodes.names, refused, strict=True)):
+        feasible = bool(found.feasible[node])
+        plugin = FILTERS[int(found.filtered_by[node])]
+        yield ExplainedNode(
+            name=name,
+            feasible=feasible,
+            filtered_by=None if feasible else (plugin, ", ".join(why)),
+            scores={key: int(score[node]) for key, score in found.scores.items()}
+            if feasible
+            else {},
+            total=int(found.total[node]) if feasible else None,
+        )
+
+
+def _landings(snapshot: Snapshot, cls: int, found: Prediction) -> Iterator[ExplainedLanding]:
+    keys = tuple(dict.fromkeys((*_own_keys(snapshot.classes[cls].spec), ZONE)))
+    for node, probability in zip(found.nodes.tolist(), found.probability.tolist(), strict=True):
+        domains = {}
+        for key in keys:
+            value = int(snapshot.nodes.labels.column(key)[node])
+            if value != MISSING:
+                domains[key] = snapshot.nodes.labels.values(key)[value]
+        yield ExplainedLanding(snapshot.nodes.names[node], domains, probability)
+
+
+def _own_keys(spec: SchedulingSpec) -> Iterator[str]:
+    yield from (c.topology_key for c in spec.topology_spread_constraints or ())
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is not None:
+            yield from (term.topology_key for term in part.required or ())
+            yield from (w.pod_affinity_term.topology_key for w in part.preferred or ())
+
+
+def _node_json(node: ExplainedNode) -> dict[str, Any]:
+    refused = node.filtered_by
+    return {
+        "name": node.name,
+        "feasible": node.feasible,
+        "filteredBy": None if refused is None else {"plugin": refused[0], "message": refused[1]},
+        "scores": dict(node.scores),
+        "total": node.total,
+    }

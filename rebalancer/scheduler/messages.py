@@ -1,0 +1,67 @@
+"""Why a node was filtered, in the scheduler's own words (the ``ErrReason`` constants of the plug-ins)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rebalancer.scheduler.filters import FILTERS
+from rebalancer.scheduler.model import Evaluation, SchedulerModel
+from rebalancer.snapshot.state import ClusterState
+
+_FIXED = {
+    "NodeUnschedulable": "node(s) were unschedulable",
+    "TaintToleration": "node(s) had untolerated taint(s)",
+    "NodeAffinity": "node(s) didn't match Pod's node affinity/selector",
+    "NodePorts": "node(s) didn't have free ports for the requested pod ports",
+    "VolumeRestrictions": (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod"
+    ),
+    "NodeVolumeLimits": "node(s) exceed max volume count",
+    "VolumeZone": "node(s) had no available volume zone",
+}
+_SPREAD = "node(s) didn't match pod topology spread constraints"
+
+
+def reasons(
+    model: SchedulerModel, state: ClusterState, cls: int, evaluation: Evaluation
+) -> Iterator[tuple[str, ...]]:
+    """Yield for each node why it was filtered, as its plug-in says it; nothing for feasible nodes."""
+    rejected = model.rejection(cls)
+    variable = _variable(model, state, cls)
+    for node, index in enumerate(evaluation.filtered_by.tolist()):
+        name = FILTERS[index]
+        if not name:
+            yield ()
+        elif rejected:
+            yield (rejected,)
+        elif name in variable:
+            yield tuple(variable[name](node))
+        else:
+            yield (_FIXED[name],)
+
+
+def _variable(
+    model: SchedulerModel, state: ClusterState, cls: int
+) -> dict[str, Callable[[int], list[str]]]:
+    refusals = model.interpod.refusals(state, cls)
+
+    def interpod(node: int) -> list[str]:
+        if refusals.affinity is not None and refusals.affinity[node]:
+            return ["node(s) didn't match pod affinity rules"]
+        if refusals.own_anti_affinity is not None and refusals.own_anti_affinity[node]:
+            return ["node(s) didn't match pod anti-affinity rules"]
+        return ["node(s) didn't satisfy existing pods anti-affinity rules"]
+
+    def spread(node: int) -> list[str]:
+        lacking = model.spread.lacks_key_first(state, cls, node)
+        return [f"{_SPREAD} (missing required label)" if lacking else _SPREAD]
+
+    rules = model.filters.volumes.of(cls)
+    return {
+        "NodeResourcesFit": lambda node: model.resources.shortages(state, cls, node),
+        "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],
+        "PodTopologySpread": spread,
+        "InterPodAffinity": interpod,
+        "Unreadable": lambda node: [model.snapshot.nodes.unreadable[node]],
+    }

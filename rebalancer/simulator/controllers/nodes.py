@@ -1,0 +1,149 @@
+"""Nodes as the control plane sees them: taints by condition, eviction by taint, pods of nodes that are gone.
+
+Source: ``k8s.io/kubernetes/pkg/controller/{nodelifecycle,tainteviction,podgc}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rebalancer.simulator.apiserver.defaults import NOT_READY
+from rebalancer.simulator.apiserver.deletion import delete
+from rebalancer.simulator.apiserver.kinds import NODE, POD
+from rebalancer.simulator.apiserver.store import Change, Json, Key
+from rebalancer.simulator.conditions import is_ready, set_condition
+from rebalancer.simulator.controllers.pods import is_terminating
+from rebalancer.simulator.engine import Controller
+from rebalancer.wire.times import unix_seconds
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_OURS = (NOT_READY, UNSCHEDULABLE)
+
+
+class NodeLifecycle(Controller):
+    """Taints nodes that are not ready or cordoned, and tells their pods' readers."""
+
+    def observe(self, change: Change) -> None:
+        """Any change of a node may change its taints."""
+        if change.kind is NODE and change.new is not None:
+            self.note(change.key)
+
+    def sync(self, key: Key) -> None:
+        """Write the taints that follow from conditions and spec; pods of a lost node are not ready."""
+        node = self.store.find(NODE, *key)
+        if node is None:
+            return
+        reported = bool(node.get("status", {}).get("conditions"))
+        ready = is_ready(node)
+        before = node["spec"].get("taints") or []
+        kept = [taint for taint in before if taint["key"] not in _OURS]
+        wanted = [] if ready else [_taint(before, NOT_READY, "NoSchedule", "")]
+        if reported and not ready:
+            # A node that has not reported yet only keeps pods away; one that was ready loses its own.
+            wanted.append(_taint(before, NOT_READY, "NoExecute", self.store.timestamp()))
+        if node["spec"].get("unschedulable"):
+            wanted.append(_taint(before, UNSCHEDULABLE, "NoSchedule", self.store.timestamp()))
+        taints = kept + wanted
+        self.store.modify(NODE, node, lambda new: _set_taints(new, taints))
+        if reported and not ready:
+            self._mark_pods(key[1])
+
+    def _mark_pods(self, node: str) -> None:
+        for pod in self.store.items(POD):
+            if pod["spec"].get("nodeName") == node and is_ready(pod):
+                self.store.modify(POD, pod, self._mark_pod)
+
+    def _mark_pod(self, pod: Json) -> None:
+        set_condition(pod["status"], "Ready", "False", self.store.timestamp())
+
+
+def _taint(before: Sequence[Json], key: str, effect: str, now: str) -> Json:
+    for taint in before:
+        if taint["key"] == key and taint["effect"] == effect:
+            return taint
+    return {"key": key, "effect": effect, **({"timeAdded": now} if now else {})}
+
+
+def _set_taints(node: Json, taints: list[Json]) -> None:
+    node["spec"].pop("taints", None)
+    if taints:
+        node["spec"]["taints"] = taints
+
+
+class TaintEviction(Controller):
+    """Deletes pods that do not tolerate a NoExecute taint, at once or when their patience ends."""
+
+    def observe(self, change: Change) -> None:
+        """A node whose taints changed, or a pod that came to a node."""
+        if change.new is None or change.old is None:
+            return
+        before, after = change.old.get("spec", {}), change.new.get("spec", {})
+        if change.kind is NODE and before != after:
+            self.note(change.key[1])
+        elif change.kind is POD and before.get("nodeName") != after.get("nodeName"):
+            self.note(after["nodeName"])
+
+    def sync(self, key: str) -> None:
+        """Delete the pods whose time on the node is over, and look again when the next one's is."""
+        node = self.store.find(NODE, "", key)
+        taints = [] if node is None else _no_execute(node)
+        if not taints:
+            return
+        now = self.store.clock.now()
+        for pod in self.store.items(POD):
+            if pod["spec"].get("nodeName") != key or is_terminating(pod):
+                continue
+            leaves = _leaves_at(pod["spec"].get("tolerations") or (), taints)
+            if leaves is None:
+                continue
+            if leaves <= now:
+                delete(self.store, POD, pod, {})
+            else:
+                self.engine.after(leaves - now, lambda: self.note(key))
+
+
+def _no_execute(node: Json) -> list[Json]:
+    return [t for t in node["spec"].get("taints") or () if t["effect"] == "NoExecute"]
+
+
+def _leaves_at(tolerations: Sequence[Json], taints: Sequence[Json]) -> float | None:
+    """Return when a pod has to go (Unix seconds), 0 for at once, None for never."""
+    ends: list[float] = []
+    for taint in taints:
+        bearing = [t for t in tolerations if tolerates(t, taint)]
+        if not bearing:
+            return 0.0
+        limits = [t["tolerationSeconds"] for t in bearing if t.get("tolerationSeconds") is not None]
+        if limits:
+            ends.append(unix_seconds(taint.get("timeAdded")) + max(0, min(limits)))
+    return min(ends) if ends else None
+
+
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Whether a toleration bears a taint (``k8s.io/api/core/v1/toleration.go``)."""
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+class PodCollector(Controller):
+    """Removes the pods of nodes that no longer exist, after a while."""
+
+    def observe(self, change: Change) -> None:
+        """A node that went away leaves pods behind."""
+        if change.kind is NODE and change.new is None:
+            name = change.key[1]
+            self.engine.after(self.engine.timings.orphan, lambda: self.note(name))
+
+    def sync(self, key: str) -> None:
+        """Delete without grace: there is no kubelet left to do it."""
+        if self.store.find(NODE, "", key) is not None:
+            return
+        for pod in self.store.items(POD):
+            if pod["spec"].get("nodeName") == key:
+                delete(self.store, POD, pod, {"gracePeriodSeconds": 0})

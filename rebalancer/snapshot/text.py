@@ -1,0 +1,55 @@
+"""The text of a snapshot file: compressed or not, in chunks; and YAML, without dates."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import yaml
+
+_CHUNK = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def unpacked(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
+    """Return the stream to read on, decompressed if need be, and what was read of it already."""
+    head = stream.read(2)
+    if head != _GZIP_MAGIC:
+        return stream, head + stream.read(_CHUNK - len(head))
+    prefixed: Any = _Prefixed(head, stream)
+    packed: Any = gzip.GzipFile(fileobj=prefixed)
+    return packed, packed.read(_CHUNK)
+
+
+class _Prefixed:
+    """A stream with some bytes put back in front; enough of a file for gzip (stdin cannot seek)."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int = -1) -> bytes:
+        head, self._head = self._head, b""
+        return head + self._stream.read(size - len(head) if size >= 0 else -1)
+
+
+def chunks(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
+    """Yield ``head`` and then the rest of ``stream``."""
+    chunk = head
+    while chunk:
+        yield chunk
+        chunk = stream.read(_CHUNK)
+
+
+def _yaml_loader() -> Any:
+    """Return a safe loader, in C if there is one, that leaves timestamps as text."""
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader: Any = type("YamlLoader", (base,), {})
+    loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in base.yaml_implicit_resolvers.items()
+    }
+    return loader
+
+
+YamlLoader = _yaml_loader()

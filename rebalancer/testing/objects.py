@@ -1,0 +1,45 @@
+"""Manifests and an embedded cluster for tests: the objects that people write, not those a server returns."""
+
+from __future__ import annotations
+
+from rebalancer.simulator.cluster import EmbeddedCluster
+from rebalancer.simulator.manifests import (
+    HOSTNAME,
+    ZONE,
+    daemonset,
+    deployment,
+    job,
+    namespace,
+    node,
+    pdb,
+    pod,
+    prefer_apart,
+    replicaset,
+    require_apart,
+    resource_quota,
+    service,
+    spread,
+    statefulset,
+    template,
+)
+
+__all__ = [
+    "HOSTNAME",
+    "ZONE",
+    "EmbeddedCluster",
+    "daemonset",
+    "deployment",
+    "job",
+    "namespace",
+    "node",
+    "pdb",
+    "pod",
+    "prefer_apart",
+    "replicaset",
+    "require_apart",
+    "resource_quota",
+    "service",
+    "spread",
+    "statefulset",
+    "template",
+]

@@ -1,0 +1,28 @@
+"""The embedded cluster as the ground of the contract."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.simulator.clock import Clock
+from rebalancer.simulator.cluster import TOKEN, EmbeddedCluster
+from rebalancer.simulator.engine import Timings
+from tests.contract.ground import Ground
+from tests.controlplane import ApiClient
+
+# As quick as the kubelets that are played on the real control plane.
+_TIMINGS = Timings(start_up=0.3, shutdown=1.0, node_start_up=0.1, job=1.0)
+_NO_CA = Path("unused")
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    """Return an embedded cluster that lives in its own thread, as the demo's does."""
+    with EmbeddedCluster(Clock(time.time(), time.time), timings=_TIMINGS) as cluster:
+        api = ApiClient(cluster.url, _NO_CA, TOKEN)
+        stranger = ApiClient(cluster.url, _NO_CA, None)
+        yield Ground(api, stranger, cluster.forget_history)
+        api.close()
+        stranger.close()

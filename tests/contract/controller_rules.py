@@ -1,0 +1,412 @@
+"""What controllers, kubelets and the scheduler do: budgets, replacements, taints, conditions."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.contract.ground import BUDGETS, LABELS, PODS, Ground, condition, names_of, version
+from tests.controlplane import ApiError, objects, operations, scheduling, stages
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+class Recorder:
+    """Records the events of the pods of the default namespace until a story is complete."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._ground = ground
+        self._version = version(ground.api.get(PODS))
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._record, daemon=True)
+        self._thread.start()
+
+    def _record(self) -> None:
+        """Watch in short slices, each from where the last one ended, so that the end is never far."""
+        while not self._enough.is_set():
+            path = f"{PODS}?resourceVersion={self._version}&allowWatchBookmarks=true"
+            for event in self._ground.api.watch(path, 1):
+                self._version = version(event["object"])
+                if event["type"] != "BOOKMARK":
+                    self.events.append(event)
+
+    def until(self, done: Any, what: str) -> list[dict[str, Any]]:
+        """Wait until the events satisfy ``done``, and return them."""
+        try:
+            self._ground.wait(lambda: done(list(self.events)), what)
+        finally:
+            self._enough.set()
+            self._thread.join()
+        return self.events
+
+
+def story(events: list[dict[str, Any]], *kinds: str) -> list[tuple[str, str]]:
+    """Return (type, name) of the events of these types."""
+    return [
+        (event["type"], event["object"]["metadata"]["name"])
+        for event in events
+        if event["type"] in kinds
+    ]
+
+
+# -- budgets ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "desired", "allowed"),
+    [
+        ({"maxUnavailable": 1}, 2, 1),
+        ({"maxUnavailable": 0}, 3, 0),
+        ({"maxUnavailable": "34%"}, 1, 2),
+        ({"maxUnavailable": "100%"}, 0, 3),
+        ({"minAvailable": 2}, 2, 1),
+        ({"minAvailable": 5}, 5, 0),
+        ({"minAvailable": "50%"}, 2, 1),
+        ({"minAvailable": "0%"}, 0, 3),
+    ],
+)
+def test_a_budgets_arithmetic(
+    ground: Ground, spec: dict[str, Any], desired: int, allowed: int
+) -> None:
+    ground.nodes("a")
+    ground.web(3)
+    status = ground.budget(**spec)["status"]
+    assert status["currentHealthy"] == 3
+    assert status["expectedPods"] == 3
+    assert status["desiredHealthy"] == desired
+    assert status["disruptionsAllowed"] == allowed
+    says = condition({"status": status}, "DisruptionAllowed")
+    expected = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+    assert (says["status"], says["reason"]) == expected
+
+
+def test_a_percentage_is_of_the_replicas_wanted_not_of_those_there(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(objects.deployment("web", 4, nodeSelector={"no": "such"}))
+    ground.wait(lambda: len(ground.names()) == 4, "four pods pending")
+    ground.apply(objects.pdb("web", LABELS, maxUnavailable="50%"))
+    status = ground.wait(lambda: observed(ground), "the budget observed")
+    assert (status["expectedPods"], status["desiredHealthy"]) == (4, 2)
+    assert (status["currentHealthy"], status["disruptionsAllowed"]) == (0, 0)
+
+
+def observed(ground: Ground) -> dict[str, Any] | None:
+    """Return the budget's status once its controller has seen its generation and the pods."""
+    status = ground.api.get(f"{BUDGETS}/web").get("status", {})
+    return status if status.get("observedGeneration") and status.get("expectedPods") else None
+
+
+def test_a_budget_over_nothing_allows_nothing(ground: Ground) -> None:
+    ground.apply(objects.pdb("web", LABELS, maxUnavailable=1))
+
+    def seen() -> Any:
+        status = ground.api.get(f"{BUDGETS}/web").get("status", {})
+        return status if status.get("observedGeneration") else None
+
+    status = ground.wait(seen, "the budget observed")
+    assert (status["expectedPods"], status["disruptionsAllowed"]) == (0, 0)
+
+
+def test_a_changed_budget_counts_only_once_it_was_observed(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.web(3)
+    first = ground.budget(maxUnavailable=0)
+    second = ground.budget(maxUnavailable=2)
+    assert second["metadata"]["generation"] == first["metadata"]["generation"] + 1
+    assert second["status"]["disruptionsAllowed"] == 2
+
+
+# -- owners -----------------------------------------------------------------------------------------
+
+
+def test_a_deployment_owns_a_replica_set_that_owns_pods(ground: Ground) -> None:
+    ground.nodes("a")
+    names = ground.web(2)
+    deployment = ground.api.get(f"{DEPLOYMENTS}/web")
+    (replica_set,) = ground.api.get(REPLICA_SETS)["items"]
+    revision = replica_set["metadata"]["labels"]["pod-template-hash"]
+    assert replica_set["metadata"]["name"] == f"web-{revision}"
+    assert replica_set["spec"]["selector"]["matchLabels"] == {**LABELS, "pod-template-hash": revision}
+    assert controller(replica_set) == ("Deployment", deployment["metadata"]["uid"])
+    for name in names:
+        pod = ground.pod(name)
+        assert name.startswith(f"web-{revision}-")
+        assert len(name) == len(f"web-{revision}-") + 5
+        assert pod["metadata"]["labels"] == {**LABELS, "pod-template-hash": revision}
+        assert controller(pod) == ("ReplicaSet", replica_set["metadata"]["uid"])
+    status = deployment["status"]
+    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (2, 2, 2)
+    assert status["observedGeneration"] == deployment["metadata"]["generation"]
+
+
+def controller(found: dict[str, Any]) -> tuple[str, str]:
+    """Return kind and uid of an object's controller."""
+    (reference,) = [r for r in found["metadata"]["ownerReferences"] if r.get("controller")]
+    return reference["kind"], reference["uid"]
+
+
+def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground: Ground) -> None:
+    ground.nodes("a")
+    victim, _ = ground.web(2)
+    recorder = Recorder(ground)
+    ground.evict(victim)
+    events = recorder.until(lambda seen: story(seen, "DELETED"), "the victim gone")
+    order = story(events, "ADDED", "DELETED")
+    assert [kind for kind, _ in order] == ["ADDED", "DELETED"]
+    assert order[0][1] != victim
+    assert order[1][1] == victim
+
+
+def test_a_stateful_sets_replacement_comes_when_its_victim_is_gone(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(objects.statefulset("db", 2))
+    operations.wait_pods_ready(ground.api, 2)
+    before = ground.pod("db-1")
+    recorder = Recorder(ground)
+    ground.evict("db-1")
+    events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
+    assert story(events, "ADDED", "DELETED") == [("DELETED", "db-1"), ("ADDED", "db-1")]
+    operations.wait_pods_ready(ground.api, 2)
+    after = ground.pod("db-1")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    labels = after["metadata"]["labels"]
+    assert labels["statefulset.kubernetes.io/pod-name"] == "db-1"
+    assert labels["apps.kubernetes.io/pod-index"] == "1"
+    status = ground.api.get(f"{STATEFUL_SETS}/db")["status"]
+    assert labels["controller-revision-hash"] == status["updateRevision"]
+    assert status["currentRevision"] == status["updateRevision"]
+
+
+def test_an_ordered_stateful_set_starts_one_after_the_other(ground: Ground) -> None:
+    ground.nodes("a")
+    recorder = Recorder(ground)
+    ground.apply(objects.statefulset("db", 2, parallel=False))
+    operations.wait_pods_ready(ground.api, 2)
+    events = recorder.until(lambda seen: len(story(seen, "ADDED")) == 2, "both pods there")
+    names = story(events, "ADDED")
+    assert names == [("ADDED", "db-0"), ("ADDED", "db-1")]
+    position = next(i for i, event in enumerate(events) if event["object"]["metadata"]["name"] == "db-1")
+    earlier = [event["object"] for event in events[:position]]
+    assert condition(earlier[-1], "Ready")["status"] == "True"
+
+
+def test_a_jobs_replacement_comes_while_its_victim_terminates(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(objects.job("batch", pod_annotations={stages.COMPLETE_AFTER: "1m"}))
+    (victim,) = names_of(operations.wait_pods_ready(ground.api, 1))
+    recorder = Recorder(ground)
+    ground.evict(victim)
+    order = story(recorder.until(lambda s: len(story(s, "ADDED", "DELETED")) > 1, "both"), "ADDED", "DELETED")
+    assert [kind for kind, _ in order] == ["ADDED", "DELETED"]
+
+
+def test_a_job_that_waits_replaces_only_what_is_gone(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(
+        objects.job(
+            "batch",
+            pod_annotations={stages.COMPLETE_AFTER: "1m"},
+            job_spec={"podReplacementPolicy": "Failed"},
+        )
+    )
+    (victim,) = names_of(operations.wait_pods_ready(ground.api, 1))
+    recorder = Recorder(ground)
+    ground.evict(victim)
+    events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
+    failed = [
+        event["object"]["metadata"]["name"]
+        for event in events[: [event["type"] for event in events].index("ADDED")]
+        if event["object"]["status"].get("phase") == "Failed"
+    ]
+    assert victim in failed
+
+
+def test_a_replica_set_that_shrinks_keeps_the_ready_pods(ground: Ground) -> None:
+    ground.nodes("a")
+    ready = ground.web(2)
+    ground.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 3}})
+    ground.wait(lambda: len(ground.names()) == 3, "a third pod")
+    ground.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 2}})
+    operations.wait_pods_ready(ground.api, 2)
+    if set(ground.names()) != set(ready):
+        # The third pod was Ready before the set shrank: then all three were alike.
+        pytest.fail(f"{ground.names()} are left of {ready}")
+
+
+def test_a_rolling_update_replaces_all_pods_and_never_goes_below_its_floor(ground: Ground) -> None:
+    ground.nodes("a")
+    before = set(ground.web(4))
+    recorder = Recorder(ground)
+    template = {"metadata": {"annotations": {"round": "two"}}}
+    ground.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+
+    def done() -> bool:
+        found = ground.api.get(f"{DEPLOYMENTS}/web")
+        status = found["status"]
+        seen = status["observedGeneration"] == found["metadata"]["generation"]
+        return bool(seen and status.get("updatedReplicas") == status.get("readyReplicas") == 4)
+
+    ground.wait(done, "the rollout done")
+    operations.wait_pods_ready(ground.api, 4)
+    assert not before & set(ground.names())
+    ready, floor = set(before), len(before)
+    for event in recorder.until(lambda seen: len(story(seen, "DELETED")) == 4, "old pods gone"):
+        name = event["object"]["metadata"]["name"]
+        alive = operations.is_ready(event["object"]) and event["type"] != "DELETED"
+        ready = ready | {name} if alive else ready - {name}
+        floor = min(floor, len(ready))
+    assert floor == 3
+
+
+def test_dependents_go_with_their_owner(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.web(2)
+    ground.api.delete(f"{DEPLOYMENTS}/web", {"propagationPolicy": "Background"})
+    operations.wait_pods_ready(ground.api, 0)
+    ground.wait(lambda: not ground.api.get(REPLICA_SETS)["items"], "the ReplicaSet gone")
+
+
+def test_a_quota_keeps_the_replacement_back_until_the_victim_is_gone(ground: Ground) -> None:
+    ground.nodes("a")
+    victim, _ = ground.web(2)
+    ground.apply(objects.resource_quota("small", pods="2"))
+    path = "/api/v1/namespaces/default/resourcequotas/small"
+    ground.wait(
+        lambda: ground.api.get(path).get("status", {}).get("used") == {"pods": "2"}, "quota counted"
+    )
+    recorder = Recorder(ground)
+    ground.evict(victim)
+    events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
+    assert [kind for kind, _ in story(events, "ADDED", "DELETED")] == ["DELETED", "ADDED"]
+    with pytest.raises(ApiError) as refused:
+        ground.api.post(PODS, objects.pod("more"))
+    assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+    assert "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2" in str(
+        refused.value
+    )
+
+
+def test_a_daemon_set_has_one_pod_on_each_node(ground: Ground) -> None:
+    ground.nodes("a", "b")
+    operations.cordon(ground.api, ["node-b"])
+    ground.apply(objects.daemonset("agent"))
+    operations.wait_pods_ready(ground.api, 2)
+    hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(ground.api))
+    assert hosts == ["node-a", "node-b"]
+
+
+# -- scheduler, kubelets and nodes ------------------------------------------------------------------
+
+
+def test_a_pod_that_fits_nowhere_says_so_and_goes_on_when_it_does(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(objects.pod("big", cpu="9"))
+    pod = ground.wait(lambda: refused_pod(ground, "big"), "the pod unschedulable")
+    scheduled = condition(pod, "PodScheduled")
+    assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
+    assert scheduled["message"].startswith("0/1 nodes are available: ")
+    assert pod["status"]["phase"] == "Pending"
+    assert "nodeName" not in pod["spec"]
+    ground.apply(objects.node("roomy", cpu="16"))
+    operations.wait_pods_ready(ground.api, 1)
+    assert ground.pod("big")["spec"]["nodeName"] == "roomy"
+
+
+def refused_pod(ground: Ground, name: str) -> dict[str, Any] | None:
+    """Return a pod once the scheduler has looked at it in vain."""
+    pod = ground.pod(name)
+    return pod if condition(pod, "PodScheduled").get("status") == "False" else None
+
+
+def test_a_gated_pod_is_not_looked_at(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.apply(objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
+    pod = ground.wait(lambda: refused_pod(ground, "gated"), "the pod gated")
+    assert condition(pod, "PodScheduled")["reason"] == "SchedulingGated"
+
+
+def test_a_started_pod_is_running_and_ready(ground: Ground) -> None:
+    ground.nodes("a")
+    pod = ground.pod(ground.web(1)[0])
+    assert pod["status"]["phase"] == "Running"
+    for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
+        assert condition(pod, kind)["status"] == "True", kind
+    assert pod["status"]["containerStatuses"][0]["ready"] is True
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 30
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert pod["spec"]["priority"] == 0
+    tolerated = {t["key"]: t["tolerationSeconds"] for t in pod["spec"]["tolerations"]}
+    assert tolerated == {NOT_READY: 300, "node.kubernetes.io/unreachable": 300}
+
+
+def test_three_replicas_that_would_stand_apart_stand_in_three_zones(ground: Ground) -> None:
+    ground.nodes("a", "b", "c")
+    ground.web(3, affinity=scheduling.prefer_apart(LABELS))
+    hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(ground.api))
+    assert hosts == ["node-a", "node-b", "node-c"]
+
+
+def test_a_new_zone_moves_nothing_until_somebody_evicts(ground: Ground) -> None:
+    ground.nodes("a", "b")
+    ground.web(3, affinity=scheduling.prefer_apart(LABELS))
+    crowded = crowd(ground)
+    ground.nodes("a", "b", "c")
+    assert crowd(ground) == crowded
+    ground.evict(crowded[0])
+    operations.wait_pods_ready(ground.api, 3)
+    hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(ground.api))
+    assert hosts == ["node-a", "node-b", "node-c"]
+
+
+def crowd(ground: Ground) -> list[str]:
+    """Return the pods of the node that holds two of them."""
+    on: dict[str, list[str]] = {}
+    for pod in operations.pods(ground.api):
+        on.setdefault(pod["spec"]["nodeName"], []).append(pod["metadata"]["name"])
+    (crowded,) = [names for names in on.values() if len(names) == 2]
+    return crowded
+
+
+def test_a_cordon_is_a_taint_and_keeps_pods_away(ground: Ground) -> None:
+    ground.nodes("a", "b")
+    operations.cordon(ground.api, ["node-a"])
+    key = "node.kubernetes.io/unschedulable"
+    ground.wait(lambda: taints(ground, "node-a").get(key) == {"NoSchedule"}, "the taint")
+    ground.web(2)
+    assert {p["spec"]["nodeName"] for p in operations.pods(ground.api)} == {"node-b"}
+    operations.cordon(ground.api, ["node-a"], on=False)
+    ground.wait(lambda: not taints(ground, "node-a"), "the taint lifted")
+
+
+def taints(ground: Ground, node: str) -> dict[str, set[str]]:
+    """Return the taints of a node: key -> effects."""
+    found: dict[str, set[str]] = {}
+    for taint in ground.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", []):
+        found.setdefault(taint["key"], set()).add(taint["effect"])
+    return found
+
+
+def test_a_node_that_fails_is_tainted_and_its_pods_are_not_ready(ground: Ground) -> None:
+    ground.nodes("a")
+    name = ground.web(1)[0]
+    annotations = {"metadata": {"annotations": {stages.NODE_NOT_READY: "true"}}}
+    ground.api.patch("/api/v1/nodes/node-a", annotations)
+    expected = {"NoSchedule", "NoExecute"}
+    ground.wait(lambda: taints(ground, "node-a").get(NOT_READY) == expected, "the taints")
+    ground.wait(lambda: condition(ground.pod(name), "Ready")["status"] == "False", "pod unready")
+    assert ground.pod(name)["status"]["phase"] == "Running"
+    annotations["metadata"]["annotations"][stages.NODE_NOT_READY] = "false"
+    ground.api.patch("/api/v1/nodes/node-a", annotations)
+    ground.wait(lambda: not taints(ground, "node-a"), "the taints lifted")
+
+
+def test_pods_that_do_not_tolerate_a_taint_go(ground: Ground) -> None:
+    ground.nodes("a")
+    name = ground.web(1)[0]
+    taint = {"key": "example.com/out", "effect": "NoExecute"}
+    ground.api.patch("/api/v1/nodes/node-a", {"spec": {"taints": [taint]}})
+    ground.wait(lambda: ground.api.find(f"{PODS}/{name}") is None, "the pod gone")

@@ -1,0 +1,184 @@
+"""Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
+
+The control plane is one binary under several names; KWOK, Helm and the peer descheduler are built
+from a small module each, and only when somebody asks for them.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.controlplane import gomod
+
+DEFAULT_VERSION = "1.36.3"
+"""The Kubernetes version whose go.mod and go.sum are committed; others are derived from it."""
+
+CONTROL_PLANE = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+)
+"""The names under which the one binary of main.go can be called."""
+
+_HERE = Path(__file__).resolve().parent
+_CACHE = _HERE.parents[1] / ".cache" / "controlplane"
+_BUILD_SECONDS = 3600.0
+
+
+class GroundError(RuntimeError):
+    """The programs are neither there nor can they be built; the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program built from its own little module."""
+
+    folder: str
+    package: str
+
+
+TOOLS = {
+    "kwok": Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "helm": Tool("helm", "helm.sh/helm/v4/cmd/helm"),
+    "descheduler": Tool("peer", "sigs.k8s.io/descheduler/cmd/descheduler"),
+}
+
+
+def binary(name: str, version: str = DEFAULT_VERSION) -> Path:
+    """Return the path of a program, building it first if need be.
+
+    A program in the directory KUBEBUILDER_ASSETS wins, except where another version is asked for:
+    what stands there has one version only.
+    """
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and version == DEFAULT_VERSION:
+        ready = Path(assets) / name
+        if ready.is_file():
+            return ready
+    if name in CONTROL_PLANE:
+        return _control_plane(version) / name
+    if name in TOOLS:
+        return _tool(TOOLS[name], name) / name
+    known = ", ".join((*CONTROL_PLANE, *TOOLS))
+    raise ValueError(f"no program called {name!r}: there are {known}")
+
+
+def _control_plane(version: str) -> Path:
+    sources = [_HERE / "main.go"]
+    if version == DEFAULT_VERSION:
+        sources += [_HERE / "go.mod", _HERE / "go.sum"]
+    else:
+        sources.append(Path(gomod.__file__))
+    target = _CACHE / version / _digest(sources)
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="controlplane-go-") as scratch:
+            module = Path(scratch)
+            shutil.copy(_HERE / "main.go", module)
+            if version == DEFAULT_VERSION:
+                shutil.copy(_HERE / "go.mod", module)
+                shutil.copy(_HERE / "go.sum", module)
+            else:
+                gomod.write(module, version, _go)
+            flags = f"-s -w {gomod.version_flags(version)}"
+            _go(["build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/controlplane"], module)
+        for name in CONTROL_PLANE:
+            (folder / name).symlink_to("controlplane")
+
+    _once(target, what=f"Kubernetes {version}", build=build)
+    return target
+
+
+def _tool(tool: Tool, name: str) -> Path:
+    module = _HERE / tool.folder
+    target = _CACHE / tool.folder / _digest([module / "go.mod", module / "go.sum"])
+
+    def build(folder: Path) -> None:
+        _go(
+            ["build", "-trimpath", "-ldflags", "-s -w", "-o", f"{folder}/{name}", tool.package],
+            module,
+        )
+
+    _once(target, what=name, build=build)
+    return target
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
+    """Fill `target` by `build` unless it is there; it appears whole, and only one builds it."""
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target.parent / ".lock"):
+        if target.is_dir():
+            return
+        sys.stderr.write(f"building {what} from Go modules, once (some minutes)\n")
+        # We hold the lock: what lies here is of a builder that was killed.
+        for stale in target.parent.glob(".building-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
+        try:
+            build(scratch)
+            scratch.chmod(0o755)
+            scratch.rename(target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; wait for another builder as long as a build may take."""
+    deadline = time.monotonic() + _BUILD_SECONDS
+    with path.open("w") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise GroundError(f"{path} stayed locked for an hour") from None
+                time.sleep(0.5)
+        yield
+
+
+def _go(arguments: Sequence[str], folder: Path) -> str:
+    """Run the go command in a folder and return what it printed."""
+    go = shutil.which("go")
+    if go is None:
+        raise GroundError(
+            "the real control plane needs Go 1.26 or newer to be built: install Go, or set "
+            "KUBEBUILDER_ASSETS to a directory that holds "
+            f"{', '.join(CONTROL_PLANE[:4])} and kwok"
+        )
+    done = subprocess.run(
+        [go, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
+        raise GroundError(
+            f"`go {arguments[0]}` failed (Go 1.26 or newer is needed, and a module proxy):\n{tail}"
+        )
+    return done.stdout

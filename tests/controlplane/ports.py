@@ -1,0 +1,27 @@
+"""Ports that are free, and stay so while their owner restarts."""
+
+import contextlib
+import os
+import random
+import socket
+from collections.abc import Iterable
+
+# Below the range from which the kernel takes the ports of outgoing connections: otherwise one of
+# these might sit on the port of a server that is being restarted.
+_RANGE = range(20000, 32000)
+
+
+def free(names: Iterable[str]) -> dict[str, int]:
+    """Return a free loopback port for each name."""
+    # Several control planes may start at the same time: each searches from a place of its own.
+    candidates = list(_RANGE)
+    random.Random(f"{os.getpid()}-{os.urandom(4).hex()}").shuffle(candidates)
+    found: dict[str, int] = {}
+    for name in names:
+        while name not in found:
+            port = candidates.pop()
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+                found[name] = port
+    return found

@@ -1,0 +1,243 @@
+"""What KWOK plays for us: our own stages of the lives of nodes and pods.
+
+A stage says when an object is due (one jq condition), after which delay, and what happens then.
+Tests steer single objects by the annotations below.
+"""
+
+import json
+from typing import Any
+
+import yaml
+
+from tests.controlplane.options import Options
+
+READY_AFTER = "rebalancer.test/ready-after"
+"""On a pod: a Go duration ("5s") from its binding until it is Ready."""
+
+NEVER_READY = "rebalancer.test/never-ready"
+"""On a pod: "true" makes it Running but not Ready; may be set and taken away while it runs."""
+
+COMPLETE_AFTER = "rebalancer.test/complete-after"
+"""On a pod: a Go duration that it runs before it completes; Jobs' pods complete without it too."""
+
+FAILS = "rebalancer.test/fails"
+"""On a pod that completes: "true" makes it fail."""
+
+NODE_NOT_READY = "rebalancer.test/not-ready"
+"""On a node: "true" makes its kubelet report NotReady; may be set and taken away."""
+
+MANAGED = "kwok.x-k8s.io/node"
+"""On a node: "fake" has KWOK play it where only annotated nodes are played."""
+
+_HEARTBEAT_SECONDS = 300
+_LEASE_SECONDS = 40
+_WORKERS = 16
+
+
+def render(options: Options) -> str:
+    """Return the configuration file of KWOK: its options and all stages."""
+    settings = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "metadata": {"name": "kwok"},
+        "options": {
+            "podPlayStageParallelism": _WORKERS,
+            "nodePlayStageParallelism": _WORKERS,
+            "nodeLeaseParallelism": _WORKERS,
+            "podsOnNodeSyncParallelism": _WORKERS,
+            "nodeLeaseDurationSeconds": _LEASE_SECONDS,
+        },
+    }
+    return yaml.safe_dump_all([settings, *_node_stages(), *_pod_stages(options)])
+
+
+def _node_stages() -> list[dict[str, Any]]:
+    ready = _condition("Ready")
+    lame = _flag(NODE_NOT_READY)
+    return [
+        _stage("node-ready", "Node", f'{ready} != "True" and ({lame} | not)', _NODE_READY),
+        _stage("node-not-ready", "Node", f'{ready} == "True" and {lame}', _NODE_NOT_READY),
+        _stage(
+            "node-heartbeat",
+            "Node",
+            f'{ready} == "True" and ({lame} | not)',
+            _NODE_HEARTBEAT,
+            delay=f'"{_HEARTBEAT_SECONDS}s"',
+        ),
+    ]
+
+
+def _pod_stages(options: Options) -> list[dict[str, Any]]:
+    alive = ".metadata.deletionTimestamp == null"
+    unfinished = '(.status.phase == "Pending" or .status.phase == "Running")'
+    ready = f'{_condition("Ready")} == "True"'
+    never = _flag(NEVER_READY)
+    of_job = 'any(.metadata.ownerReferences[]?; .kind == "Job")'
+    completes = f"({of_job} or {_annotation(COMPLETE_AFTER)} != null)"
+    due = f"{alive} and {unfinished}"
+    start = _duration(READY_AFTER, options.pod_ready_after)
+    run = _duration(COMPLETE_AFTER, options.job_duration)
+    grace = f'"\\([.metadata.deletionGracePeriodSeconds // 0, {options.pod_grace_cap}] | min)s"'
+    waits = f"(({ready}) | not) and ({never} | not)"
+    lame = f'{never} and (({ready}) or .status.phase == "Pending")'
+    succeeds = f"{due} and ({ready}) and ({never} | not) and {completes}"
+    gone = ".metadata.deletionTimestamp != null"
+    return [
+        _stage("pod-ready", "Pod", f"{due} and {waits}", _POD_READY, delay=start),
+        _stage("pod-not-ready", "Pod", f"{due} and {lame}", _POD_NOT_READY, delay=start),
+        _stage("pod-complete", "Pod", f"{succeeds} and ({_flag(FAILS)} | not)", _DONE, delay=run),
+        _stage("pod-fail", "Pod", f"{succeeds} and {_flag(FAILS)}", _FAILED, delay=run),
+        _stage("pod-end", "Pod", f"{gone} and ({of_job} | not)", delay=grace, delete=True),
+        # As a kubelet does: what is killed is Failed before it is gone, and the Job counts it.
+        _stage("pod-end-of-job", "Pod", f"{gone} and {of_job}", _KILLED, delay=grace, delete=True),
+    ]
+
+
+def _stage(
+    name: str,
+    kind: str,
+    when: str,
+    status: str = "",
+    *,
+    delay: str | None = None,
+    delete: bool = False,
+) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if status:
+        patch = {"subresource": "status", "root": "status", "template": status}
+        steps.append({"patch": patch})
+    if delete:
+        steps.append({"delete": True})
+    spec: dict[str, Any] = {
+        "resourceRef": {"apiGroup": "v1", "kind": kind},
+        # One jq condition per stage: several keys of KWOK's own could not say "or".
+        "selector": {
+            "matchExpressions": [
+                {
+                    "jq": {
+                        "key": f'if {when} then "due" else empty end',
+                        "operator": "In",
+                        "values": ["due"],
+                    }
+                }
+            ]
+        },
+        "steps": steps,
+    }
+    if delay is not None:
+        spec["delay"] = {"durationFrom": {"jq": {"expression": delay}}}
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Stage",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _annotation(name: str) -> str:
+    return f"(.metadata.annotations[{json.dumps(name)}]?)"
+
+
+def _flag(name: str) -> str:
+    return f'({_annotation(name)} == "true")'
+
+
+def _condition(kind: str) -> str:
+    """Return the status of a condition as jq; a string even where there is none."""
+    return f'([.status.conditions[]? | select(.type == "{kind}") | .status] | first // "")'
+
+
+def _duration(annotation: str, seconds: float) -> str:
+    return f'({_annotation(annotation)} // "{seconds:g}s")'
+
+
+_NODE_READY = """
+{{ $now := Now }}
+conditions:
+{{ range NodeConditions }}
+- lastHeartbeatTime: {{ $now | Quote }}
+  lastTransitionTime: {{ $now | Quote }}
+  message: {{ .message | Quote }}
+  reason: {{ .reason | Quote }}
+  status: {{ .status | Quote }}
+  type: {{ .type | Quote }}
+{{ end }}
+addresses:
+- address: {{ NodeIP | Quote }}
+  type: InternalIP
+- address: {{ .metadata.name | Quote }}
+  type: Hostname
+phase: Running
+"""
+
+_NODE_NOT_READY = """
+{{ $now := Now }}
+conditions:
+- lastHeartbeatTime: {{ $now | Quote }}
+  lastTransitionTime: {{ $now | Quote }}
+  message: container runtime is down
+  reason: KubeletNotReady
+  status: "False"
+  type: Ready
+"""
+
+_NODE_HEARTBEAT = """
+{{ $now := Now }}
+conditions:
+{{ range .status.conditions }}
+- lastHeartbeatTime: {{ $now | Quote }}
+  type: {{ .type | Quote }}
+{{ end }}
+"""
+
+
+def _pod_status(phase: str, ready: bool, state: str) -> str:
+    """Return a template of a pod's status with all containers in one state."""
+    truth = str(ready)
+    return f"""
+{{{{ $now := Now }}}}
+phase: {phase}
+startTime: {{{{ or .status.startTime $now | Quote }}}}
+{{{{ $nodeIP := NodeIPWith .spec.nodeName }}}}
+hostIP: {{{{ $nodeIP | Quote }}}}
+hostIPs:
+- ip: {{{{ $nodeIP | Quote }}}}
+{{{{ $name := or .metadata.name "" }}}}
+{{{{ $own := or .spec.hostNetwork false }}}}
+{{{{ $podIP := .status.podIP }}}}
+{{{{ if not $podIP }}}}
+{{{{ $podIP = PodIPWith .spec.nodeName $own .metadata.uid $name .metadata.namespace }}}}
+{{{{ end }}}}
+podIP: {{{{ $podIP | Quote }}}}
+podIPs:
+- ip: {{{{ $podIP | Quote }}}}
+conditions:
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "True", type: Initialized}}
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{truth}", type: Ready}}
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{truth}", type: ContainersReady}}
+{{{{ range .spec.readinessGates }}}}
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "True", type: {{{{ .conditionType }}}}}}
+{{{{ end }}}}
+containerStatuses:
+{{{{ range .spec.containers }}}}
+- image: {{{{ .image | Quote }}}}
+  imageID: ""
+  name: {{{{ .name | Quote }}}}
+  ready: {truth.lower()}
+  restartCount: 0
+  state: {state}
+{{{{ end }}}}
+"""
+
+
+def _ended(code: int, reason: str) -> str:
+    details = f"exitCode: {code}, reason: {reason}, finishedAt: {{{{ $now | Quote }}}}"
+    return f"{{terminated: {{{details}}}}}"
+
+
+_RUNNING = "{running: {startedAt: {{ $now | Quote }}}}"
+_POD_READY = _pod_status("Running", True, _RUNNING)
+_POD_NOT_READY = _pod_status("Running", False, _RUNNING)
+_DONE = _pod_status("Succeeded", False, _ended(0, "Completed"))
+_FAILED = _pod_status("Failed", False, _ended(1, "Error"))
+_KILLED = _pod_status("Failed", False, _ended(143, "Error"))

@@ -1,0 +1,28 @@
+"""Waiting with a bound: nothing in the tests waits for ever, and a wait that ends says for what."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.25
+
+
+def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
+    """Call predicate until it returns something truthy, and return that.
+
+    Raises TimeoutError naming `what` and the last value seen when `timeout` seconds have passed.
+    Exceptions of the predicate go through: whoever expects some must catch them in the predicate.
+    """
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{what}: not within {timeout:g} s (last seen: {value!r:.200})")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)

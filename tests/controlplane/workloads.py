@@ -1,0 +1,64 @@
+"""A mixed bag of Deployments, the same for the same seed."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from tests.controlplane import objects, scheduling
+
+_CPU = ("50m", "100m", "250m", "500m")
+_MEMORY = ("64Mi", "128Mi", "256Mi", "512Mi", "1Gi")
+_FEWEST, _MOST, _USUAL = 2, 20, 3
+
+KINDS = (
+    "plain",
+    "zone-spread-soft",
+    "zone-spread-hard",
+    "prefer-other-host",
+    "prefer-other-zone",
+    "require-other-host",
+)
+"""What a workload of the bag may ask of the scheduler."""
+
+
+def mixed(count: int, seed: int, namespace: str = "default") -> list[dict[str, Any]]:
+    """Return so many Deployments of 2 to 20 replicas, every kind in turn, about 500 pods by 60."""
+    return list(_mixed(count, random.Random(seed), namespace))
+
+
+def replicas(manifests: list[dict[str, Any]]) -> int:
+    """Return how many pods these workloads will have."""
+    return sum(int(manifest["spec"]["replicas"]) for manifest in manifests)
+
+
+def _mixed(count: int, rng: random.Random, namespace: str) -> Iterator[dict[str, Any]]:
+    for index in range(count):
+        kind = KINDS[index % len(KINDS)]
+        name = f"app-{index:03d}"
+        labels = {"app": name, "kind": kind}
+        yield objects.deployment(
+            name,
+            round(rng.triangular(_FEWEST, _MOST, _USUAL)),
+            namespace=namespace,
+            labels=labels,
+            cpu=rng.choice(_CPU),
+            memory=rng.choice(_MEMORY),
+            **_wishes(kind, {"app": name}),
+        )
+
+
+def _wishes(kind: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return the fields of a pod's spec by which a kind of workload says where it wants to be."""
+    match kind:
+        case "zone-spread-soft":
+            return {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]}
+        case "zone-spread-hard":
+            return {"topologySpreadConstraints": [scheduling.spread(labels)]}
+        case "prefer-other-host":
+            return {"affinity": scheduling.prefer_apart(labels, objects.HOSTNAME)}
+        case "prefer-other-zone":
+            return {"affinity": scheduling.prefer_apart(labels, objects.ZONE)}
+        case "require-other-host":
+            return {"affinity": scheduling.require_apart(labels)}
+        case _:
+            return {}

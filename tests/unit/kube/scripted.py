@@ -1,0 +1,312 @@
+"""A server on loopback that answers by a script: what the API server says, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.credentials import find_credentials
+from rebalancer.kube.transport import Limits
+
+VERSION = "99"
+SECRET = "secret-token-of-a-test"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Say:
+    """One answer. ``body`` is sent as JSON unless it is bytes."""
+
+    body: Any = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    after: float = 0.0
+    """Seconds of silence first."""
+    cut: int | None = None
+    """Announce the whole body, send this many bytes, and hang up."""
+    hang_up: bool = False
+    """Close the connection without a word."""
+    lines: tuple[Any, ...] | None = None
+    """Sent as a stream of JSON lines instead of the body; a number is a pause in seconds."""
+    torn: bool = False
+    """The stream ends without its end mark."""
+
+    def encoded(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+Script = Callable[[Asked], Say]
+
+
+class ScriptedServer:
+    """Answers each path by what was prepared for it: answers in turn, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.most_at_once = 0
+        self._scripts: dict[tuple[str, str], Script] = {}
+        self._lock = threading.Lock()
+        self._now = 0
+        self.fallback: Script = lambda asked: Say(status_body(404, f"{asked.path} not found"), 404)
+        handler = type("Handler", (_Handler,), {"owner": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def on(self, method: str, path: str, *answers: Say) -> None:
+        """Prepare answers."""
+        turns = iter(answers)
+        last = answers[-1]
+        self._scripts[method, path] = lambda _: next(turns, last)
+
+    def handle(self, method: str, path: str, script: Script) -> None:
+        """Prepare an answer that looks at the request."""
+        self._scripts[method, path] = script
+
+    def to(self, path: str, method: str = "GET") -> list[Asked]:
+        """Return the requests for a path."""
+        return [a for a in self.asked if (a.path, a.method) == (path, method)]
+
+    def answer(self, asked: Asked) -> Say:
+        with self._lock:
+            self.asked.append(asked)
+            script = self._scripts.get((asked.method, asked.path), self.fallback)
+            return script(asked)
+
+    def entered(self, by: int) -> None:
+        with self._lock:
+            self._now += by
+            self.most_at_once = max(self.most_at_once, self._now)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: ScriptedServer
+
+    def _serve(self) -> None:
+        url = urlsplit(self.path)
+        size = int(self.headers.get("Content-Length") or 0)
+        text = self.rfile.read(size) if size else b""
+        asked = Asked(
+            self.command,
+            url.path,
+            dict(parse_qsl(url.query)),
+            dict(self.headers),
+            json.loads(text) if text else None,
+        )
+        self.owner.entered(1)
+        try:
+            self._say(self.owner.answer(asked))
+        except OSError:
+            self.close_connection = True  # the client gave up, which is what some tests are about
+        finally:
+            self.owner.entered(-1)
+
+    do_GET = do_POST = do_PUT = do_PATCH = _serve  # noqa: N815  (names of the base class)
+
+    def _say(self, answer: Say) -> None:
+        time.sleep(answer.after)
+        if answer.hang_up:
+            self._drop()
+            return
+        self.send_response(answer.status)
+        headers = {"Content-Type": "application/json", **answer.headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if answer.lines is not None:
+            self._stream(answer)
+            return
+        body = answer.encoded()
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body if answer.cut is None else body[: answer.cut])
+        if answer.cut is not None:
+            self._drop()
+
+    def _stream(self, answer: Say) -> None:
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for line in answer.lines or ():
+            if isinstance(line, (int, float)):
+                self.wfile.flush()
+                time.sleep(line)
+                continue
+            text = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
+            self.wfile.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
+            self.wfile.flush()
+        if answer.torn:
+            self._drop()
+        else:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        # A server whose clock stands: 2026-11-20T10:00:00Z.
+        return super().date_time_string(1795168800 if timestamp is None else timestamp)
+
+    def _drop(self) -> None:
+        self.wfile.flush()
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
+        """Say nothing."""
+
+
+class Sleeps:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self._lock = threading.Lock()
+        self._now = 1000.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.waits.append(seconds)
+            self._now += seconds
+
+
+def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
+    """Write a kubeconfig with a token and return its path."""
+    path = folder / "config"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "test",
+                "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+                "users": [{"name": "u", "user": {"token": SECRET}}],
+                "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )
+    return path
+
+
+def client_of(server: str, folder: Path, sleeps: Sleeps | None = None, **limits: Any) -> Client:
+    """Return a client with short time-outs; with ``sleeps``, one whose waiting takes no time."""
+    credentials = find_credentials(file=kubeconfig(folder, server), context=None, environ={})
+    kept = Limits(**{"connect": 1.0, "read": 0.4, "deadline": 20.0, **limits})
+    if sleeps is None:
+        return Client(credentials, limits=kept)
+    return Client(credentials, limits=kept, monotonic=sleeps.monotonic, sleep=sleeps.sleep)
+
+
+# -- what the API server says ----------------------------------------------------------------------
+
+
+def status_body(code: int, message: str, **details: Any) -> dict[str, Any]:
+    """Return a metav1.Status."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": details.pop("reason", ""),
+        "code": code,
+        **details,
+    }
+
+
+def list_body(items: list[Any], version: str = VERSION, go_on: str = "") -> dict[str, Any]:
+    """Return a list of the API."""
+    return {"metadata": {"resourceVersion": version, "continue": go_on}, "items": items}
+
+
+def pod(name: str, node: str = "n1", namespace: str = "default", **metadata: Any) -> dict[str, Any]:
+    """Return a running, ready pod."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "resourceVersion": metadata.pop("version", "1"),
+            "creationTimestamp": "2026-11-20T09:00:00Z",
+            "labels": {"app": "web"},
+            **metadata,
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "web:1"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "lastTransitionTime": "2026-11-20T09:00:05Z",
+                }
+            ],
+        },
+    }
+
+
+def node(name: str) -> dict[str, Any]:
+    """Return a ready node."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "lastHeartbeatTime": "2026-11-20T09:59:30Z",
+                }
+            ],
+            "nodeInfo": {"kubeletVersion": "v1.35.2"},
+        },
+    }
+
+
+def empty_cluster(server: ScriptedServer) -> None:
+    """Let the server answer every list with nothing, and say its version."""
+
+    def script(asked: Asked) -> Say:
+        if asked.path == "/version":
+            return Say({"major": "1", "minor": "36+", "gitVersion": "v1.36.3-test.1"})
+        return Say(list_body([]))
+
+    server.fallback = script

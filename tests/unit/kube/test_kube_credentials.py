@@ -1,0 +1,213 @@
+"""Which cluster is meant, and what is said when that is not clear."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube import library
+from rebalancer.kube.client import connect
+from rebalancer.kube.credentials import find_credentials, in_cluster
+from tests.unit.kube.scripted import SECRET, kubeconfig
+
+CA = "-----BEGIN CERTIFICATE-----\nnot one, but nobody looks\n-----END CERTIFICATE-----\n"
+
+
+def service_account(folder: Path, token: str = SECRET) -> Path:
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_text(CA)
+    return folder
+
+
+def config(path: Path, **changes: Any) -> Path:
+    kubeconfig(path.parent, "https://one.example:6443").rename(path)
+    text = json.loads(path.read_text())
+    path.write_text(json.dumps(text | changes))
+    return path
+
+
+def authorization(environ: Mapping[str, str], **chosen: Any) -> tuple[str, str | None]:
+    found = find_credentials(
+        file=chosen.get("file"), context=chosen.get("context"), environ=environ
+    )
+    return found.server, found.authorization()
+
+
+def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    for name, host in (("flag", "a"), ("variable", "b"), (".kube/config", "c")):
+        kubeconfig(tmp_path, f"https://{host}.example").rename(tmp_path / name)
+    environ = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "variable")}
+    assert authorization(environ, file=tmp_path / "flag")[0] == "https://a.example"
+    assert authorization(environ)[0] == "https://b.example"
+    assert authorization({"HOME": str(tmp_path)})[0] == "https://c.example"
+
+
+def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    config(one, contexts=[], clusters=[])
+    config(two, users=[], **{"current-context": "other"})
+    environ = {"KUBECONFIG": f"{tmp_path / 'missing'}:{one}:{two}"}
+    assert authorization(environ) == ("https://one.example:6443", f"Bearer {SECRET}")
+
+
+def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    found = in_cluster(environ, service_account(tmp_path))
+    assert found.server == "https://10.0.0.1:443"
+    assert found.authorization() == f"bearer {SECRET}"
+    (tmp_path / "token").write_text("rotated\n")
+    assert found.renew()
+    assert found.authorization() == "bearer rotated"
+    assert not found.renew()
+
+
+def test_a_pod_without_a_token_is_told_which_file_is_missing(tmp_path: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ClusterReadError, match="token file does not exist"):
+        in_cluster(environ, tmp_path)
+
+
+def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ClusterReadError, match=r"--kubeconfig.*KUBECONFIG.*~/\.kube/config"):
+        connect(environ={"HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("clusters: [\n  {name: a", "line 2.* not YAML"),
+        ("", "is empty"),
+        ("just a line", "not a kubeconfig"),
+        ("clusters: {a: 1}", "clusters is not a list"),
+        ("clusters: [{cluster: {server: x}}]", r"clusters\[0\] has no name"),
+        ("contexts: [{name: a}]", r"contexts\[0\] \(a\) has no context"),
+        ("clusters: []", "names no current-context: choose one with --context .it has none"),
+        ("current-context: tset\ncontexts: [{name: test, context: {}}]", "did you mean test"),
+        ("current-context: t\ncontexts: [{name: t, context: {cluster: c}}]", "refers to cluster"),
+        (
+            "current-context: t\ncontexts: [{name: t, context: {cluster: c, user: u}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://x'}}]",
+            "refers to user 'u', which is not there",
+        ),
+        (
+            "current-context: t\ncontexts: [{name: t, context: {cluster: c}}]\n"
+            "clusters: [{name: c, cluster: {}}]",
+            "has no server address",
+        ),
+        (
+            "current-context: t\ncontexts: [{name: t, context: {cluster: c}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /no/ca}}]",
+            "File does not exist: /no/ca",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(ClusterReadError, match=f"(?s){path}.*{said}"):
+        connect(kubeconfig=path, environ={})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClusterReadError, match="/none does not exist"):
+        connect(kubeconfig=tmp_path / "none", environ={})
+    with pytest.raises(ClusterReadError, match="KUBECONFIG names no existing file"):
+        connect(environ={"KUBECONFIG": "/none"})
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"token": SECRET, "client-certificate-data": "%%%"},
+        {"auth-provider": {"name": "oidc", "config": {"token": SECRET}}},
+        {"token": {"wrong": SECRET}},
+    ],
+)
+def test_no_message_about_a_malformed_user_holds_the_secret(
+    tmp_path: Path, user: dict[str, Any]
+) -> None:
+    path = config(tmp_path / "kubeconfig", users=[{"name": "u", "user": user}])
+    try:
+        connect(kubeconfig=path, environ={})
+    except ClusterReadError as error:
+        assert SECRET not in str(error)
+        assert str(path) in str(error)
+
+
+PLUGIN = """
+import json, os, sys
+token = open(sys.argv[1]).read()
+if not token:
+    sys.exit("log in first")
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                  "status": {"token": token}}))
+"""
+
+
+def with_plugin(folder: Path, token: str) -> Path:
+    (folder / "plugin.py").write_text(PLUGIN)
+    (folder / "token").write_text(token)
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": [str(folder / "plugin.py"), str(folder / "token")],
+    }
+    return config(folder / "kubeconfig", users=[{"name": "u", "user": {"exec": plugin}}])
+
+
+def test_a_credential_plugin_is_run(tmp_path: Path) -> None:
+    assert authorization({}, file=with_plugin(tmp_path, SECRET))[1] == f"Bearer {SECRET}"
+
+
+def test_a_credential_plugin_that_fails_is_named_with_what_it_says(tmp_path: Path) -> None:
+    path = with_plugin(tmp_path, "")
+    with pytest.raises(ClusterReadError, match=r"credential plugin .* of user u failed: .*log in"):
+        authorization({}, file=path)
+
+
+def test_a_credential_plugin_that_hangs_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
+    path = with_plugin(tmp_path, SECRET)
+    (tmp_path / "plugin.py").write_text("import time; time.sleep(3)")
+    with pytest.raises(ClusterReadError, match=r"did not answer in"):
+        authorization({}, file=path)
+
+
+def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "https://api.example")
+    environ = {"https_proxy": "http://p:1", "http_proxy": "http://q:1", "NO_PROXY": "x"}
+    found = find_credentials(file=path, context=None, environ=environ).configuration
+    assert (found.proxy, found.no_proxy) == ("http://p:1", "x")
+    path = kubeconfig(tmp_path, "https://api.example", **{"proxy-url": "http://own:1"})
+    assert find_credentials(file=path, context=None, environ=environ).configuration.proxy == (
+        "http://own:1"
+    )
+    assert find_credentials(file=path, context=None, environ={}).configuration.no_proxy is None
+
+
+def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
+    data = base64.b64encode(CA.encode()).decode()
+    path = kubeconfig(tmp_path, "https://a.example", **{"certificate-authority-data": data})
+    found = find_credentials(file=path, context=None, environ={})
+    assert Path(found.configuration.ssl_ca_cert).read_text() == CA
+    assert found.configuration.verify_ssl
+
+
+def test_the_whole_library_can_still_be_imported_after_its_parts() -> None:
+    library.part("config.kube_config")
+    program = (
+        "import sys; from rebalancer.kube import library; part = library.part('config.kube_config');"
+        "assert 'kubernetes' not in sys.modules;"
+        "import kubernetes.client; assert kubernetes.client.CoreV1Api;"
+        "assert library.part('config.kube_config') is part"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,43 @@
+import pytest
+
+from rebalancer.planner.planner import Contribution, Planner
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.protect import Protect
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.testing.snapshots import snapshot_of
+
+FOUR = ("anti-affinity", "duplicates", "low-utilisation", "topology-spread")
+
+
+def make_planner(objects, *, strategies=FOUR, settings=None, protections=None, params=None):
+    """A planner over objects, with the strategies as installed and their default parameters."""
+    registry = Registry.installed()
+    snapshot = snapshot_of(objects)
+    contributions = []
+    for name in strategies:
+        strategy = registry.strategy(name)
+        of_strategy = (params or {}).get(name) or strategy.Params()
+        contributions.append(
+            Contribution(
+                name,
+                1.0,
+                False,
+                lambda view, s=strategy, p=of_strategy: s.terms(view, p),
+            )
+        )
+    return Planner(
+        snapshot,
+        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
+        contributions,
+        settings or Settings(),
+        protect(snapshot, protections or Protect(), Scope()),
+    )
+
+
+@pytest.fixture(scope="session")
+def plan():
+    """Objects in, plan out."""
+    return lambda objects, **options: make_planner(objects, **options).plan()
