@@ -159,9 +159,14 @@ class UtilisationTerm:
             return Candidates.none()
         used = self._used()[:, node]
         demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node)
+        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even()
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
+
+    def _most_even(self) -> float:
+        """Return the most that any node's unevenness can fall when a pod lands there."""
+        below = np.maximum(0.0, self._mean - self._share(self._used())) * self._counts
+        return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""

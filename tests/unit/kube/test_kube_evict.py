@@ -1,0 +1,127 @@
+"""What the API server says to an eviction, and what is made of it."""
+
+from pathlib import Path
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.evict import AnswerKind, evict, read_pod
+from tests.unit.kube.scripted import (
+    Say,
+    ScriptedServer,
+    Sleeps,
+    client_of,
+    pod,
+    status_body,
+)
+
+PATH = "/api/v1/namespaces/shop/pods/web-1/eviction"
+BLOCKED = status_body(
+    429,
+    "Cannot evict pod as it would violate the pod's disruption budget.",
+    details={
+        "causes": [
+            {
+                "reason": "DisruptionBudget",
+                "message": "The disruption budget web needs 3 healthy pods and has 3 currently",
+            }
+        ]
+    },
+)
+STALE = status_body(
+    429,
+    "Cannot evict pod as it would violate the pod's disruption budget.",
+    details={
+        "retryAfterSeconds": 10,
+        "causes": [{"reason": "DisruptionBudget", "message": "web is still being processed"}],
+    },
+)
+RBAC = status_body(
+    403, 'pods "web-1" is forbidden: User "x" cannot create resource "pods/eviction"'
+)
+WEBHOOK = status_body(403, 'admission webhook "guard" denied the request: not on Fridays')
+ENDING = status_body(
+    403, "because it is being terminated", details={"causes": [{"reason": "NamespaceTerminating"}]}
+)
+TWO = status_body(500, "This pod has more than one PodDisruptionBudget, which the eviction ...")
+RETRY = {"Retry-After": "3"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "retry_after", "said"),
+    [
+        (Say({"status": "Success"}, 201), AnswerKind.EVICTED, None, "evicted"),
+        (Say(BLOCKED, 429), AnswerKind.BLOCKED, None, "web needs 3 healthy pods and has 3"),
+        (Say(STALE, 429), AnswerKind.BLOCKED, 10.0, "still being processed"),
+        (Say(b"too many requests", 429, RETRY), AnswerKind.THROTTLED, 3.0, "too many"),
+        (Say(b"", 503), AnswerKind.THROTTLED, 1.0, "HTTP 503"),
+        (Say(status_body(504, "timeout"), 504), AnswerKind.THROTTLED, 1.0, "timeout"),
+        (Say(status_body(409, "Precondition failed: UID"), 409), AnswerKind.CHANGED, None, "UID"),
+        (Say(status_body(404, "not found"), 404), AnswerKind.GONE, None, "not found"),
+        (Say(TWO, 500), AnswerKind.MISCONFIGURED, None, "more than one"),
+        (Say(status_body(500, "etcd"), 500), AnswerKind.FAILED, None, "HTTP 500: etcd"),
+        (Say(RBAC, 403), AnswerKind.FORBIDDEN, None, 'resources: ["pods/eviction"]'),
+        (Say(WEBHOOK, 403), AnswerKind.FAILED, None, "not on Fridays"),
+        (Say(ENDING, 403), AnswerKind.GONE, None, "terminated"),
+        (Say(status_body(401, "Unauthorized"), 401), AnswerKind.FORBIDDEN, None, "credentials"),
+        (Say(hang_up=True), AnswerKind.LOST, None, "broke"),
+        (Say(after=2.0), AnswerKind.LOST, None, "fell silent"),
+    ],
+)
+def test_each_answer_has_its_meaning_and_is_asked_for_once(
+    server: ScriptedServer,
+    tmp_path: Path,
+    answer: Say,
+    kind: AnswerKind,
+    retry_after: float | None,
+    said: str,
+) -> None:
+    server.on("POST", PATH, answer)
+    got = evict(client_of(server.url, tmp_path, read=0.2), "shop", "web-1", "uid-1")
+    assert (got.kind, got.retry_after) == (kind, retry_after)
+    assert said in got.message
+    assert len(server.asked) == 1
+
+
+def test_the_request_is_guarded_by_the_uid(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("POST", PATH, Say({}, 201))
+    client = client_of(server.url, tmp_path)
+    evict(client, "shop", "web-1", "uid-1")
+    evict(client, "shop", "web-1", "uid-1", dry_run=True, grace_period_seconds=0)
+    real, dry = server.asked
+    assert real.query == {}
+    assert real.body == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "web-1", "namespace": "shop"},
+        "deleteOptions": {"preconditions": {"uid": "uid-1"}},
+    }
+    assert dry.query == {"dryRun": "All"}
+    assert dry.body["deleteOptions"] == {
+        "preconditions": {"uid": "uid-1"},
+        "dryRun": ["All"],
+        "gracePeriodSeconds": 0,
+    }
+
+
+def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Sleeps) -> None:
+    with ScriptedServer() as gone:
+        url = gone.url
+    got = evict(client_of(url, tmp_path, sleeps), "shop", "web-1", "uid-1")
+    assert got.kind is AnswerKind.FAILED
+    assert "unreachable" in got.message
+
+
+def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
+    owner = {"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    path = "/api/v1/namespaces/default/pods/a"
+    server.on("GET", path, Say(pod("a", ownerReferences=[{"uid": "no"}, owner])))
+    client = client_of(server.url, tmp_path)
+    seen = read_pod(client, "default", "a")
+    assert seen is not None
+    assert (seen.uid, seen.node, seen.ready, seen.controller_uid) == ("uid-a", "n1", True, "rs")
+    assert seen.created == 1795165200.0
+    assert read_pod(client, "default", "gone") is None
+    server.on("GET", path, Say({"kind": "Status"}))
+    with pytest.raises(ClusterReadError, match="not a pod"):
+        read_pod(client, "default", "a")

@@ -1,0 +1,222 @@
+"""From lists to a snapshot: paging, what breaks off, what is forbidden."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.read import read_cluster, read_snapshot, read_version
+from rebalancer.kube.reread import list_pods_of, read_budgets, read_nodes_ready
+from rebalancer.kube.resources import LISTED, Rule
+from tests.unit.kube.scripted import (
+    Asked,
+    Say,
+    ScriptedServer,
+    Sleeps,
+    client_of,
+    empty_cluster,
+    list_body,
+    node,
+    pod,
+    status_body,
+)
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+REPLICA_SETS = "/apis/apps/v1/replicasets"
+TEN = 1795168800.0
+"""The scripted server's clock: 2026-11-20T10:00:00Z."""
+
+
+def clock() -> float:
+    return TEN + 60
+
+
+def in_pages(*pages: list[Any]) -> tuple[Say, ...]:
+    """Return the pages of one list, each with the token of the next."""
+    last = len(pages) - 1
+    return tuple(
+        Say(list_body(page, go_on="" if index == last else f"token-{index}"))
+        for index, page in enumerate(pages)
+    )
+
+
+def test_pages_are_followed_to_the_end_and_folded(server: ScriptedServer, tmp_path: Path) -> None:
+    empty_cluster(server)
+    server.on("GET", PODS, *in_pages([pod("a"), pod("b")], [pod("c", "n2")]))
+    server.on("GET", NODES, Say(list_body([node("n1"), node("n2")])))
+    snapshot = read_snapshot(client_of(server.url, tmp_path), clock=clock, page_size=2)
+    assert list(snapshot.pods.name) == ["a", "b", "c"]
+    assert snapshot.pods.node.tolist() == [0, 0, 1]
+    assert snapshot.version == (1, 36)
+    assert snapshot.resource_version == "99"
+    assert snapshot.missing == ()
+    first, second = (asked.query for asked in server.to(PODS))
+    assert first == {
+        "limit": "2",
+        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
+    }
+    assert second == {**first, "continue": "token-0"}
+
+
+def test_time_is_the_servers_and_the_difference_is_told(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    empty_cluster(server)
+    reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
+    assert reading.snapshot.captured_at == TEN
+    assert reading.readings.clock_skew == pytest.approx(-59.5)
+    assert reading.readings.server_version == "v1.36.3-test.1"
+    assert set(reading.readings.seconds_of) == {resource.kind for resource in LISTED}
+    assert reading.readings.read_bytes > 0
+
+
+def test_replica_sets_without_pods_are_dropped(server: ScriptedServer, tmp_path: Path) -> None:
+    empty_cluster(server)
+    reference = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    server.on("GET", PODS, Say(list_body([pod("a", ownerReferences=[reference])])))
+    owner = {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
+    sets = [
+        {"metadata": {"name": name, "namespace": "default", "uid": uid, "ownerReferences": [owner]}}
+        for name, uid in (("web-0", "rs-0"), ("web-1", "rs-1"))
+    ]
+    server.on("GET", REPLICA_SETS, Say(list_body(sets)))
+    snapshot = read_snapshot(client_of(server.url, tmp_path), clock=clock)
+    assert [owner.ref for owner in snapshot.owners] == ["Deployment/default/web"]
+
+
+def expired(token: str) -> Say:
+    body = status_body(410, "expired", reason="Expired", metadata={"continue": token})
+    return Say(body, 410)
+
+
+def test_a_list_that_expires_is_read_again_from_the_start(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    empty_cluster(server)
+    first, second = in_pages([pod("a")], [pod("b")])
+    server.on("GET", PODS, first, expired("later"), first, second)
+    reading = read_cluster(client_of(server.url, tmp_path), clock=clock, page_size=1)
+    assert list(reading.snapshot.pods.name) == ["a", "b"]
+    assert reading.readings.notes == ()
+
+
+def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    empty_cluster(server)
+    first, second = in_pages([pod("a")], [pod("b")])
+    server.on("GET", PODS, first, expired("x"), first, expired("later"), second)
+    reading = read_cluster(client_of(server.url, tmp_path), clock=clock, page_size=1)
+    assert list(reading.snapshot.pods.name) == ["a", "b"]
+    assert server.to(PODS)[-1].query["continue"] == "later"
+    assert "list of pods expired" in reading.readings.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Say(list_body([pod("a")]), cut=80), "broke"),
+        (Say(b'{"metadata": {"resourceVersion": "1"}, "items": [{"meta'), "broke off or is not JSON"),
+        (Say(b"<html>maintenance</html>", headers={"Content-Type": "text/html"}), "no proxy"),
+        (Say({}), "no resourceVersion"),
+        (Say(list_body([{"metadata": {"name": 7}}])), r"expects.*\.metadata\.name"),
+    ],
+)
+@pytest.mark.parametrize("path", [PODS, NODES, REPLICA_SETS])
+def test_a_list_that_is_none_is_an_error_never_a_short_snapshot(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, path: str, answer: Say, said: str
+) -> None:
+    empty_cluster(server)
+    server.on("GET", path, answer)
+    with pytest.raises(ClusterReadError, match=said):
+        read_snapshot(client_of(server.url, tmp_path, sleeps), clock=clock)
+
+
+def test_the_second_page_may_not_be_missing(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    empty_cluster(server)
+    first, _ = in_pages([pod("a")], [])
+    server.on("GET", PODS, first, Say(hang_up=True))
+    with pytest.raises(ClusterReadError, match="broke"):
+        read_snapshot(client_of(server.url, tmp_path, sleeps), clock=clock)
+
+
+def test_every_forbidden_list_is_named_at_once(server: ScriptedServer, tmp_path: Path) -> None:
+    empty_cluster(server)
+    for path in (NODES, REPLICA_SETS, "/apis/policy/v1/poddisruptionbudgets"):
+        server.on("GET", path, Say(status_body(403, "no"), 403))
+    with pytest.raises(ForbiddenError) as caught:
+        read_snapshot(client_of(server.url, tmp_path), clock=clock)
+    assert {rule.resource for rule in caught.value.missing} == {
+        "nodes",
+        "replicasets",
+        "poddisruptionbudgets",
+    }
+    assert '- {apiGroups: ["policy"], resources: ["poddisruptionbudgets"]' in str(caught.value)
+
+
+def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    empty_cluster(server)
+    server.on("GET", "/apis/batch/v1/jobs", Say(b"404 page not found", 404))
+    client = client_of(server.url, tmp_path)
+    assert read_snapshot(client, clock=clock).missing == (
+        "jobs: the API server does not serve them",
+    )
+    server.on("GET", NODES, Say(b"404 page not found", 404))
+    with pytest.raises(ClusterReadError, match="could not list nodes: HTTP 404"):
+        read_snapshot(client, clock=clock)
+
+
+@pytest.mark.parametrize("body", [b"<html>", {}, {"major": "x", "minor": "1"}])
+def test_what_has_no_version_is_no_api_server(
+    server: ScriptedServer, tmp_path: Path, body: Any
+) -> None:
+    server.on("GET", "/version", Say(body))
+    with pytest.raises(ClusterReadError, match="is not a Kubernetes API server"):
+        read_version(client_of(server.url, tmp_path))
+
+
+def test_small_lists_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
+    client = client_of(server.url, tmp_path)
+    path = "/api/v1/namespaces/default/pods"
+    going = pod("b", node="", deletionTimestamp="2026-11-20T10:00:00Z")
+    going["status"] = {"phase": "Pending", "conditions": None}
+    server.on("GET", path, *in_pages([pod("a")], [going]))
+    pods, version = list_pods_of(client, "default", "app=web")
+    seen = [(p.name, p.node, p.ready, p.deleting, p.phase) for p in pods]
+    assert seen == [("a", "n1", True, False, "Running"), ("b", "", False, True, "Pending")]
+    assert version == "99"
+    assert server.to(path)[0].query["labelSelector"] == "app=web"
+    server.on("GET", NODES, Say(list_body([node("n1"), {"metadata": {"name": "n2"}}])))
+    assert read_nodes_ready(client) == {"n1": True, "n2": False}
+    budget = {"metadata": {"name": "web"}, "status": {"disruptionsAllowed": 2}}
+    server.on("GET", "/apis/policy/v1/poddisruptionbudgets", Say(list_body([budget])))
+    assert [b.status.disruptions_allowed for b in read_budgets(client)] == [2]
+
+
+def test_what_a_run_may_not_do_is_asked_beforehand(server: ScriptedServer, tmp_path: Path) -> None:
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+    def script(asked: Asked) -> Say:
+        spec = asked.body["spec"]["resourceAttributes"]
+        refused = (spec["resource"], spec.get("subresource")) == ("pods", "eviction")
+        refused |= (spec["resource"], spec["verb"], spec.get("name")) == ("leases", "update", "run")
+        return Say({"status": {"allowed": not refused}}, 201)
+
+    server.handle("POST", reviews, script)
+    client = client_of(server.url, tmp_path)
+    with pytest.raises(ForbiddenError) as caught:
+        require(client, [*ACT_RULES, *lease_rules("ops", "run")])
+    assert caught.value.missing == (
+        Rule("create", "", "pods/eviction"),
+        Rule("update", "coordination.k8s.io", "leases", "ops", "run"),
+    )
+    assert 'resourceNames: ["run"], verbs: ["update"]' in str(caught.value)
+    server.on("POST", reviews, Say(status_body(403, "may not ask"), 403))
+    assert missing_rules(client, ACT_RULES) == ()
