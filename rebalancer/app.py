@@ -92,7 +92,7 @@ def save_snapshot(
 
     client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
     captured = write_cluster_snapshot(client, Path(path), clock=environment.clock.unix)
-    environment.err.write(f"{path}: {captured.objects} objects\n")
+    environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
     return ExitCode.DONE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -65,18 +65,15 @@ _policy = click.option(
 )
 
 
-def _with(*options: object) -> object:
-    def add(function: object) -> object:
-        for option in reversed(options):
-            function = option(function)  # type: ignore[operator]
-        return function
-
-    return add
+def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(_cluster):
+        function = option(function)
+    return function
 
 
 @main.command()
 @_policy
-@_with(*_cluster)  # type: ignore[operator]
+@_on_cluster
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @click.option(
     "--snapshot",
@@ -128,7 +125,7 @@ def run(**options: object) -> int:
 
 
 @main.command()
-@_with(*_cluster)  # type: ignore[operator]
+@_on_cluster
 @click.option(
     "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
 )
@@ -197,4 +194,4 @@ def demo(speed: float) -> int:
     """Tell the story in an embedded cluster: drift, plan, evictions, landings, silence."""
     from rebalancer.simulator.demo import run_demo  # noqa: PLC0415
 
-    return run_demo(speed=speed, run=command)
+    return int(run_demo(speed=speed, run=command))

@@ -83,7 +83,7 @@ class Planning:
 
 def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
     strategy = registry.strategy(name)
-    return lambda view: strategy.terms(view, params)  # type: ignore[arg-type]
+    return lambda view: strategy.terms(view, params)
 
 
 def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:

@@ -111,14 +111,16 @@ class UtilisationTerm:
 
     def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
-        return np.divide(used, capacity, out=np.zeros_like(used), where=counts)
+        share: Floats = np.divide(used, capacity, out=np.zeros_like(used), where=counts)
+        return share
 
     def _phi(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         """Return the cost per node (K,) of using ``used`` (resources, K)."""
         share = self._share(used, nodes)
         over = np.maximum(0.0, share - self._over)
         value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
-        return (value * self._counts[:, nodes]).sum(axis=0)
+        cost: Floats = (value * self._counts[:, nodes]).sum(axis=0)
+        return cost
 
     def _demand(self, cls: int) -> Floats:
         requests = self._view.snapshot.requests
@@ -130,12 +132,14 @@ class UtilisationTerm:
         )
 
     def _over_nodes(self) -> Bools:
-        return ((self._share(self._used()) > self._over) & self._counts).any(axis=0)
+        over = (self._share(self._used()) > self._over) & self._counts
+        return np.asarray(over.any(axis=0))
 
     def _under_nodes(self) -> Bools:
         nodes = self._view.snapshot.nodes
         low = ((self._share(self._used()) <= self._under) | ~self._counts).all(axis=0)
-        return low & self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
+        usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
+        return np.asarray(low & usable)
 
     def potential(self) -> float:
         """See Term."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +46,7 @@ def options(version: str) -> Options:
     """Return a control plane without controllers and kubelets: nothing moves but the scheduler."""
     extra = {"kube-scheduler": ["--logging-format=text"]}
     return Options(
-        version=version, components=COMPONENTS, scheduler_verbosity=10, extra_args=extra, directory=Path("/tmp/schedground")
+        version=version, components=COMPONENTS, scheduler_verbosity=10, extra_args=extra
     )
 
 

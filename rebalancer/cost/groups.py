@@ -309,7 +309,8 @@ class CapGroup(_SeparableGroup):
         super().__init__(view, domains, [counted])
 
     def _cover(self, counts: Ints) -> Ints:
-        return np.maximum(0, counts[0] - self.cap)
+        above: Ints = np.maximum(0, counts[0] - self.cap)
+        return above
 
     def unsatisfiable(self) -> str | None:
         """None: the caller derives the cap from what is possible."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -146,5 +146,8 @@ class Strategy(Protocol):
 
     Params: ClassVar[type[Params]]
 
-    def terms(self, view: View, params: Params) -> Sequence[Term]:
-        """Return the strategy's terms over ``view``. Pure: no I/O, no clock, no global state."""
+    def terms(self, view: View, params: Any) -> Sequence[Term]:
+        """Return the strategy's terms over ``view``, given its own ``Params``.
+
+        Pure: no I/O, no clock, no global state.
+        """

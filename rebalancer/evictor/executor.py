@@ -244,7 +244,7 @@ def _unplaced(replacement: Replacement | None) -> bool:
 
 
 def _is_ready(replacement: Replacement | None) -> bool:
-    return replacement is not None and replacement.ready
+    return replacement is not None and bool(replacement.node) and replacement.ready
 
 
 __all__ = ["Execution", "Executor", "Pace", "Progress", "Recheck"]

@@ -17,6 +17,9 @@ from rebalancer.kube.resources import LEASES, Rule
 from rebalancer.kube.transport import Response
 from rebalancer.wire.times import unix_seconds
 
+_RETRY = 1.0
+"""Seconds after a failed renewal."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldByAnother:
@@ -76,34 +79,48 @@ class HeldLease:
         """The server's clock, as it was when the Lease was taken, gone on by ours."""
         return self._lease.client.monotonic() + self._ahead
 
+    def _left(self) -> float:
+        """Seconds until the Lease counts as lost."""
+        return self._renewed + self._lease.duration * 2 / 3 - self._lease.client.monotonic()
+
     def _keep(self) -> None:
-        while not self._end.wait(self._lease.duration / 3):
+        pause = self._lease.duration / 3
+        while not self._end.wait(pause):
+            renewed = False
             try:
-                self._renew()
+                renewed = self._renew()
             except TransportError:
-                pass  # tried again in a third of the duration, unless that is too late
+                pass  # tried again soon, unless that is too late
             except ClusterReadError:
                 self.lost.set()  # forbidden, or no longer there
-            silence = self._lease.client.monotonic() - self._renewed
-            if silence >= self._lease.duration * 2 / 3:
+            if self._left() <= 0:
                 self.lost.set()
             if self.lost.is_set():
                 return
+            pause = self._lease.duration / 3 if renewed else min(_RETRY, self._left())
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
         lease = self._lease
         started = lease.client.monotonic()
-        found = lease._put(self._object, holder=lease.identity, now=self._now())  # noqa: SLF001
+        found = self._put_ours()
         if found is None:
-            # A lost answer to our own renewal looks the same: whose is it?
-            current, _ = lease._get()  # noqa: SLF001
+            # The lost answer to a renewal of our own looks the same: whose is it?
+            current, _ = lease._get(self._left())  # noqa: SLF001
             if current is None or _holder(current) != lease.identity:
                 self.lost.set()
-                return
+                return False
             self._object = current
-            found = lease._put(current, holder=lease.identity, now=self._now())  # noqa: SLF001
-        if found is not None:
-            self._object, self._renewed = found, started
+            found = self._put_ours()
+        if found is None:
+            return False
+        self._object, self._renewed = found, started
+        return True
+
+    def _put_ours(self) -> Mapping[str, Any] | None:
+        lease = self._lease
+        return lease._put(  # noqa: SLF001
+            self._object, holder=lease.identity, now=self._now(), seconds=self._left()
+        )
 
 
 class Lease:
@@ -153,16 +170,22 @@ class Lease:
             f"Lease {self._namespace}/{self._name} changes faster than it can be taken"
         )
 
-    def _get(self) -> tuple[Mapping[str, Any] | None, float]:
+    def _get(self, seconds: float | None = None) -> tuple[Mapping[str, Any] | None, float]:
         """Return the object, or None if there is none, and the server's time."""
-        response = self.client.get(self._path, seconds=self.duration / 4)
+        response = self.client.get(self._path, seconds=seconds)
         now = self._clock() if response.date is None else response.date
         if response.status == 404:
             return None, now
         return self._decoded(response, "get"), now
 
     def _put(
-        self, known: Mapping[str, Any], *, holder: str | None, now: float, takes_over: bool = False
+        self,
+        known: Mapping[str, Any],
+        *,
+        holder: str | None,
+        now: float,
+        takes_over: bool = False,
+        seconds: float | None = None,
     ) -> Mapping[str, Any] | None:
         """Replace ``known``; return it as it is now, None if it was changed meanwhile."""
         spec = {**(known.get("spec") or {}), "leaseDurationSeconds": self.duration}
@@ -176,8 +199,7 @@ class Lease:
         else:
             spec["holderIdentity"] = holder
         body = msgspec.json.encode({**known, "spec": spec})
-        # A renewal that takes longer than this is too late anyway; the thread has to notice that.
-        response = self.client.put(self._path, body, seconds=self.duration / 4)
+        response = self.client.put(self._path, body, seconds=seconds)
         return None if response.status == 409 else self._decoded(response, "update")
 
     def _decoded(self, response: Response, verb: str) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ class Response:
 
 
 class Stream:
-    """An answer that is read while it is being written; not thread-safe but for :meth:`close`."""
+    """An answer that is read while it is being written; for one thread, but for :meth:`interrupt`."""
 
     def __init__(self, transport: Transport, raw: BaseHTTPResponse) -> None:
         self._transport, self._raw = transport, raw
@@ -96,11 +96,14 @@ class Stream:
             self._raw.drain_conn()
         self._raw.release_conn()
 
-    def close(self) -> None:
-        """End the exchange; a ``read`` that waits in another thread ends, too."""
+    def interrupt(self) -> None:
+        """End a ``read`` that waits in another thread, as if the connection had broken."""
         # Closed already, or nothing to shut down: both are fine.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             self._raw.shutdown()
+
+    def close(self) -> None:
+        """End the exchange and its connection."""
         self._raw.close()
 
 

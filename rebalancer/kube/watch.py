@@ -115,7 +115,7 @@ class PodWatch:
         self._closed = True
         stream = self._stream
         if stream is not None:
-            stream.close()
+            stream.interrupt()
 
     def _left(self) -> float:
         return self._deadline - self._client.monotonic()

@@ -37,6 +37,11 @@ class LoadedPolicy:
     """sha256 (hex) of the effective policy: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether no policy was given."""
+        return self.source == BUILT_IN
+
 
 @dataclass(slots=True)
 class _Found:

@@ -30,6 +30,8 @@ class Timings:
     """Between two reports of a kubelet that have nothing new to say (nodeStatusReportFrequency)."""
     job: float = 60.0
     """How long a Job's pod runs (its annotation may say otherwise)."""
+    job_backoff: float = 10.0
+    """Before a Job replaces its first failed or evicted pod; twice as long for each further one."""
     orphan: float = 40.0
     """How long the pods of a node that is gone are left alone (the pod garbage collector's quarantine)."""
 
@@ -41,6 +43,7 @@ class Timings:
             node_start_up=self.node_start_up / factor,
             heartbeat=self.heartbeat,
             job=self.job / factor,
+            job_backoff=self.job_backoff / factor,
             orphan=self.orphan / factor,
         )
 

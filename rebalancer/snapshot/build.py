@@ -29,7 +29,7 @@ from rebalancer.snapshot.model import (
 )
 from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Controller, Ownership, replacement_spec
-from rebalancer.snapshot.requests import DEFAULT_SCORED, Amounts, pod_requests
+from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations, PodRecord
 from rebalancer.wire.quantity import parse_resource
@@ -37,6 +37,7 @@ from rebalancer.wire.times import unix_seconds
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _FINISHED = ("Succeeded", "Failed")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 _Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
 
 
@@ -240,7 +241,7 @@ class Fold:
         for index, (_, _, spec) in enumerate(self._specs):
             try:
                 requests.append(pod_requests(spec))
-                scored.append(pod_requests(spec, DEFAULT_SCORED))
+                scored.append(scored_requests(spec))
             except (ValueError, OverflowError) as error:
                 del requests[index:]
                 requests.append({})
@@ -309,7 +310,7 @@ class Fold:
         return None
 
 
-def _column(values: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> NDArray[np.generic]:
+def _column(values: NDArray[_Scalar], rows: slice | NDArray[np.intp]) -> NDArray[_Scalar]:
     return frozen(values[rows].copy())
 
 

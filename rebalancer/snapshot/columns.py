@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ Ints = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class StringColumn(Sequence[str]):
@@ -74,7 +76,7 @@ class Interner:
         return len(self.values)
 
 
-def frozen(values: NDArray[np.generic]) -> NDArray[np.generic]:
+def frozen(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return ``values`` made read-only, so that a strategy cannot write into a snapshot."""
     values.setflags(write=False)
     return values

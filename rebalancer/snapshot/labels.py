@@ -106,7 +106,8 @@ class NodeLabels:
         mask = np.ones(self._size, bool)
         for key, value in labels.items():
             found = self._values.get(key)
-            mask &= self.column(key) == (found.get(value) if found is not None else -2)
+            wanted = found.get(value) if found is not None else MISSING
+            mask &= (self.column(key) == wanted) & (wanted != MISSING)
         return mask
 
 

@@ -177,6 +177,8 @@ class _Loader:
             self._refuse("")
         kind = document["kind"]
         if not kind.endswith("List"):
+            if kind not in API_VERSIONS:
+                self._refuse(kind)
             self._add(Item(-1, msgspec.json.encode(document)), None)
             return
         self._list_kind = kind

@@ -40,7 +40,7 @@ class Nodes:
     labels: NodeLabels
     allocatable: Ints
     """(R, N) base units."""
-    max_pods: Ints
+    max_pods: Int32s
     taint_set: Int32s
     """(N,) index into ``taint_sets``: nodes with equal taints share one."""
     taint_sets: tuple[tuple[o.Taint, ...], ...]

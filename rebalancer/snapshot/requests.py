@@ -50,6 +50,19 @@ def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None
     return total
 
 
+def scored_requests(spec: SchedulingSpec) -> Amounts:
+    """Return what a pod on a node counts for when nodes are scored: defaults for missing requests.
+
+    Where pod-level requests are set, the defaults stand in only for what the whole pod does not ask
+    (``pkg/scheduler/framework.PodInfo.CalculateResource``). Raises as :func:`pod_requests`.
+    """
+    defaults = DEFAULT_SCORED
+    if spec.resources is not None and spec.resources.requests:
+        asked = pod_requests(spec)
+        defaults = {name: amount for name, amount in defaults.items() if name not in asked}
+    return pod_requests(spec, defaults)
+
+
 def _container(container: Container, defaults: Mapping[str, int] | None) -> Amounts:
     amounts: Amounts = dict(defaults or {})
     if container.resources is not None:

@@ -16,7 +16,7 @@ from rebalancer.wire.pods import decode_page
 
 Object = Mapping[str, Any]
 
-_KINDS: Mapping[str, type] = {
+_KINDS: Mapping[str, type[Any]] = {
     "CSINode": o.CSINode,
     "Namespace": o.Namespace,
     "Node": o.Node,
@@ -47,5 +47,6 @@ def snapshot_of(
     for kind, items in sorted(by_kind.items()):
         if kind not in _KINDS:
             raise ValueError(f"no snapshot holds objects of kind {kind!r}")
-        feed(fold, kind, msgspec.convert(items, list[_KINDS[kind]]))  # type: ignore[misc]
+        of_kind = _KINDS[kind]
+        feed(fold, kind, [msgspec.convert(item, of_kind) for item in items])
     return fold.finish(captured_at=now, version=version)

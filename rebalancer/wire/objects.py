@@ -18,34 +18,34 @@ class _Wire(Struct, rename="camel", frozen=True, kw_only=True):
     """Base of all wire structs."""
 
 
-class LabelSelectorRequirement(_Wire):
+class LabelSelectorRequirement(_Wire, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
 
 
-class LabelSelector(_Wire):
+class LabelSelector(_Wire, frozen=True):
     """metav1.LabelSelector. An empty one matches everything; an absent one (None) nothing."""
 
     match_labels: Labels | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
 
 
-class NodeSelectorTerm(_Wire):
+class NodeSelectorTerm(_Wire, frozen=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
     match_fields: tuple[LabelSelectorRequirement, ...] | None = None
 
 
-class NodeSelector(_Wire):
+class NodeSelector(_Wire, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredSchedulingTerm(_Wire):
+class PreferredSchedulingTerm(_Wire, frozen=True):
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(_Wire):
+class NodeAffinity(_Wire, frozen=True):
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -54,7 +54,7 @@ class NodeAffinity(_Wire):
     )
 
 
-class PodAffinityTerm(_Wire):
+class PodAffinityTerm(_Wire, frozen=True):
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] | None = None
     namespace_selector: LabelSelector | None = None
@@ -63,12 +63,12 @@ class PodAffinityTerm(_Wire):
     mismatch_label_keys: tuple[str, ...] | None = None
 
 
-class WeightedPodAffinityTerm(_Wire):
+class WeightedPodAffinityTerm(_Wire, frozen=True):
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(_Wire):
+class PodAffinity(_Wire, frozen=True):
     """PodAffinity and PodAntiAffinity have one shape."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
@@ -79,13 +79,13 @@ class PodAffinity(_Wire):
     )
 
 
-class Affinity(_Wire):
+class Affinity(_Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(_Wire):
+class Toleration(_Wire, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -93,7 +93,7 @@ class Toleration(_Wire):
     toleration_seconds: int | None = None
 
 
-class TopologySpreadConstraint(_Wire):
+class TopologySpreadConstraint(_Wire, frozen=True):
     max_skew: int = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
@@ -104,18 +104,18 @@ class TopologySpreadConstraint(_Wire):
     match_label_keys: tuple[str, ...] | None = None
 
 
-class ResourceRequirements(_Wire):
+class ResourceRequirements(_Wire, frozen=True):
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
 
 
-class ContainerPort(_Wire):
+class ContainerPort(_Wire, frozen=True):
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
-class Container(_Wire):
+class Container(_Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements | None = None
@@ -123,16 +123,16 @@ class Container(_Wire):
     restart_policy: str | None = None
 
 
-class ClaimSource(_Wire):
+class ClaimSource(_Wire, frozen=True):
     claim_name: str = ""
     read_only: bool = False
 
 
-class ImageVolume(_Wire):
+class ImageVolume(_Wire, frozen=True):
     reference: str = ""
 
 
-class Volume(_Wire):
+class Volume(_Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
@@ -141,7 +141,7 @@ class Volume(_Wire):
     image: ImageVolume | None = None
 
 
-class SchedulingSpec(_Wire):
+class SchedulingSpec(_Wire, frozen=True):
     """The part of a PodSpec that scheduling, protections and eviction cost depend on."""
 
     node_selector: Labels | None = None
@@ -162,7 +162,7 @@ class SchedulingSpec(_Wire):
     termination_grace_period_seconds: int | None = None
 
 
-class OwnerReference(_Wire):
+class OwnerReference(_Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -170,7 +170,7 @@ class OwnerReference(_Wire):
     controller: bool | None = None
 
 
-class ObjectMeta(_Wire):
+class ObjectMeta(_Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -183,7 +183,7 @@ class ObjectMeta(_Wire):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class Condition(_Wire):
+class Condition(_Wire, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -191,23 +191,23 @@ class Condition(_Wire):
     last_transition_time: str | None = None
 
 
-class Taint(_Wire):
+class Taint(_Wire, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(_Wire):
+class NodeSpec(_Wire, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 
 
-class ContainerImage(_Wire):
+class ContainerImage(_Wire, frozen=True):
     names: tuple[str, ...] | None = None
     size_bytes: int = 0
 
 
-class NodeStatus(_Wire):
+class NodeStatus(_Wire, frozen=True):
     allocatable: dict[str, str | int | float] | None = None
     capacity: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
@@ -215,31 +215,31 @@ class NodeStatus(_Wire):
     declared_features: tuple[str, ...] | None = None
 
 
-class Node(_Wire):
+class Node(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class Namespace(_Wire):
+class Namespace(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class PodTemplate(_Wire):
+class PodTemplate(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: SchedulingSpec = SchedulingSpec()
 
 
-class RollingUpdate(_Wire):
+class RollingUpdate(_Wire, frozen=True):
     partition: int | None = None
 
 
-class UpdateStrategy(_Wire):
+class UpdateStrategy(_Wire, frozen=True):
     type: str = ""
     rolling_update: RollingUpdate | None = None
 
 
-class WorkloadSpec(_Wire):
+class WorkloadSpec(_Wire, frozen=True):
     """Spec of ReplicaSet, Deployment, StatefulSet, ReplicationController and Job, as far as read."""
 
     replicas: int | None = None
@@ -252,7 +252,7 @@ class WorkloadSpec(_Wire):
     update_strategy: UpdateStrategy | None = None
 
 
-class WorkloadStatus(_Wire):
+class WorkloadStatus(_Wire, frozen=True):
     replicas: int = 0
     ready_replicas: int = 0
     updated_replicas: int | None = None
@@ -262,7 +262,7 @@ class WorkloadStatus(_Wire):
     update_revision: str = ""
 
 
-class Workload(_Wire):
+class Workload(_Wire, frozen=True):
     """An object that owns pods, or owns what owns pods."""
 
     kind: str = ""
@@ -271,14 +271,14 @@ class Workload(_Wire):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class DisruptionBudgetSpec(_Wire):
+class DisruptionBudgetSpec(_Wire, frozen=True):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class DisruptionBudgetStatus(_Wire):
+class DisruptionBudgetStatus(_Wire, frozen=True):
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
@@ -286,63 +286,63 @@ class DisruptionBudgetStatus(_Wire):
     observed_generation: int = 0
 
 
-class PodDisruptionBudget(_Wire):
+class PodDisruptionBudget(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
-class ServiceSpec(_Wire):
+class ServiceSpec(_Wire, frozen=True):
     selector: Labels | None = None
 
 
-class Service(_Wire):
+class Service(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class ScopeRequirement(_Wire):
+class ScopeRequirement(_Wire, frozen=True):
     scope_name: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
 
 
-class ScopeSelector(_Wire):
+class ScopeSelector(_Wire, frozen=True):
     match_expressions: tuple[ScopeRequirement, ...] | None = None
 
 
-class ResourceQuotaSpec(_Wire):
+class ResourceQuotaSpec(_Wire, frozen=True):
     hard: dict[str, str | int | float] | None = None
     scopes: tuple[str, ...] | None = None
     scope_selector: ScopeSelector | None = None
 
 
-class ResourceQuotaStatus(_Wire):
+class ResourceQuotaStatus(_Wire, frozen=True):
     hard: dict[str, str | int | float] | None = None
     used: dict[str, str | int | float] | None = None
 
 
-class ResourceQuota(_Wire):
+class ResourceQuota(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class VolumeNodeAffinity(_Wire):
+class VolumeNodeAffinity(_Wire, frozen=True):
     required: NodeSelector | None = None
 
 
-class CSISource(_Wire):
+class CSISource(_Wire, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class ClaimReference(_Wire):
+class ClaimReference(_Wire, frozen=True):
     namespace: str = ""
     name: str = ""
 
 
-class PersistentVolumeSpec(_Wire):
+class PersistentVolumeSpec(_Wire, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: tuple[str, ...] | None = None
     csi: CSISource | None = None
@@ -353,17 +353,17 @@ class PersistentVolumeSpec(_Wire):
     claim_ref: ClaimReference | None = None
 
 
-class PersistentVolumeStatus(_Wire):
+class PersistentVolumeStatus(_Wire, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(_Wire):
+class PersistentVolume(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
-class PersistentVolumeClaimSpec(_Wire):
+class PersistentVolumeClaimSpec(_Wire, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] | None = None
@@ -372,36 +372,36 @@ class PersistentVolumeClaimSpec(_Wire):
     selector: LabelSelector | None = None
 
 
-class PersistentVolumeClaim(_Wire):
+class PersistentVolumeClaim(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
 
 
-class StorageClass(_Wire):
+class StorageClass(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[Any, ...] | None = None
 
 
-class CSINodeDriverAllocatable(_Wire):
+class CSINodeDriverAllocatable(_Wire, frozen=True):
     count: int | None = None
 
 
-class CSINodeDriver(_Wire):
+class CSINodeDriver(_Wire, frozen=True):
     name: str = ""
     allocatable: CSINodeDriverAllocatable | None = None
 
 
-class CSINodeSpec(_Wire):
+class CSINodeSpec(_Wire, frozen=True):
     drivers: tuple[CSINodeDriver, ...] | None = None
 
 
-class CSINode(_Wire):
+class CSINode(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class ListMeta(_Wire):
+class ListMeta(_Wire, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

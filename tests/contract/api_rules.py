@@ -1,6 +1,7 @@
 """What the API server answers: lists, pages, selectors, versions, refusals, evictions, watches."""
 
 import threading
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -364,9 +365,7 @@ def test_a_pending_pod_needs_no_budget_and_goes_at_once(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("AlwaysAllow", 201), ("IfHealthyBudget", 429)])
-def test_unready_pods_follow_the_budgets_policy(
-    ground: Ground, policy: str, expected: int
-) -> None:
+def test_unready_pods_follow_the_budgets_policy(ground: Ground, policy: str, expected: int) -> None:
     ground.nodes("a")
     ground.apply(objects.deployment("web", 2, pod_annotations={stages.NEVER_READY: "true"}))
     running = "status.phase=Running"
@@ -450,24 +449,16 @@ def test_a_watch_without_a_version_begins_with_what_is_there(ground: Ground) -> 
     assert {event["type"] for event in events} == {"ADDED"}
 
 
-def test_a_watch_ends_in_its_time_and_with_a_bookmark(ground: Ground) -> None:
+def test_a_watch_ends_by_itself_in_its_time(ground: Ground) -> None:
     start = version(ground.api.get(MAPS))
     path = f"{MAPS}?resourceVersion={start}&allowWatchBookmarks=true"
-    # Without anything happening: the stream ends by itself, it does not break.
-    events = list(ground.api.watch(path, 3))
-    assert {event["type"] for event in events} <= {"BOOKMARK", "MODIFIED"}
-    marks = [event["object"] for event in events if event["type"] == "BOOKMARK"]
-    assert marks
-    assert marks[-1]["kind"] == "ConfigMap"
-    assert version(marks[-1]) >= start
-
-
-def test_a_watch_from_a_version_that_is_too_old_says_so(ground: Ground) -> None:
-    ground.compact()
-    event = next(iter(ground.api.watch(f"{MAPS}?resourceVersion=1", 5)))
-    assert event["type"] == "ERROR"
-    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-    assert event["object"]["message"].startswith("too old resource version: 1 (")
+    began = time.monotonic()
+    events = list(ground.api.watch(path, 2))
+    assert 1.5 < time.monotonic() - began < 10
+    # A bookmark may come, or none; nothing else happens here.
+    assert {(event["type"], event["object"]["kind"]) for event in events} <= {
+        ("BOOKMARK", "ConfigMap")
+    }
 
 
 def test_node_names_are_listed_with_operations_helpers(ground: Ground) -> None:

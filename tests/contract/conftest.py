@@ -12,8 +12,8 @@ from rebalancer.simulator.engine import Timings
 from tests.contract.ground import Ground
 from tests.controlplane import ApiClient
 
-# As quick as the kubelets that are played on the real control plane.
-_TIMINGS = Timings(start_up=0.3, shutdown=1.0, node_start_up=0.1, job=1.0)
+# Quicker still than the kubelets that are played on the real control plane.
+_TIMINGS = Timings(start_up=0.1, shutdown=0.6, node_start_up=0.05, job=1.0, job_backoff=1.5)
 _NO_CA = Path("unused")
 
 
@@ -23,6 +23,6 @@ def ground() -> Iterator[Ground]:
     with EmbeddedCluster(Clock(time.time(), time.time), timings=_TIMINGS) as cluster:
         api = ApiClient(cluster.url, _NO_CA, TOKEN)
         stranger = ApiClient(cluster.url, _NO_CA, None)
-        yield Ground(api, stranger, cluster.forget_history)
+        yield Ground(api, stranger)
         api.close()
         stranger.close()

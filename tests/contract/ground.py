@@ -20,8 +20,6 @@ class Ground:
     api: ApiClient
     stranger: ApiClient
     """A client without a token."""
-    compact: Callable[[], None]
-    """Makes version 1 too old to watch from."""
 
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """Create objects, or change them."""

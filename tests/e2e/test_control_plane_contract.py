@@ -11,5 +11,4 @@ from tests.controlplane import ControlPlane
 @pytest.fixture
 def ground(cluster: ControlPlane) -> Ground:
     """Return the session's control plane, emptied."""
-    # Its watch cache never held version 1, so nothing has to be made too old.
-    return Ground(cluster.api, cluster.client(None), lambda: None)
+    return Ground(cluster.api, cluster.client(None))

@@ -1,18 +1,34 @@
 """Jobs: pods until enough have succeeded.
 
 Source: ``k8s.io/kubernetes/pkg/controller/job``, for NonIndexed Jobs without pod failure policy actions. A
-replacement comes at once, or, with ``podReplacementPolicy: Failed`` or a podFailurePolicy (KEP-3939),
+replacement comes after the back-off that an eviction counts for, whether or not the victim still
+terminates; with ``podReplacementPolicy: Failed`` or a podFailurePolicy (KEP-3939), the back-off begins
 when the victim is gone.
 """
 
 from __future__ import annotations
 
-from rebalancer.simulator.apiserver.deletion import delete
+from dataclasses import dataclass, field
+
+from rebalancer.simulator.apiserver.deletion import FINISHED, delete
 from rebalancer.simulator.apiserver.kinds import JOB, POD
 from rebalancer.simulator.apiserver.store import Change, Json, Key
 from rebalancer.simulator.conditions import condition, is_ready, set_condition
 from rebalancer.simulator.controllers.pods import create_pod, is_active, is_terminating, owner_key
 from rebalancer.simulator.engine import Controller, Engine
+
+# Ten minutes for a first pause of ten seconds.
+_LONGEST_BACKOFF = 60
+
+
+@dataclass
+class _Record:
+    """How the pods of one Job ended, and since when it fails."""
+
+    ended: dict[str, str] = field(default_factory=dict)
+    failures: int = 0
+    """Since the last success."""
+    last_failure: float = 0.0
 
 
 class Jobs(Controller):
@@ -20,7 +36,7 @@ class Jobs(Controller):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._ended: dict[str, dict[str, str]] = {}
+        self._records: dict[str, _Record] = {}
 
     def observe(self, change: Change) -> None:
         """A Job whose spec or whose pods changed is to be looked at."""
@@ -29,18 +45,24 @@ class Jobs(Controller):
         elif change.kind is POD:
             key = owner_key(change.object, JOB)
             if key is not None:
-                self._count(change)
+                self._count(change, key)
                 self.note(key)
 
-    def _count(self, change: Change) -> None:
+    def _count(self, change: Change, key: Key) -> None:
         """Remember how a pod ended: it counts for its Job even when it is gone."""
-        pod = change.object
+        pod, job = change.object, self.store.find(JOB, *key)
         phase = pod["status"]["phase"]
-        if change.new is None and phase not in ("Succeeded", "Failed"):
+        early = is_terminating(pod) and job is not None and not _waits(job["spec"])
+        if phase not in FINISHED and (change.new is None or early):
+            # Without a policy that waits, a pod counts as failed as soon as it is being deleted.
             phase = "Failed"
-        if phase in ("Succeeded", "Failed"):
-            job = pod["metadata"]["ownerReferences"][0]["uid"]
-            self._ended.setdefault(job, {}).setdefault(pod["metadata"]["uid"], phase)
+        record = self._records.setdefault(pod["metadata"]["ownerReferences"][0]["uid"], _Record())
+        uid = pod["metadata"]["uid"]
+        if phase not in FINISHED or uid in record.ended:
+            return
+        record.ended[uid] = phase
+        record.failures = record.failures + 1 if phase == "Failed" else 0
+        record.last_failure = self.store.clock.now()
 
     def sync(self, key: Key) -> None:
         """Create or delete pods, and report."""
@@ -48,7 +70,8 @@ class Jobs(Controller):
         if found is None or "deletionTimestamp" in found["metadata"]:
             return
         spec = found["spec"]
-        ended = list(self._ended.get(found["metadata"]["uid"], {}).values())
+        record = self._records.setdefault(found["metadata"]["uid"], _Record())
+        ended = list(record.ended.values())
         succeeded, failed = ended.count("Succeeded"), ended.count("Failed")
         owned = self.store.dependents(found["metadata"]["uid"], POD)
         active = [pod for pod in owned if is_active(pod)]
@@ -57,9 +80,22 @@ class Jobs(Controller):
         wanted = 0 if over else min(spec["parallelism"], spec["completions"] - succeeded)
         for pod in active[max(0, wanted) :]:
             delete(self.store, POD, pod, {})
-        for _ in range(wanted - len(active) - waiting):
-            create_pod(self.store, JOB, found)
+        missing = wanted - len(active) - waiting
+        pause = self._pause(record) if missing > 0 else 0.0
+        if pause > 0:
+            self.engine.after(pause, lambda: self.note(key))
+        else:
+            for _ in range(missing):
+                create_pod(self.store, JOB, found)
         self._report(found, succeeded, failed, over)
+
+    def _pause(self, record: _Record) -> float:
+        """Return how long the next pod has to wait (``backoff_utils.go: getRemainingTime``)."""
+        if not record.failures:
+            return 0.0
+        first = self.engine.timings.job_backoff
+        pause = min(first * 2 ** (record.failures - 1), first * _LONGEST_BACKOFF)
+        return max(0.0, record.last_failure + pause - self.store.clock.now())
 
     def _over(self, found: Json, succeeded: int, failed: int) -> str:
         if succeeded >= found["spec"]["completions"]:

@@ -15,9 +15,12 @@ from rebalancer.simulator.apiserver.store import Change, Json, Key
 from rebalancer.simulator.conditions import is_ready, set_condition
 from rebalancer.simulator.controllers.pods import is_terminating
 from rebalancer.simulator.engine import Controller
+from rebalancer.simulator.manifests import ZONE
 from rebalancer.wire.times import unix_seconds
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_UNHEALTHY = 0.55
+_SMALL_ZONE = 50
 _OURS = (NOT_READY, UNSCHEDULABLE)
 
 
@@ -25,9 +28,15 @@ class NodeLifecycle(Controller):
     """Taints nodes that are not ready or cordoned, and tells their pods' readers."""
 
     def observe(self, change: Change) -> None:
-        """Any change of a node may change its taints."""
-        if change.kind is NODE and change.new is not None:
+        """Any change of a node may change its taints; its readiness, those of the others."""
+        if change.kind is not NODE:
+            return
+        if change.new is not None:
             self.note(change.key)
+        if change.old is None or change.new is None or is_ready(change.old) != is_ready(change.new):
+            for node in self.store.items(NODE):
+                if not is_ready(node):
+                    self.note(("", node["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
         """Write the taints that follow from conditions and spec; pods of a lost node are not ready."""
@@ -39,7 +48,7 @@ class NodeLifecycle(Controller):
         before = node["spec"].get("taints") or []
         kept = [taint for taint in before if taint["key"] not in _OURS]
         wanted = [] if ready else [_taint(before, NOT_READY, "NoSchedule", "")]
-        if reported and not ready:
+        if reported and not ready and self._may_evict(node, before):
             # A node that has not reported yet only keeps pods away; one that was ready loses its own.
             wanted.append(_taint(before, NOT_READY, "NoExecute", self.store.timestamp()))
         if node["spec"].get("unschedulable"):
@@ -49,6 +58,22 @@ class NodeLifecycle(Controller):
         if reported and not ready:
             self._mark_pods(key[1])
 
+    def _may_evict(self, node: Json, taints: Sequence[Json]) -> bool:
+        """Whether a failed node's pods are to be evicted: not where it may be the network's fault.
+
+        With no node ready anywhere nothing is; in a small zone with most of its nodes failed, nothing
+        more is than was before (``node_lifecycle_controller.go: handleDisruption``).
+        """
+        nodes = self.store.items(NODE)
+        if not any(is_ready(other) for other in nodes):
+            return False
+        zone = _zone(node)
+        alike = [is_ready(other) for other in nodes if _zone(other) == zone]
+        failed = alike.count(False)
+        partial = any(alike) and failed > 2 and failed / len(alike) >= _UNHEALTHY
+        tainted = any(t["key"] == NOT_READY and t["effect"] == "NoExecute" for t in taints)
+        return tainted or not (partial and len(alike) <= _SMALL_ZONE)
+
     def _mark_pods(self, node: str) -> None:
         for pod in self.store.items(POD):
             if pod["spec"].get("nodeName") == node and is_ready(pod):
@@ -56,6 +81,11 @@ class NodeLifecycle(Controller):
 
     def _mark_pod(self, pod: Json) -> None:
         set_condition(pod["status"], "Ready", "False", self.store.timestamp())
+
+
+def _zone(node: Json) -> tuple[str, str]:
+    labels = node["metadata"].get("labels") or {}
+    return labels.get("topology.kubernetes.io/region", ""), labels.get(ZONE, "")
 
 
 def _taint(before: Sequence[Json], key: str, effect: str, now: str) -> Json:

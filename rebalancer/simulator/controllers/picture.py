@@ -29,7 +29,7 @@ class Picture:
     """Makes snapshots of a store; what was decoded once is kept for as long as it is unchanged."""
 
     def __init__(self, store: Store, version: tuple[int, int]) -> None:
-        self._store, self._version = store, version
+        self._store, self.version = store, version
         self._decoded: dict[str, tuple[str, Any]] = {}
 
     def snapshot(self) -> Snapshot:
@@ -47,7 +47,7 @@ class Picture:
         fold.add_storage_classes(self._all(kinds.STORAGE_CLASS, o.StorageClass))
         fold.add_csi_nodes(self._all(kinds.CSI_NODE, o.CSINode))
         self._forget(self._store.items(kinds.POD))
-        return fold.finish(captured_at=self._store.clock.now(), version=self._version)
+        return fold.finish(captured_at=self._store.clock.now(), version=self.version)
 
     def _record(self, pod: Json) -> PodRecord:
         def decode() -> PodRecord:

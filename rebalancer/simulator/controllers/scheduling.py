@@ -34,6 +34,8 @@ from rebalancer.snapshot.state import ClusterState
 
 SCHEDULER_NAME = "default-scheduler"
 _CYCLE = "cycle"
+# What a pod learns of its node when it is bound (plugin/pkg/admission/podtopologylabels).
+_COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _CONCERNED = (NODE, VOLUME, CLAIM, STORAGE_CLASS, CSI_NODE, NAMESPACE, SERVICE)
 
 
@@ -83,6 +85,8 @@ class Scheduling(Controller):
     def __init__(self, engine: Engine, picture: Picture, make: MakePlacer = ModelPlacer) -> None:
         super().__init__(engine)
         self._picture, self._make = picture, make
+        # PodTopologyLabelsAdmission is on since 1.35.
+        self._labels = _COPIED if picture.version >= (1, 35) else ()
         self._pending: dict[Key, None] = {}
 
     def observe(self, change: Change) -> None:
@@ -138,8 +142,14 @@ class Scheduling(Controller):
                 self._refuse(pod, "Unschedulable", message)
 
     def _bind(self, pod: Json, node: str) -> None:
+        found = self.store.find(NODE, "", node) or {"metadata": {}}
+        of_node = found["metadata"].get("labels") or {}
+        copied = {key: of_node[key] for key in self._labels if key in of_node}
+
         def bind(new: Json) -> None:
             new["spec"]["nodeName"] = node
+            if copied:
+                new["metadata"]["labels"] = {**new["metadata"].get("labels", {}), **copied}
             status = new["status"]
             others = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]
             # Made anew: reason and message of earlier refusals go.

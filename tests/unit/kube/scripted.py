@@ -69,8 +69,7 @@ class ScriptedServer:
         self._now = 0
         self.fallback: Script = lambda asked: Say(status_body(404, f"{asked.path} not found"), 404)
         handler = type("Handler", (_Handler,), {"owner": self})
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._http.daemon_threads = True
+        self._http = _Quiet(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
@@ -119,8 +118,16 @@ class ScriptedServer:
         self._thread.join()
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that hang up are what some tests are about."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     owner: ScriptedServer
 
     def _serve(self) -> None:

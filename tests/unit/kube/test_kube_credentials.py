@@ -79,6 +79,11 @@ def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path
         connect(environ={"HOME": str(tmp_path)})
 
 
+CONTEXT = "current-context: t\ncontexts: [{name: t, context: {cluster: c}}]\n"
+WITH_USER = CONTEXT.replace("cluster: c", "cluster: c, user: u")
+WITH_CA = "{server: 'https://x', certificate-authority: /no/ca}"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -90,22 +95,10 @@ def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path
         ("contexts: [{name: a}]", r"contexts\[0\] \(a\) has no context"),
         ("clusters: []", "names no current-context: choose one with --context .it has none"),
         ("current-context: tset\ncontexts: [{name: test, context: {}}]", "did you mean test"),
-        ("current-context: t\ncontexts: [{name: t, context: {cluster: c}}]", "refers to cluster"),
-        (
-            "current-context: t\ncontexts: [{name: t, context: {cluster: c, user: u}}]\n"
-            "clusters: [{name: c, cluster: {server: 'https://x'}}]",
-            "refers to user 'u', which is not there",
-        ),
-        (
-            "current-context: t\ncontexts: [{name: t, context: {cluster: c}}]\n"
-            "clusters: [{name: c, cluster: {}}]",
-            "has no server address",
-        ),
-        (
-            "current-context: t\ncontexts: [{name: t, context: {cluster: c}}]\n"
-            "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /no/ca}}]",
-            "File does not exist: /no/ca",
-        ),
+        (CONTEXT, "refers to cluster 'c'"),
+        (WITH_USER + "clusters: [{name: c, cluster: {}}]", "refers to user 'u', which is not"),
+        (CONTEXT + "clusters: [{name: c, cluster: {}}]", "has no server address"),
+        (CONTEXT + f"clusters: [{{name: c, cluster: {WITH_CA}}}]", "does not exist: /no/ca"),
     ],
 )
 def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -125,7 +118,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "user",
     [
-        {"token": SECRET, "client-certificate-data": "%%%"},
+        {"token": SECRET, "client-certificate-data": "a"},
         {"auth-provider": {"name": "oidc", "config": {"token": SECRET}}},
         {"exec": {"args": [SECRET]}},
     ],

@@ -119,7 +119,10 @@ def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(
     ("answer", "said"),
     [
         (Say(list_body([pod("a")]), cut=80), "broke"),
-        (Say(b'{"metadata": {"resourceVersion": "1"}, "items": [{"meta'), "broke off or is not JSON"),
+        (
+            Say(b'{"metadata": {"resourceVersion": "1"}, "items": [{"meta'),
+            "broke off or is not JSON",
+        ),
         (Say(b"<html>maintenance</html>", headers={"Content-Type": "text/html"}), "no proxy"),
         (Say({}), "no resourceVersion"),
         (Say(list_body([{"metadata": {"name": 7}}])), r"expects.*\.metadata\.name"),

@@ -1,0 +1,49 @@
+"""All that a run has to tell, before it takes a form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.snapshot.model import Snapshot
+
+# Zones are what people think in; the deprecated label is what old clusters carry.
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """One finished run."""
+
+    dry_run: bool
+    """Nothing was to be evicted: ``--dry-run``, a snapshot file, or a policy that only observes."""
+    source: str
+    """The API server's address, or the snapshot file."""
+    snapshot: Snapshot
+    loaded: LoadedPolicy
+    plan: Plan
+    outcomes: tuple[Outcome, ...]
+    """One per move of the plan, in its order."""
+    standstill: tuple[str, ...] = ()
+    """Why the plan must not be executed on this cluster as it is."""
+    cut: str | None = None
+    """Why the run ended before the plan did."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Phase -> seconds, in order; the only part that differs between two runs on equal input."""
+    warnings: tuple[str, ...] = ()
+    exit_code: int = 0
+
+    def domain_of(self, node: str) -> str | None:
+        """Return the zone of a node, None if it has none, or is not in the snapshot."""
+        nodes = self.snapshot.nodes
+        index = nodes.index.get(node)
+        if index is None:
+            return None
+        for key in _ZONES:
+            value = int(nodes.labels.column(key)[index])
+            if value >= 0:
+                return nodes.labels.values(key)[value]
+        return None

@@ -1,0 +1,18 @@
+"""Chooses the form of a report."""
+
+from __future__ import annotations
+
+from rebalancer.report.as_html import as_html
+from rebalancer.report.as_json import as_json, as_yaml
+from rebalancer.report.as_table import as_table
+from rebalancer.report.model import RunReport
+
+FORMS = ("table", "json", "yaml", "html")
+
+
+def render(report: RunReport, output: str, *, color: bool = False) -> str:
+    """Return the report in the form ``output``, one of ``FORMS``; ``color`` is for the table."""
+    if output == "table":
+        return as_table(report, color=color)
+    forms = {"json": as_json, "yaml": as_yaml, "html": as_html}
+    return forms[output](report)

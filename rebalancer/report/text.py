@@ -1,0 +1,45 @@
+"""Plain text of a given width: wrapping, harmless characters, colour if wanted."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+WIDTH = 80
+
+_SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours text, or leaves it as it is."""
+
+    color: bool
+
+    def __call__(self, text: str, style: str) -> str:
+        """Return ``text`` in ``style``, one of bold, dim, red, green, yellow, cyan, or empty."""
+        if not self.color or not style or not text:
+            return text
+        return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
+
+
+def harmless(text: str) -> str:
+    """Return ``text`` without control characters: names come from clusters and files of any origin."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def wrapped(text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> list[str]:
+    """Return ``text`` in lines of ``width``, indented; a word that is too long stands out rather than break.
+
+    ``hanging`` indents the lines after the first, as ``indent`` if None.
+    """
+    return textwrap.wrap(
+        harmless(text),
+        width=width,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [indent.rstrip()]

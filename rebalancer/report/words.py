@@ -1,0 +1,249 @@
+"""How a report is put into words; shared by the forms that people read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.planner.plan import Code, Cost, Landing, Move, Score, Skip
+from rebalancer.policy.model import Mode
+from rebalancer.report.model import RunReport
+from rebalancer.wire.times import rfc3339
+
+WHY_LEFT: Mapping[Code, str] = {
+    Code.PROTECTED: "a protection forbids it",
+    Code.NO_ROOM: "no node would take the replacement",
+    Code.COMES_BACK: "the scheduler would put the replacement back",
+    Code.NO_GAIN: "nothing would improve, or something would get worse",
+    Code.LOW_GAIN: "too little would improve for an eviction",
+    Code.UNSURE: "it would improve in too few of the likely landings",
+    Code.UNPREDICTED: "the landing cannot be predicted",
+    Code.LEAVING_NODE: "it would land on nodes that are about to go",
+    Code.PDB: "a PodDisruptionBudget allows no disruption now",
+    Code.PDB_CONFLICT: "the API refuses evictions of pods with two PodDisruptionBudgets",
+    Code.BUDGET: "a budget of the policy is used up",
+    Code.QUOTA: "a ResourceQuota has no room for the replacement",
+    Code.UNSATISFIABLE: "no placement can satisfy the constraint",
+    Code.OVERLOAD_MOVES: "it would only carry the overload elsewhere",
+    Code.OBSERVED: "the strategy only observes",
+    Code.WINDOW: "the strategy's window is closed",
+}
+"""What each code means, as a heading over its examples."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def title(report: RunReport) -> str:
+    """Return the first line: what kind of run, under which policy."""
+    policy = report.loaded.policy
+    if report.standstill:
+        what = "Standing still"
+    elif policy.mode is Mode.OFF:
+        what = "Switched off"
+    elif policy.mode is Mode.OBSERVE:
+        what = "Observing only"
+    else:
+        what = "Dry run" if report.dry_run else "Run"
+    source = report.loaded.source
+    named = f"the {source} policy" if report.loaded.is_built_in else f"policy {source}"
+    return f"{what}, {named} (mode {policy.mode}, eagerness {policy.eagerness})"
+
+
+def cluster_line(report: RunReport) -> str:
+    """Return what was looked at: where, which version, how large, when."""
+    snapshot = report.snapshot
+    major, minor = snapshot.version
+    size = f"{count(len(snapshot.nodes), 'node')}, {count(len(snapshot.pods), 'pod')}"
+    return f"{report.source}, Kubernetes {major}.{minor}, {size}, {rfc3339(snapshot.captured_at)}"
+
+
+def number(value: float) -> str:
+    """Return a number in as few digits as say something: ``1``, ``0.25``, ``0.0213``."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def cost_words(cost: Cost) -> str:
+    """Return the entries of a cost that are not zero, or ``0``."""
+    parts = [
+        f"{number(value)} {name}"
+        for name, value in (("hard", cost.hard), ("soft", cost.soft), ("imbalance", cost.imbalance))
+        if value
+    ]
+    return ", ".join(parts) or "0"
+
+
+def holds(score: Score) -> bool:
+    """Return whether nothing is left to mend that can be mended."""
+    return not score.violated
+
+
+def score_words(score: Score) -> str:
+    """Return what a strategy sees in a few words: ``2 hard (1 rule unmet)``, or ``holds``."""
+    if holds(score):
+        words = "holds"
+    else:
+        rules = f"{count(score.violated, 'rule')} unmet"
+        # Where only the imbalance counts, its value comes after what a reader can picture.
+        words = f"{cost_words(score.cost)} ({rules})" if any(score.cost.as_tuple()) else rules
+    impossible = len(score.unsatisfiable)
+    return f"{words}, {impossible:,} cannot hold" if impossible else words
+
+
+def percent(probability: float) -> str:
+    """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
+    if 0 < probability < 0.01:
+        return "<1 %"
+    if 0.995 <= probability < 1:
+        return ">99 %"
+    return f"{probability * 100:.0f} %"
+
+
+def place(report: RunReport, node: str) -> str:
+    """Return ``node (zone)``."""
+    domain = report.domain_of(node)
+    return node if domain is None else f"{node} ({domain})"
+
+
+def landing_words(report: RunReport, landings: Sequence[Landing], most: int = 3) -> str:
+    """Return where the replacement will probably land, by node, or by zone if nodes are many."""
+    if not landings:
+        return "unpredicted"
+    if len(landings) == 1 and landings[0].probability >= 0.995:
+        return place(report, landings[0].node)
+    if len(landings) <= most:
+        return ", ".join(f"{place(report, one.node)} {percent(one.probability)}" for one in landings)
+    zones: Counter[str] = Counter()
+    for one in landings:
+        zones[report.domain_of(one.node) or "no zone"] += one.probability
+    likely = zones.most_common(most)
+    by_zone = ", ".join(f"{zone} {percent(min(1.0, share))}" for zone, share in likely)
+    first = landings[0]
+    return f"{by_zone}; of {len(landings)} nodes most likely {first.node} {percent(first.probability)}"
+
+
+def outcome_words(report: RunReport, outcome: Outcome) -> str:
+    """Return where the pod went, or was to go: what stands right of the arrow."""
+    move = outcome.move
+    expected = landing_words(report, move.landings)
+    if outcome.landed is None:
+        return expected
+    where = place(report, outcome.landed)
+    if outcome.predicted:
+        sure = next((one.probability for one in move.landings if one.node == outcome.landed), None)
+        how = "as predicted" if sure is None else f"as predicted ({percent(sure)})"
+    else:
+        how = f"predicted {expected}"
+    return f"{where}, {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipGroup:
+    """Pods that stay for the same reason in the same words."""
+
+    message: str
+    pods: tuple[str, ...]
+    """``namespace/name``."""
+
+
+def grouped(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
+    """Return the skips by code, then by message, the largest groups first."""
+    found: dict[Code, dict[str, list[str]]] = {}
+    for skip in skips:
+        by_message = found.setdefault(skip.code, {})
+        by_message.setdefault(skip.message, []).append(f"{skip.namespace}/{skip.pod}")
+    result = []
+    for code, by_message in found.items():
+        groups = [SkipGroup(message, tuple(sorted(pods))) for message, pods in by_message.items()]
+        groups.sort(key=lambda group: (-len(group.pods), group.pods, group.message))
+        result.append((code, groups))
+    result.sort(key=lambda entry: (-total(entry[1]), entry[0].value))
+    return result
+
+
+def total(groups: Iterable[SkipGroup]) -> int:
+    """Return the number of entries in ``groups``."""
+    return sum(len(group.pods) for group in groups)
+
+
+def and_more(pods: Sequence[str], most: int = 2) -> str:
+    """Return ``a, b and 7 more``."""
+    left = len(pods) - most
+    shown = ", ".join(pods[:most])
+    return f"{shown} and {left:,} more" if left > 0 else shown
+
+
+def funnel_words(funnel: Mapping[str, int]) -> str:
+    """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is told apart."""
+    codes = {code.value for code in Code}
+    return " > ".join(f"{n:,} {stage}" for stage, n in funnel.items() if stage not in codes)
+
+
+def owners_of(moves: Iterable[Move], most: int = 3) -> str:
+    """Return how many of ``moves`` each owner has: ``60 of Deployment/shop/web, 28 of ...``."""
+    owners = Counter(move.owner for move in moves)
+    ranked = sorted(owners.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{n:,} of {owner}" for owner, n in ranked[:most])
+    left = len(ranked) - most
+    return f"{shown} and {count(left, 'other owner')}" if left > 0 else shown
+
+
+def planned_line(report: RunReport) -> str:
+    """Return how many moves there are, and how few there could be."""
+    moves = report.plan.moves
+    if not moves:
+        return "No moves."
+    acting = [move for move in moves if not move.observed]
+    line = count(len(moves), "move")
+    if len(acting) < len(moves):
+        line += f" ({len(moves) - len(acting):,} observed only)"
+    if (bound := report.plan.lower_bound) > 0:
+        line += f"; at least {bound:,} {'is' if bound == 1 else 'are'} needed"
+    waves = max((move.wave for move in moves), default=1)
+    return f"{line}, in {count(waves, 'wave')}." if waves > 1 else f"{line}."
+
+
+_PAST = {
+    Status.EVICTED: "evicted",
+    Status.BLOCKED: "blocked by a PodDisruptionBudget",
+    Status.CHANGED: "changed meanwhile",
+    Status.GONE: "gone before",
+    Status.MISCONFIGURED: "misconfigured",
+    Status.REFUSED: "refused",
+    Status.FAILED: "failed",
+    Status.LOST: "lost",
+    Status.DROPPED: "dropped, no longer worth it",
+    Status.NOT_ATTEMPTED: "not attempted",
+    Status.OBSERVED: "observed only",
+    Status.PLANNED: "planned",
+}
+
+
+def done_line(report: RunReport) -> str | None:
+    """Return what came of the moves, None if nothing was tried."""
+    tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
+    if report.dry_run or report.standstill or not tried:
+        return None
+    by_status = Counter(outcome.status for outcome in report.outcomes)
+    parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
+    evicted = by_status[Status.EVICTED]
+    if evicted:
+        landed = [outcome for outcome in tried if outcome.landed is not None]
+        as_predicted = sum(1 for outcome in landed if outcome.predicted)
+        parts.append(f"{as_predicted:,} of {len(landed):,} landed as predicted")
+        if len(landed) < evicted:
+            parts.append(f"{evicted - len(landed):,} not landed yet")
+    return f"{', '.join(parts)}."
+
+
+def ending(report: RunReport) -> str:
+    """Return in one line why the run ends here."""
+    if report.standstill:
+        return f"Standing still: {'; '.join(report.standstill)}."
+    if report.cut is not None:
+        return f"Stopped early: {report.cut}."
+    return report.plan.stopped

@@ -1,0 +1,72 @@
+"""The story on a real control plane: a third zone joins, one pod moves there, then silence."""
+
+from collections import Counter
+
+import pytest
+
+from tests.controlplane import drift, objects, operations
+from tests.e2e.product import Product
+
+
+def zones_of(plane, label):
+    """How many nginx pods stand in each zone."""
+    zone = {
+        node["metadata"]["name"]: node["metadata"]["labels"][label]
+        for node in plane.api.list_all("/api/v1/nodes")
+    }
+    found = operations.pods(plane.api, selector="app=nginx")
+    return Counter(
+        zone[pod["spec"]["nodeName"]]
+        for pod in found
+        if "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "label", "wish"),
+    [
+        (3, objects.DEPRECATED_ZONE, "prefer-apart"),
+        (6, objects.DEPRECATED_ZONE, "prefer-apart"),
+        (3, objects.ZONE, "spread"),
+        (6, objects.ZONE, "spread"),
+    ],
+)
+def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, wish):
+    drift.article(cluster, nodes=nodes, zone_label=label, wish=wish)
+    assert sorted(zones_of(cluster, label).values()) == [1, 2]
+    product = Product(cluster, tmp_path)
+
+    planned = product.run("--dry-run")
+    assert planned.code == 0, planned.err
+    assert sorted(zones_of(cluster, label).values()) == [1, 2]
+    first = product.run()
+    assert first.code == 0, first.err
+    assert len(first.evicted) == 1
+    # The first wave of a real run is that of a dry run made just before.
+    assert first.report["moves"][0]["uid"] == planned.report["moves"][0]["uid"]
+    moved = first.evicted[0]
+    assert moved["landed"].startswith("zone-c")
+    assert moved["landed"] in [landing["node"] for landing in moved["landings"]]
+    assert zones_of(cluster, label) == {"zone-a": 1, "zone-b": 1, "zone-c": 1}
+
+    operations.wait_pods_ready(cluster.api, 3, selector="app=nginx")
+    for _ in range(3):
+        silent = product.run()
+        assert silent.code == 0, silent.err
+        assert silent.report["moves"] == []
+        assert "every rule holds" in silent.report["stopped"]
+
+
+def test_events_on_pod_and_owner_say_who_and_why(cluster, tmp_path):
+    drift.article(cluster)
+    done = Product(cluster, tmp_path).run()
+    assert len(done.evicted) == 1, done.err
+    events = [
+        event
+        for event in cluster.api.list_all("/apis/events.k8s.io/v1/events")
+        if event.get("reportingController") == "kube-rebalancer"
+    ]
+    assert {event["regarding"]["kind"] for event in events} == {"Pod", "Deployment"}
+    for event in events:
+        assert event["reason"] == "Rebalanced"
+        assert "zone-c" in event["note"]

@@ -1,0 +1,221 @@
+"""Every answer of the Eviction API becomes the right outcome; waves wait; nothing is added."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from rebalancer.evictor.executor import Executor, Pace
+from rebalancer.evictor.landing import Replacement
+from rebalancer.evictor.outcomes import Status
+from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.podview import PodView
+from rebalancer.planner.plan import Cost, Landing, Move
+
+
+def move(name, *, wave=1, budget=None, observed=False):
+    return Move(
+        namespace="default",
+        pod=name,
+        uid=f"uid-{name}",
+        owner="Deployment/default/web",
+        node="n1",
+        landings=(Landing("n2", 1.0, {}),),
+        strategy="duplicates",
+        reason="two on one node",
+        gain=Cost(soft=1.0),
+        cost=1.0,
+        wave=wave,
+        budgets=(budget,) if budget else (),
+        observed=observed,
+    )
+
+
+class Time:
+    """A clock that sleeping moves."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def now(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+
+
+@dataclass
+class World:
+    """A cluster of scripted answers; an evicted pod is replaced at once, on n2 unless told otherwise."""
+
+    clock: Time
+    answers: dict = field(default_factory=dict)
+    pods: dict = field(default_factory=dict)
+    lands: str = "n2"
+    ready: bool = True
+    evictions: list = field(default_factory=list)
+    announced: list = field(default_factory=list)
+    _new: list = field(default_factory=list)
+
+    def read_pod(self, namespace, name):
+        if name in self.pods:
+            return self.pods[name]
+        return PodView(namespace, name, f"uid-{name}", "n1", "Running", True, False, "rs", 0.0, "1")
+
+    def evict(self, namespace, name, uid):
+        self.evictions.append(name)
+        script = self.answers.get(name, [])
+        kind = script.pop(0) if script else AnswerKind.EVICTED
+        if kind is AnswerKind.EVICTED:
+            self.pods[name] = None
+            self._new.append(
+                Replacement(f"new-{name}", f"new-{name}", namespace, "rs", self.lands, self.ready, 1.0)
+            )
+        return Answer(kind, f"{kind.value} by script", 1.0)
+
+    def announce(self, planned):
+        self.announced.append(planned.pod)
+
+    def begin_wave(self):
+        self._new.clear()
+
+    def controller_of(self, uid):
+        return "rs"
+
+    def newcomers(self):
+        return list(self._new)
+
+    def wait(self, seconds):
+        self.clock.sleep(seconds)
+
+
+class Silent:
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+def execute(world, moves, *, recheck=None, stopped=None, deadline=600.0):
+    executor = Executor(
+        world,
+        world,
+        world.clock,
+        Pace(deadline=deadline, parallel=1),
+        Silent(),
+        stopped=stopped or (lambda: None),
+    )
+    return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
+
+
+def statuses(execution):
+    return [outcome.status for outcome in execution.outcomes]
+
+
+def test_an_eviction_lands_where_it_was_predicted():
+    done = execute(World(Time()), [move("a")])
+    (outcome,) = done.outcomes
+    assert (outcome.status, outcome.landed, outcome.predicted) == (Status.EVICTED, "n2", True)
+    assert not done.failed
+    assert done.stopped is None
+
+
+def test_a_landing_elsewhere_is_said_to_be_one():
+    done = execute(World(Time(), lands="n9"), [move("a")])
+    assert (done.outcomes[0].landed, done.outcomes[0].predicted) == ("n9", False)
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "failed"),
+    [
+        ([AnswerKind.GONE], Status.GONE, False),
+        ([AnswerKind.MISCONFIGURED], Status.MISCONFIGURED, True),
+        ([AnswerKind.FAILED], Status.FAILED, True),
+        ([AnswerKind.BLOCKED] * 100, Status.BLOCKED, False),
+        ([AnswerKind.THROTTLED] * 100, Status.FAILED, True),
+        ([AnswerKind.BLOCKED, AnswerKind.EVICTED], Status.EVICTED, False),
+        ([AnswerKind.THROTTLED, AnswerKind.EVICTED], Status.EVICTED, False),
+        ([AnswerKind.CHANGED, AnswerKind.EVICTED], Status.EVICTED, False),
+        ([AnswerKind.CHANGED] * 100, Status.FAILED, True),
+        ([AnswerKind.LOST, AnswerKind.EVICTED], Status.EVICTED, False),
+        ([AnswerKind.LOST] * 100, Status.LOST, True),
+    ],
+)
+def test_each_answer_becomes_its_outcome(answers, status, failed):
+    done = execute(World(Time(), answers={"a": list(answers)}), [move("a")])
+    assert statuses(done) == [status]
+    assert done.failed is failed
+
+
+def test_a_lost_reply_is_read_from_the_pod():
+    world = World(Time(), answers={"a": [AnswerKind.LOST]})
+
+    def gone_after_the_first(namespace, name):
+        return None if world.evictions else World.read_pod(world, namespace, name)
+
+    world.read_pod = gone_after_the_first
+    done = execute(world, [move("a")], deadline=60)
+    assert statuses(done) == [Status.EVICTED]
+    assert world.evictions == ["a"]
+
+
+def test_a_pod_with_another_uid_is_never_evicted():
+    other = PodView("default", "a", "other", "n1", "Running", True, False, "rs", 0.0, "1")
+    world = World(Time(), pods={"a": other})
+    assert statuses(execute(world, [move("a")])) == [Status.CHANGED]
+    assert world.evictions == []
+
+
+def test_a_refusal_ends_the_run_and_is_told_apart_when_it_is_the_first():
+    world = World(Time(), answers={"a": [AnswerKind.FORBIDDEN]})
+    done = execute(world, [move("a"), move("b", wave=2)])
+    assert statuses(done) == [Status.REFUSED, Status.NOT_ATTEMPTED]
+    assert done.refused is not None
+    later = World(Time(), answers={"b": [AnswerKind.FORBIDDEN]})
+    done = execute(later, [move("a"), move("b", wave=2)])
+    assert statuses(done) == [Status.EVICTED, Status.REFUSED]
+    assert done.refused is None
+    assert done.failed
+
+
+def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
+    world = World(Time())
+
+    def recheck(left):
+        assert world.evictions == ["a"]
+        return [(m, "no longer pays" if m.pod == "b" else None) for m in left]
+
+    done = execute(world, [move("a"), move("b", wave=2), move("c", wave=2)], recheck=recheck)
+    assert statuses(done) == [Status.EVICTED, Status.DROPPED, Status.EVICTED]
+    assert world.evictions == ["a", "c"]
+
+
+def test_replacements_without_a_node_end_the_run_as_a_failure():
+    done = execute(World(Time(), lands=""), [move("a"), move("b", wave=2)])
+    assert statuses(done)[1] is Status.NOT_ATTEMPTED
+    assert "without a node" in done.stopped
+    assert done.failed
+
+
+def test_replacements_that_are_slow_to_be_ready_hold_the_rest_back_without_failure():
+    done = execute(World(Time(), ready=False), [move("a"), move("b", wave=2)])
+    assert statuses(done) == [Status.EVICTED, Status.NOT_ATTEMPTED]
+    assert "not ready yet" in done.stopped
+    assert not done.failed
+
+
+def test_a_signal_ends_the_run_after_the_call_in_flight():
+    world = World(Time())
+    done = execute(world, [move("a"), move("b", wave=2)], stopped=lambda: "stopped" if world.evictions else None)
+    assert statuses(done) == [Status.EVICTED, Status.NOT_ATTEMPTED]
+    assert done.failed
+
+
+def test_observed_moves_are_never_carried_out():
+    world = World(Time())
+    done = execute(world, [move("a"), move("b", wave=2, observed=True)])
+    assert statuses(done) == [Status.EVICTED, Status.OBSERVED]
+    assert world.evictions == ["a"]
+
+
+def test_every_eviction_is_announced():
+    world = World(Time())
+    execute(world, [move("a"), move("b")])
+    assert world.announced == ["a", "b"]

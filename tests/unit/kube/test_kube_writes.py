@@ -1,0 +1,144 @@
+"""Events and memory: written if they can be, never at the cost of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.events import Subject, shortened, write_event, write_move_events
+from rebalancer.kube.memory import MemoryConflictError, MemoryStore
+from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
+MEMORY = "/api/v1/namespaces/ops/configmaps/memory"
+POD = Subject("Pod", "shop", "web-1", "uid-1")
+OWNER = Subject("Deployment", "shop", "web", "uid-d")
+NOW = 1795168800.25
+
+
+def test_a_move_is_told_on_the_pod_and_on_its_owner(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("POST", EVENTS, Say({}, 201))
+    client = client_of(server.url, tmp_path)
+    told = write_move_events(client, POD, OWNER, "zone skew 2", now=NOW, instance="pod-x")
+    assert told == ()
+    on_pod, on_owner = (asked.body for asked in server.to(EVENTS, "POST"))
+    name = on_pod["metadata"].pop("name")
+    assert name.startswith("web-1.")
+    assert on_pod == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": "shop"},
+        "eventTime": "2026-11-20T10:00:00.250000Z",
+        "type": "Normal",
+        "reason": "Rebalanced",
+        "action": "Evict",
+        "note": "zone skew 2",
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "web-1",
+            "uid": "uid-1",
+        },
+        "related": OWNER.reference(),
+        "reportingController": "kube-rebalancer",
+        "reportingInstance": "pod-x",
+    }
+    assert on_owner["regarding"]["apiVersion"] == "apps/v1"
+    assert on_owner["note"] == "pod web-1: zone skew 2"
+
+
+def test_the_same_event_has_the_same_name_and_another_another(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.on("POST", EVENTS, Say({}, 201), Say(status_body(409, "exists"), 409), Say({}, 201))
+    client = client_of(server.url, tmp_path)
+    for note in ("a", "a", "b"):
+        assert write_event(client, POD, note, now=NOW, instance="x") is None
+    names = [asked.body["metadata"]["name"] for asked in server.asked]
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    "answer", [Say(status_body(403, "no"), 403), Say(status=500), Say(hang_up=True)]
+)
+def test_an_event_that_cannot_be_written_is_a_warning_in_one_line(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say
+) -> None:
+    server.on("POST", EVENTS, answer)
+    warning = write_event(client_of(server.url, tmp_path, sleeps), POD, "x", now=NOW, instance="x")
+    assert warning is not None
+    assert warning.startswith("no event on Pod shop/web-1: ")
+    assert "\n" not in warning
+
+
+def test_a_note_is_cut_to_the_limit_of_the_api_at_a_whole_character() -> None:
+    assert shortened("ä" * 512) == "ä" * 512
+    cut = shortened("ä" * 513)
+    assert cut == "ä" * 510 + "..."
+    assert len(cut.encode()) <= 1024
+
+
+def config_map(data: dict[str, str] | None, version: str) -> Say:
+    metadata = {"name": "memory", "resourceVersion": version, "labels": {"by": "chart"}}
+    return Say({"kind": "ConfigMap", "metadata": metadata} | ({"data": data} if data else {}))
+
+
+def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.on("GET", MEMORY, config_map(None, "5"))
+
+    def put(asked: Asked) -> Say:
+        return config_map(asked.body["data"], "6")
+
+    server.handle("PUT", MEMORY, put)
+    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    known = store.read()
+    assert known is not None
+    assert (known.data, known.resource_version) == ({}, "5")
+    after = store.write(known, {"moves": "[1]"})
+    assert (after.data, after.resource_version) == ({"moves": "[1]"}, "6")
+    written = server.to(MEMORY, "PUT")[0].body
+    assert written["metadata"]["resourceVersion"] == "5"
+    assert written["metadata"]["labels"] == {"by": "chart"}
+
+
+def test_without_the_config_map_nothing_is_remembered(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    assert MemoryStore(client_of(server.url, tmp_path), "ops", "memory").read() is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (Say(status_body(409, "modified"), 409), MemoryConflictError, "somebody else"),
+        (Say(status_body(404, "gone"), 404), MemoryConflictError, "somebody else"),
+        (Say(status_body(403, "no"), 403), ClusterReadError, "may not update configmaps memory"),
+    ],
+)
+def test_what_keeps_memory_from_being_written_is_said(
+    server: ScriptedServer,
+    tmp_path: Path,
+    answer: Say,
+    error: type[ClusterReadError],
+    said: str,
+) -> None:
+    server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
+    server.on("PUT", MEMORY, answer)
+    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    known = store.read()
+    assert known is not None
+    with pytest.raises(error, match=said):
+        store.write(known, {})
+
+
+def test_memory_beyond_the_limit_is_not_even_sent(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
+    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    known = store.read()
+    assert known is not None
+    with pytest.raises(ClusterReadError, match="has grown to 1000005 bytes"):
+        store.write(known, {"moves": "x" * 1_000_000})
+    assert server.to(MEMORY, "PUT") == []
