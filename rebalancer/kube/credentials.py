@@ -23,8 +23,9 @@ class Credentials:
     say, since a token may have been renewed in its file or by its plugin.
     """
 
-    def __init__(self, load: Callable[[], Any]) -> None:
+    def __init__(self, load: Callable[[], Any], *, runs: str | None = None) -> None:
         self._load = load
+        self._runs = runs
         self._lock = threading.Lock()
         self.configuration = load()
         self.server = str(self.configuration.host).rstrip("/")
@@ -35,10 +36,12 @@ class Credentials:
         The library re-reads a service account's token every minute, and runs a plugin again when its
         token expires.
         """
-        with self._lock, _translated("the credentials could not be renewed"):
-            with _Complaints():
-                value = self.configuration.get_api_key_with_prefix("BearerToken")
-            return " ".join(value.split()) if value else None
+        with self._lock, _translated("the credentials could not be renewed"), _Complaints():
+            value = self._run(lambda: self.configuration.get_api_key_with_prefix("BearerToken"))
+        return " ".join(value.split()) if value else None
+
+    def _run(self, ask: Callable[[], Any]) -> Any:
+        return ask() if self._runs is None else _bounded(ask, self._runs)
 
     def renew(self) -> bool:
         """Read the credentials anew; return whether they are others than before."""
@@ -61,7 +64,7 @@ def find_credentials(
     files = kubeconfig.find_files(file, environ)
     if files:
         choice = kubeconfig.choose(files, context)
-        return Credentials(lambda: _from_kubeconfig(choice, environ))
+        return Credentials(lambda: _from_kubeconfig(choice, environ), runs=choice.runs)
     if context is not None:
         raise ClusterReadError(f"--context {context} needs a kubeconfig, and there is none")
     if environ.get("KUBERNETES_SERVICE_HOST"):
@@ -118,28 +121,33 @@ def _new_configuration() -> Any:
 
 
 def _run_plugin(load: Callable[[], None], config: Any, choice: kubeconfig.Choice) -> None:
-    """Run ``load`` with a limit of time: the library gives plugins none, and swallows their failures."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            load()
-        except Exception as error:  # noqa: BLE001  (handed over to the caller's thread)
-            failures.append(error)
-
+    """Run ``load``, and raise the plugin's failure, which the library only logs."""
     with _Complaints() as complaints:
-        thread = threading.Thread(target=run, name="credential-plugin", daemon=True)
-        thread.start()
-        thread.join(_PLUGIN_SECONDS)
-    if thread.is_alive():
-        raise ClusterReadError(
-            f"the {choice.runs} of user {choice.user} did not answer in {_PLUGIN_SECONDS:.0f} s"
-        )
-    if failures:
-        raise failures[0]
+        _bounded(load, f"{choice.runs} of user {choice.user}")
     if not config.api_key and not config.cert_file:
         said = "; ".join(complaints.texts)[:_LONGEST] or "it gave no credentials"
         raise ClusterReadError(f"the {choice.runs} of user {choice.user} failed: {said}")
+
+
+def _bounded(ask: Callable[[], Any], what: str) -> Any:
+    """Return what ``ask`` returns, with a limit of time: the library gives plugins none."""
+    results: list[Any] = []
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(ask())
+        except Exception as error:  # noqa: BLE001  (handed over to the caller's thread)
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="credential-plugin", daemon=True)
+    thread.start()
+    thread.join(_PLUGIN_SECONDS)
+    if failures:
+        raise failures[0]
+    if not results:
+        raise ClusterReadError(f"the {what} did not answer in {_PLUGIN_SECONDS:.0f} s")
+    return results[0]
 
 
 def _set_proxy(config: Any, of_cluster: str | None, environ: Mapping[str, str]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import yaml
 
@@ -16,29 +15,24 @@ from rebalancer.simulator import manifests
 from rebalancer.simulator.apiserver import kinds
 from rebalancer.simulator.apiserver.access import Access
 from rebalancer.simulator.apiserver.api import Api
-from rebalancer.simulator.apiserver.defaults import admit
-from rebalancer.simulator.apiserver.deletion import delete
 from rebalancer.simulator.apiserver.faults import Faults
 from rebalancer.simulator.apiserver.http import Server
-from rebalancer.simulator.apiserver.kinds import Kind
-from rebalancer.simulator.apiserver.patch import apply_patch
-from rebalancer.simulator.apiserver.quota import charge
-from rebalancer.simulator.apiserver.store import Json, Store, clone
+from rebalancer.simulator.apiserver.store import Store
 from rebalancer.simulator.clock import Clock
-from rebalancer.simulator.conditions import condition, is_ready
 from rebalancer.simulator.controllers.budgets import Budgets
 from rebalancer.simulator.controllers.daemonsets import DaemonSets
 from rebalancer.simulator.controllers.deployments import Deployments
 from rebalancer.simulator.controllers.garbage import GarbageCollector, Namespaces, Quotas
 from rebalancer.simulator.controllers.jobs import Jobs
-from rebalancer.simulator.controllers.kubelets import NODE_NOT_READY, NodeKubelets, PodKubelets
+from rebalancer.simulator.controllers.kubelets import NodeKubelets, PodKubelets
 from rebalancer.simulator.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
 from rebalancer.simulator.controllers.picture import Picture
-from rebalancer.simulator.controllers.pods import is_terminating
 from rebalancer.simulator.controllers.replicasets import ReplicaSets
 from rebalancer.simulator.controllers.scheduling import MakePlacer, ModelPlacer, Scheduling
 from rebalancer.simulator.controllers.statefulsets import StatefulSets
-from rebalancer.simulator.engine import Engine, Timings
+from rebalancer.simulator.engine import Controller, Engine, Timings
+from rebalancer.simulator.hands import Hands
+from rebalancer.simulator.rest import in_motion
 from rebalancer.snapshot.model import Snapshot
 
 TOKEN = "embedded-cluster-admin"  # noqa: S105 - opens nothing but a loopback port of this process
@@ -48,7 +42,7 @@ _LONGEST_WAIT = 1.0
 _SETTLE_SECONDS = 120.0
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Hands):
     """A small Kubernetes in this process, as a context manager.
 
     With a clock that runs, a thread lets the cluster live; with one that stands (``Clock(start)``), nothing
@@ -71,7 +65,7 @@ class EmbeddedCluster:
         """Tokens that are known, and what is denied to everybody."""
         self.faults = Faults()
         """What goes wrong on purpose, and the requests so far."""
-        self.store = Store(self.clock, seed)
+        super().__init__(Store(self.clock, seed))
         self._engine = Engine(self.store, self.timings)
         self._picture = Picture(self.store, version)
         self._api = Api(self.store, self.access, version)
@@ -147,79 +141,7 @@ class EmbeddedCluster:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    # -- what stands in it -------------------------------------------------------------------------
-
-    def apply(self, *objects: Mapping[str, Any]) -> list[Json]:
-        """Create objects in order, or change those that exist; return them as stored.
-
-        Raises ``apiserver.status.ApiError`` where a server would refuse.
-        """
-        with self.store.lock:
-            return [self._apply(manifest) for manifest in objects]
-
-    def _apply(self, manifest: Mapping[str, Any]) -> Json:
-        kind, namespace, name = _identity(manifest)
-        given = clone(manifest)
-        found = self.store.find(kind, namespace, name)
-        if found is None:
-            made = admit(self.store, kind, namespace, given)
-            charge(self.store, kind, namespace, made)
-            return self.store.create(kind, namespace, made)
-        for field in ("kind", "apiVersion"):
-            given.pop(field, None)
-        merged = apply_patch("application/strategic-merge-patch+json", found, given)
-        return self.store.modify(kind, found, lambda new: new.update(merged))
-
-    def get(self, kind: str, name: str, namespace: str = "default") -> Json:
-        """Return an object by kind (``Pod``) and name; ApiError if there is none."""
-        of = _kind(kind)
-        with self.store.lock:
-            return clone(self.store.get(of, namespace if of.namespaced else "", name))
-
-    def objects(self, kind: str, namespace: str = "") -> list[Json]:
-        """Return all objects of a kind, or of one namespace, by name."""
-        with self.store.lock:
-            return [clone(found) for found in self.store.items(_kind(kind), namespace)]
-
-    def delete(
-        self, kind: str, name: str, namespace: str = "default", *, grace: int | None = None
-    ) -> None:
-        """Delete an object as a client would; pods go by their grace, or by the one given."""
-        of = _kind(kind)
-        with self.store.lock:
-            found = self.store.get(of, namespace if of.namespaced else "", name)
-            delete(self.store, of, found, {"gracePeriodSeconds": grace})
-
-    def add_node(self, name: str, zone: str | None = None, **more: Any) -> Json:
-        """Have a node join; keyword arguments as for ``manifests.node``."""
-        return self.apply(manifests.node(name, zone=zone, **more))[0]
-
-    def remove_node(self, name: str) -> None:
-        """Take a node and, at once, its pods away, as a cloud does; Kubernetes itself takes a while."""
-        with self.store.lock:
-            self.delete("Node", name)
-            for pod in self.store.items(kinds.POD):
-                if pod["spec"].get("nodeName") == name:
-                    delete(self.store, kinds.POD, pod, {"gracePeriodSeconds": 0})
-
-    def cordon(self, names: Iterable[str], *, on: bool = True) -> None:
-        """Make nodes unschedulable, or schedulable again."""
-        self._amend_nodes(names, lambda node: node["spec"].update(unschedulable=on))
-
-    def break_nodes(self, names: Iterable[str], *, on: bool = True) -> None:
-        """Have kubelets report NotReady, or Ready again."""
-        flag = {NODE_NOT_READY: str(on).lower()}
-
-        def amend(node: Json) -> None:
-            metadata = node["metadata"]
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), **flag}
-
-        self._amend_nodes(names, amend)
-
-    def _amend_nodes(self, names: Iterable[str], amend: Any) -> None:
-        with self.store.lock:
-            for name in names:
-                self.store.modify(kinds.NODE, self.store.get(kinds.NODE, "", name), amend)
+    # -- looking at it, and making it forget -------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Return the present state as the rebalancer sees it, without asking over HTTP."""
@@ -254,7 +176,7 @@ class EmbeddedCluster:
         with self.store.lock:
             end = self.clock.now() + timeout
             self._settle_step()
-            while moving := self._moving():
+            while moving := in_motion(self.store):
                 upcoming = self._engine.next_timer()
                 if self.clock.now() >= end or (not self.clock.runs and upcoming is None):
                     raise TimeoutError(f"after {timeout:g} s still moving: {', '.join(moving[:5])}")
@@ -269,29 +191,6 @@ class EmbeddedCluster:
         """Draining here, with the lock held, is the same as letting the thread do it."""
         self._check()
         self._engine.drain()
-
-    def _moving(self) -> list[str]:
-        nodes = [
-            f"node {node['metadata']['name']}"
-            for node in self.store.items(kinds.NODE)
-            if not is_ready(node) and not _is_broken(node)
-        ]
-        return nodes + [
-            f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            for pod in self.store.items(kinds.POD)
-            if not self._at_rest(pod)
-        ]
-
-    def _at_rest(self, pod: Json) -> bool:
-        node = self.store.find(kinds.NODE, "", pod["spec"].get("nodeName", ""))
-        if node is not None and not is_ready(node):
-            return True
-        if is_terminating(pod):
-            return False
-        if pod["status"]["phase"] == "Pending":
-            scheduled = condition(pod["status"], "PodScheduled") or {}
-            return scheduled.get("status") == "False"
-        return True
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -313,7 +212,7 @@ class EmbeddedCluster:
             raise RuntimeError("the embedded cluster has stopped living") from self._failure
 
 
-def _controllers(engine: Engine, scheduling: Scheduling) -> list[Any]:
+def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:
     return [
         NodeKubelets(engine),
         NodeLifecycle(engine),
@@ -332,26 +231,3 @@ def _controllers(engine: Engine, scheduling: Scheduling) -> list[Any]:
         PodKubelets(engine),
         Budgets(engine),
     ]
-
-
-def _kind(name: str) -> Kind:
-    for kind in kinds.KINDS:
-        if kind.kind == name:
-            return kind
-    known = ", ".join(kind.kind for kind in kinds.KINDS)
-    raise ValueError(f"no kind {name!r}: there are {known}")
-
-
-def _identity(manifest: Mapping[str, Any]) -> tuple[Kind, str, str]:
-    kind = kinds.BY_NAME.get((manifest.get("apiVersion", ""), manifest.get("kind", "")))
-    if kind is None:
-        raise ValueError(
-            f"the embedded cluster has no {manifest.get('kind')} of {manifest.get('apiVersion')}"
-        )
-    metadata = manifest["metadata"]
-    namespace = metadata.get("namespace", "default") if kind.namespaced else ""
-    return kind, namespace, metadata.get("name", "")
-
-
-def _is_broken(node: Json) -> bool:
-    return (node["metadata"].get("annotations") or {}).get(NODE_NOT_READY) == "true"

@@ -26,6 +26,8 @@ class Timings:
     """From a pod's deletion until its containers are gone, if its grace period is not shorter."""
     node_start_up: float = 1.0
     """From a node's creation until its kubelet reports Ready."""
+    monitor_grace: float = 50.0
+    """From a kubelet's last word until its node counts as unreachable (node-monitor-grace-period)."""
     heartbeat: float = 300.0
     """Between two reports of a kubelet that have nothing new to say (nodeStatusReportFrequency)."""
     job: float = 60.0
@@ -41,6 +43,7 @@ class Timings:
             start_up=self.start_up / factor,
             shutdown=self.shutdown / factor,
             node_start_up=self.node_start_up / factor,
+            monitor_grace=self.monitor_grace / factor,
             heartbeat=self.heartbeat,
             job=self.job / factor,
             job_backoff=self.job_backoff / factor,

@@ -1,6 +1,7 @@
 """What controllers, kubelets and the scheduler do: budgets, replacements, taints, conditions."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -398,15 +399,15 @@ def taints(ground: Ground, node: str) -> dict[str, set[str]]:
     return found
 
 
-def test_a_node_that_fails_alone_is_tainted_and_its_pods_are_not_ready(ground: Ground) -> None:
+def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground: Ground) -> None:
     ground.nodes("a", "b")
     name = ground.web(1, nodeSelector={objects.HOSTNAME: "node-a"})[0]
     annotations = {"metadata": {"annotations": {stages.NODE_NOT_READY: "true"}}}
     ground.api.patch("/api/v1/nodes/node-a", annotations)
     expected = {"NoSchedule", "NoExecute"}
     ground.wait(lambda: taints(ground, "node-a").get(NOT_READY) == expected, "the taints")
-    ground.wait(lambda: condition(ground.pod(name), "Ready")["status"] == "False", "pod unready")
-    assert ground.pod(name)["status"]["phase"] == "Running"
+    # The kubelet itself reported: nobody speaks for its pods.
+    assert operations.is_ready(ground.pod(name))
     annotations["metadata"]["annotations"][stages.NODE_NOT_READY] = "false"
     ground.api.patch("/api/v1/nodes/node-a", annotations)
     ground.wait(lambda: not taints(ground, "node-a"), "the taints lifted")
@@ -414,10 +415,11 @@ def test_a_node_that_fails_alone_is_tainted_and_its_pods_are_not_ready(ground: G
 
 def test_where_all_nodes_fail_no_pod_is_driven_out(ground: Ground) -> None:
     ground.nodes("a")
-    name = ground.web(1)[0]
     fail = {"metadata": {"annotations": {stages.NODE_NOT_READY: "true"}}}
     ground.api.patch("/api/v1/nodes/node-a", fail)
-    ground.wait(lambda: condition(ground.pod(name), "Ready")["status"] == "False", "pod unready")
+    ground.wait(lambda: taints(ground, "node-a"), "the taint")
+    # Long enough for the second taint, if there were to be one.
+    time.sleep(1.5)
     assert taints(ground, "node-a") == {NOT_READY: {"NoSchedule"}}
 
 

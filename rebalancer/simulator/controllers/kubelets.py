@@ -25,6 +25,8 @@ FAILS = "rebalancer.test/fails"
 """On a pod that completes: "true" makes it fail."""
 NODE_NOT_READY = "rebalancer.test/not-ready"
 """On a node: "true" makes its kubelet report NotReady; may be set and taken away."""
+NODE_LOST = "rebalancer.test/lost"
+"""On a node: "true" makes its kubelet fall silent; may be set and taken away."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -47,8 +49,17 @@ class NodeKubelets(Controller):
             uid = change.new["metadata"]["uid"]
             begin = partial(self._start, change.key, uid)
             self.engine.after(self.engine.timings.node_start_up, begin)
-        elif _flag(change.old, NODE_NOT_READY) != _flag(change.new, NODE_NOT_READY):
+        elif _flag(change.old, NODE_LOST) < _flag(change.new, NODE_LOST):
+            lose = partial(self._lose, change.key, change.new["metadata"]["uid"])
+            self.engine.after(self.engine.timings.monitor_grace, lose)
+        elif any(_flag(change.old, a) != _flag(change.new, a) for a in (NODE_NOT_READY, NODE_LOST)):
             self.note(change.key)
+
+    def _lose(self, key: Key, uid: str) -> None:
+        """The control plane writes what it does not know, as the kubelet no longer does."""
+        node = self.store.find(NODE, *key)
+        if node is not None and node["metadata"]["uid"] == uid and _flag(node, NODE_LOST):
+            self.store.modify(NODE, node, lambda new: _unknown(new, self.store.timestamp()))
 
     def _start(self, key: Key, uid: str) -> None:
         node = self.store.find(NODE, *key)
@@ -65,10 +76,15 @@ class NodeKubelets(Controller):
     def sync(self, key: Key) -> None:
         """Write the node's conditions."""
         node = self.store.find(NODE, *key)
-        if node is None or node["metadata"]["uid"] not in self._started:
+        if node is None or node["metadata"]["uid"] not in self._started or _flag(node, NODE_LOST):
             return
         ready = not _flag(node, NODE_NOT_READY)
         self.store.modify(NODE, node, lambda new: _report(new, ready, self.store.timestamp()))
+
+
+def _unknown(node: Json, now: str) -> None:
+    for kind in ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready"):
+        set_condition(node["status"], kind, "Unknown", now, reason="NodeStatusUnknown")
 
 
 def _report(node: Json, ready: bool, now: str) -> None:
@@ -121,7 +137,7 @@ class PodKubelets(Controller):
 
     def _node_is_ready(self, pod: Json) -> bool:
         node = self.store.find(NODE, "", pod["spec"].get("nodeName", ""))
-        return node is not None and is_ready(node)
+        return node is not None and is_ready(node) and not _flag(node, NODE_LOST)
 
     def _same(self, key: Key, uid: str) -> Json | None:
         pod = self.store.find(POD, *key)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.simulator.apiserver.defaults import NOT_READY
+from rebalancer.simulator.apiserver.defaults import NOT_READY, UNREACHABLE
 from rebalancer.simulator.apiserver.deletion import delete
 from rebalancer.simulator.apiserver.kinds import NODE, POD
 from rebalancer.simulator.apiserver.store import Change, Json, Key
-from rebalancer.simulator.conditions import is_ready, set_condition
+from rebalancer.simulator.conditions import condition, is_ready, set_condition
 from rebalancer.simulator.controllers.pods import is_terminating
 from rebalancer.simulator.engine import Controller
 from rebalancer.simulator.manifests import ZONE
@@ -21,7 +21,7 @@ from rebalancer.wire.times import unix_seconds
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _UNHEALTHY = 0.55
 _SMALL_ZONE = 50
-_OURS = (NOT_READY, UNSCHEDULABLE)
+_OURS = (NOT_READY, UNREACHABLE, UNSCHEDULABLE)
 
 
 class NodeLifecycle(Controller):
@@ -43,19 +43,20 @@ class NodeLifecycle(Controller):
         node = self.store.find(NODE, *key)
         if node is None:
             return
-        reported = bool(node.get("status", {}).get("conditions"))
-        ready = is_ready(node)
+        ready = condition(node.get("status") or {}, "Ready")
+        truth = ready["status"] if ready else ""
         before = node["spec"].get("taints") or []
-        kept = [taint for taint in before if taint["key"] not in _OURS]
-        wanted = [] if ready else [_taint(before, NOT_READY, "NoSchedule", "")]
-        if reported and not ready and self._may_evict(node, before):
-            # A node that has not reported yet only keeps pods away; one that was ready loses its own.
-            wanted.append(_taint(before, NOT_READY, "NoExecute", self.store.timestamp()))
+        wanted = [taint for taint in before if taint["key"] not in _OURS]
+        if truth != "True":
+            name = UNREACHABLE if truth == "Unknown" else NOT_READY
+            wanted.append(_taint(before, name, "NoSchedule", ""))
+            if truth and self._may_evict(node, before):
+                # Before its first report a node only keeps pods away.
+                wanted.append(_taint(before, name, "NoExecute", self.store.timestamp()))
         if node["spec"].get("unschedulable"):
             wanted.append(_taint(before, UNSCHEDULABLE, "NoSchedule", self.store.timestamp()))
-        taints = kept + wanted
-        self.store.modify(NODE, node, lambda new: _set_taints(new, taints))
-        if reported and not ready:
+        self.store.modify(NODE, node, lambda new: _set_taints(new, wanted))
+        if truth == "Unknown":
             self._mark_pods(key[1])
 
     def _may_evict(self, node: Json, taints: Sequence[Json]) -> bool:
@@ -71,7 +72,7 @@ class NodeLifecycle(Controller):
         alike = [is_ready(other) for other in nodes if _zone(other) == zone]
         failed = alike.count(False)
         partial = any(alike) and failed > 2 and failed / len(alike) >= _UNHEALTHY
-        tainted = any(t["key"] == NOT_READY and t["effect"] == "NoExecute" for t in taints)
+        tainted = any(t["key"] in _OURS and t["effect"] == "NoExecute" for t in taints)
         return tainted or not (partial and len(alike) <= _SMALL_ZONE)
 
     def _mark_pods(self, node: str) -> None:

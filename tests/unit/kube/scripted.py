@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -61,7 +62,8 @@ Script = Callable[[Asked], Say]
 class ScriptedServer:
     """Answers each path by what was prepared for it: answers in turn, the last one for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
+        """Speak TLS if a certificate and its key are given."""
         self.asked: list[Asked] = []
         self.most_at_once = 0
         self._scripts: dict[tuple[str, str], Script] = {}
@@ -70,13 +72,19 @@ class ScriptedServer:
         self.fallback: Script = lambda asked: Say(status_body(404, f"{asked.path} not found"), 404)
         handler = type("Handler", (_Handler,), {"owner": self})
         self._http = _Quiet(("127.0.0.1", 0), handler)
+        self._scheme = "http"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+            self._scheme = "https"
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_address[1]}"
 
     def on(self, method: str, path: str, *answers: Say) -> None:
         """Prepare answers."""
@@ -234,9 +242,17 @@ def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
     return path
 
 
-def client_of(server: str, folder: Path, sleeps: Sleeps | None = None, **limits: Any) -> Client:
+def client_of(
+    server: str,
+    folder: Path,
+    sleeps: Sleeps | None = None,
+    *,
+    cluster: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> Client:
     """Return a client with short time-outs; with ``sleeps``, one whose waiting takes no time."""
-    credentials = find_credentials(file=kubeconfig(folder, server), context=None, environ={})
+    file = kubeconfig(folder, server, **(cluster or {}))
+    credentials = find_credentials(file=file, context=None, environ={})
     kept = Limits(**{"connect": 1.0, "read": 0.4, "deadline": 20.0, **limits})
     if sleeps is None:
         return Client(credentials, limits=kept)

@@ -174,6 +174,22 @@ def test_a_credential_plugin_that_hangs_is_given_up(
         authorization({}, file=path)
 
 
+def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = with_plugin(tmp_path, SECRET)
+    plugin = tmp_path / "plugin.py"
+    expiry = '{"expirationTimestamp": "2020-01-01T00:00:00Z", "token"'
+    plugin.write_text(PLUGIN.replace('{"token"', expiry))
+    found = find_credentials(file=path, context=None, environ={})
+    (tmp_path / "token").write_text("second")
+    assert found.authorization() == "Bearer second"
+    monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
+    plugin.write_text("import time; time.sleep(3)")
+    with pytest.raises(ClusterReadError, match=r"credential plugin .* did not answer in"):
+        found.authorization()
+
+
 def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "https://api.example")
     environ = {"https_proxy": "http://p:1", "http_proxy": "http://q:1", "NO_PROXY": "x"}

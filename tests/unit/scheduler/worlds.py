@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.scheduler.model import Evaluation, SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.model import FILTERS, Evaluation, SchedulerModel
+from rebalancer.scheduler.profile import DEFAULT_WEIGHTS, SchedulerProfile
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
@@ -76,6 +76,16 @@ def pod(
     }
 
 
+def spread(
+    skew: int, key: str, action: str, selector: Json | None, **more: Any
+) -> dict[str, list[Json]]:
+    """Return the spec field of one topology spread constraint."""
+    constraint = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": action}
+    if selector is not None:
+        constraint["labelSelector"] = selector
+    return {"topologySpreadConstraints": [{**constraint, **more}]}
+
+
 def snapshot(nodes: Iterable[Json], pods: Iterable[Json], **others: Iterable[Json]) -> Snapshot:
     """Fold a cluster. ``others``: services, replica_sets, claims, volumes, storage_classes, ..."""
     fold = Fold()
@@ -135,6 +145,17 @@ class World:
         """Return node -> weighted score of one plug-in."""
         column = self.evaluate(name, among).scores[plugin]
         return dict(zip(self.snapshot.nodes.names, column.tolist(), strict=True))
+
+    def plain(self, name: str, plugin: str, among: Iterable[str] | None = None) -> list[int]:
+        """Return the scores before weighting, of all nodes or of ``among``, by name of node."""
+        scores = self.scores(name, plugin, among)
+        wanted = scores if among is None else sorted(among)
+        return [scores[node] // DEFAULT_WEIGHTS[plugin] for node in wanted]
+
+    def filters(self, name: str) -> dict[str, str]:
+        """Return node -> filter that it fails, empty if feasible."""
+        failed = self.evaluate(name).filtered_by.tolist()
+        return dict(zip(self.snapshot.nodes.names, (FILTERS[f] for f in failed), strict=True))
 
     def landings(self, name: str) -> dict[str, float]:
         """Return node -> probability for a pod like this one."""

@@ -1,0 +1,252 @@
+"""Landings after evictions: predicted before, compared with what the real scheduler did.
+
+``python -m benchmarks.scheduler.landings --nodes 30 --single 60 --waves 3``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.scheduler.reading import read
+from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+from tests.controlplane import ApiError, ControlPlane, Options, objects, scheduling
+from tests.controlplane.waiting import wait_until
+
+_ZONES = ("zone-a", "zone-b", "zone-c")
+_WAVE = 20
+_PODS = "/api/v1/namespaces/default/pods"
+_BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.01)
+
+
+@dataclass
+class Outcomes:
+    """What was predicted and what happened, one entry per eviction."""
+
+    zone_hit: list[bool] = field(default_factory=list)
+    """The zone is one of those predicted; of decisions with two feasible zones or more."""
+    zone_mass: list[float] = field(default_factory=list)
+    """Probability that was given to the zone that it became."""
+    zones: list[int] = field(default_factory=list)
+    """How many zones were predicted."""
+    node_hit: list[bool] = field(default_factory=list)
+    set_size: list[int] = field(default_factory=list)
+    given: list[tuple[float, bool]] = field(default_factory=list)
+    """(probability given to a zone, whether it became that zone), all zones of all decisions."""
+
+    def add(self, snapshot: Snapshot, found: Prediction, feasible: Any, actual: str) -> None:
+        """Note one landing."""
+        zone = snapshot.nodes.labels.column(objects.ZONE)
+        row = snapshot.nodes.index[actual]
+        self.node_hit.append(row in found.nodes)
+        self.set_size.append(len(found.nodes))
+        if len(np.unique(zone[feasible])) < 2:
+            return
+        mass = np.bincount(zone[found.nodes], found.probability, minlength=len(_ZONES))
+        self.zone_hit.append(bool(mass[zone[row]] > 0))
+        self.zone_mass.append(float(mass[zone[row]]))
+        self.zones.append(int((mass > 0).sum()))
+        self.given += [(float(p), z == zone[row]) for z, p in enumerate(mass)]
+
+    def report(self) -> str:
+        """Return the outcomes in words, with calibration."""
+        given = np.array([p for p, _ in self.given])
+        hit = np.array([h for _, h in self.given])
+        lines = [
+            f"evictions {len(self.node_hit)}, with two feasible zones or more {len(self.zone_hit)}",
+            f"zone among those predicted {np.mean(self.zone_hit):.3%} "
+            f"(mean number predicted {np.mean(self.zones):.2f}), "
+            f"mean probability of the zone it became {np.mean(self.zone_mass):.3f}",
+            f"node in the predicted set {np.mean(self.node_hit):.3%}, "
+            f"mean size {np.mean(self.set_size):.1f}, median {np.median(self.set_size):.0f}",
+        ]
+        for low, high in zip(_BINS, _BINS[1:], strict=False):
+            inside = (given > low) & (given <= high) if low else (given <= high)
+            if inside.any():
+                lines.append(
+                    f"  zones given {low:.2f} to {min(high, 1):.2f}: {inside.sum()}, "
+                    f"mean given {given[inside].mean():.3f}, happened {hit[inside].mean():.3f}"
+                )
+        return "\n".join(lines)
+
+
+def manifests(rng: random.Random, nodes: int) -> Iterator[dict[str, Any]]:
+    """Yield nodes of three zones and workloads that fill about half of them."""
+    for index in range(nodes):
+        yield objects.node(
+            f"node-{index:04d}",
+            zone=_ZONES[index % 3],
+            cpu=rng.choice(("8", "16")),
+            memory=rng.choice(("32Gi", "64Gi")),
+            taints=[{"key": "slow", "effect": "PreferNoSchedule"}] if rng.random() < 0.1 else (),
+        )
+    for index in range(max(12, nodes // 2)):
+        name = f"app-{index:03d}"
+        labels = {"app": name}
+        make = objects.statefulset if index % 6 == 5 else objects.deployment
+        yield make(
+            name,
+            rng.randint(3, 9),
+            labels=labels,
+            cpu=rng.choice(("130m", "270m", "550m", "1100m")),
+            memory=rng.choice(("200Mi", "700Mi", "1500Mi", "3Gi")),
+            **_wish(rng, labels),
+        )
+
+
+def _wish(rng: random.Random, labels: dict[str, str]) -> dict[str, Any]:
+    return rng.choice(
+        (
+            {},
+            {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]},
+            {"topologySpreadConstraints": [scheduling.spread(labels)]},
+            {"affinity": scheduling.prefer_apart(labels, objects.HOSTNAME)},
+            {"affinity": scheduling.prefer_apart(labels, objects.ZONE)},
+            {"affinity": scheduling.require_apart(labels)},
+        )
+    )
+
+
+class Field:
+    """The live cluster, and how to evict from it."""
+
+    def __init__(self, plane: ControlPlane, version: tuple[int, int]) -> None:
+        self.api = plane.api
+        self.version = version
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Wait until every pod is ready and none is on its way out; return them."""
+
+        def settled() -> list[dict[str, Any]] | None:
+            pods = self.api.list_all(_PODS)
+            return pods if all(map(_ready, pods)) and self._complete(pods) else None
+
+        found: list[dict[str, Any]] | None = wait_until(settled, 300, "all pods ready")
+        return found or []
+
+    def _complete(self, pods: list[dict[str, Any]]) -> bool:
+        wanted = 0
+        for kind in ("deployments", "statefulsets"):
+            for workload in self.api.list_all(f"/apis/apps/v1/namespaces/default/{kind}"):
+                wanted += workload["spec"]["replicas"]
+        return len(pods) == wanted
+
+    def evict(self, name: str) -> None:
+        """Evict a pod."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": "default"},
+        }
+        self.api.post(f"{_PODS}/{name}/eviction", body)
+
+    def landings(self, before: set[str], count: int) -> list[dict[str, Any]]:
+        """Wait until so many pods that were not there before have a node; return them."""
+
+        def landed() -> list[dict[str, Any]] | None:
+            new = [p for p in self.api.list_all(_PODS) if p["metadata"]["uid"] not in before]
+            placed = [p for p in new if p["spec"].get("nodeName")]
+            return placed if len(placed) >= count else None
+
+        return wait_until(landed, 60, f"{count} replacements on nodes") or []
+
+
+def _ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def one_at_a_time(place: Field, rng: random.Random, count: int, outcomes: Outcomes) -> None:
+    """Evict single pods, each from a settled cluster."""
+    for _ in range(count):
+        pods = place.settle()
+        _compare(place, rng.sample(pods, 1), pods, outcomes)
+
+
+def in_waves(place: Field, rng: random.Random, count: int, outcomes: Outcomes) -> None:
+    """Evict so many pods at once, of as many owners; predict them in the order of eviction."""
+    for _ in range(count):
+        pods = place.settle()
+        of_owner = {_owner(pod): pod for pod in rng.sample(pods, len(pods))}
+        victims = rng.sample(sorted(of_owner.values(), key=_name), min(_WAVE, len(of_owner)))
+        _compare(place, victims, pods, outcomes)
+
+
+def _compare(
+    place: Field, victims: list[dict[str, Any]], pods: list[dict[str, Any]], outcomes: Outcomes
+) -> None:
+    snapshot = read(place.api, place.version)
+    model = SchedulerModel(snapshot, SchedulerProfile.for_version(place.version))
+    state = ClusterState(snapshot)
+    rows = {name: row for row, name in enumerate(snapshot.pods.name)}
+    expected: dict[str, tuple[Prediction, Any]] = {}
+    for victim in victims:
+        state.evict(rows[_name(victim)])
+    # Those that wait for their victim to be gone come last, and all victims have the same grace.
+    for waits in (False, True):
+        if waits:
+            state.reap()
+        for victim in victims:
+            row = rows[_name(victim)]
+            of_class = snapshot.classes[int(snapshot.pods.cls[row])]
+            if snapshot.owners[of_class.owner].waits is waits:
+                found = model.predict(state, of_class.replacement)
+                expected[_owner(victim)] = found, model.feasible(state, of_class.replacement)
+                state.place(row, of_class.replacement, int(found.nodes[0]))
+    before = {pod["metadata"]["uid"] for pod in pods}
+    for victim in victims:
+        try:
+            place.evict(_name(victim))
+        except ApiError as error:
+            raise RuntimeError(f"eviction of {_name(victim)} refused: {error}") from error
+    for pod in place.landings(before, len(victims)):
+        prediction, feasible = expected[_owner(pod)]
+        outcomes.add(snapshot, prediction, feasible, pod["spec"]["nodeName"])
+
+
+def _name(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _owner(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["labels"]["app"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=30)
+    parser.add_argument("--single", type=int, default=60)
+    parser.add_argument("--waves", type=int, default=3)
+    parser.add_argument("--version", default="1.36.3")
+    chosen = parser.parse_args()
+    rng = random.Random(chosen.seed)
+    options = Options(version=chosen.version, pod_ready_after=0.1, pod_grace_cap=0.5)
+    major, minor, *_ = chosen.version.split(".")
+    with ControlPlane(options) as plane:
+        for manifest in manifests(rng, chosen.nodes):
+            plane.api.apply(manifest)
+        place = Field(plane, (int(major), int(minor)))
+        for title, count, run in (
+            ("one at a time", chosen.single, one_at_a_time),
+            (f"waves of {_WAVE}", chosen.waves, in_waves),
+        ):
+            began, outcomes = time.monotonic(), Outcomes()
+            run(place, rng, count, outcomes)
+            took = time.monotonic() - began
+            if outcomes.node_hit:
+                print(f"{chosen.nodes} nodes, {title}, {took:.0f} s\n{outcomes.report()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What makes files of the chart; not part of the packaged chart."""

@@ -1,0 +1,170 @@
+"""Makes values.schema.json: the chart's own values, and the policy's keys as the policy model has them.
+
+``python -m chart.tools.schema`` writes the file; with ``--check`` it only says whether it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rebalancer.policy.forms import schema as policy_schema
+from rebalancer.policy.params import Params
+from rebalancer.registry import Registry
+
+FILE = Path(__file__).resolve().parents[1] / "values.schema.json"
+
+Schema = dict[str, Any]
+
+_NOT_IN_POLICY_VALUES = ("apiVersion", "kind", "mode", "strategies")
+"""Keys of the policy file that are values of their own, or none."""
+
+_TEXT: Schema = {"type": "string"}
+_FLAG: Schema = {"type": "boolean"}
+_TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+_OBJECT: Schema = {"type": "object"}
+_OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+_NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
+
+
+def values_schema(known: Mapping[str, type[Params]]) -> Schema:
+    """Return the JSON schema (2020-12) of values.yaml, with the options of the ``known`` strategies."""
+    whole = _for_go(policy_schema(known))
+    definitions = whole["$defs"]
+    # Whatever passed through YAML 1.1, and so through Helm, reads an unquoted off as false.
+    definitions["Mode"] = {**definitions["Mode"], "enum": [*definitions["Mode"]["enum"], False]}
+    definitions["Mode"].pop("type")
+    policy = {k: v for k, v in whole["properties"].items() if k not in _NOT_IN_POLICY_VALUES}
+    properties = {
+        "mode": {"$ref": "#/$defs/Mode"},
+        "policy": _closed(policy),
+        "strategies": whole["properties"]["strategies"],
+        **_OWN,
+        # Helm hands these to every chart.
+        "global": _OBJECT,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kube-rebalancer values",
+        **_closed(properties),
+        "$defs": definitions,
+    }
+
+
+def text(known: Mapping[str, type[Params]]) -> str:
+    """Return the file's text."""
+    return json.dumps(values_schema(known), indent=2, sort_keys=True) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the file, or with ``--check`` return 1 if it is stale."""
+    wanted = text(Registry.installed())
+    if "--check" in arguments:
+        return int(not FILE.exists() or FILE.read_text() != wanted)
+    FILE.write_text(wanted)
+    return 0
+
+
+def _closed(properties: Mapping[str, Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+
+
+def _for_go(value: Any) -> Any:
+    """Rewrite what Go's regular expressions, and so Helm, do not know: a look-ahead for "not empty"."""
+    if isinstance(value, dict):
+        done = {key: _for_go(item) for key, item in value.items()}
+        pattern = done.get("pattern")
+        if isinstance(pattern, str) and pattern.startswith("^(?=.)"):
+            done |= {"pattern": "^" + pattern.removeprefix("^(?=.)"), "minLength": 1}
+        return done
+    if isinstance(value, list):
+        return [_for_go(item) for item in value]
+    return value
+
+
+def _number(least: int) -> Schema:
+    return {"type": "integer", "minimum": least}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+_OWN: dict[str, Schema] = {
+    "extraStrategies": {"type": "object", "additionalProperties": {"type": ["object", "null"]}},
+    "existingPolicy": _NAME,
+    "output": {"enum": ["table", "json", "yaml"]},
+    "logFormat": {"enum": ["text", "json"]},
+    "extraArgs": {"type": "array", "items": _TEXT},
+    "schedule": {"type": "string", "minLength": 1},
+    "timeZone": _TEXT,
+    "suspend": _FLAG,
+    # The CronJob controller looks every 10 s: a shorter deadline may never be met.
+    "startingDeadlineSeconds": _or_null(_number(10)),
+    "runDeadlineSeconds": _number(1),
+    "activeDeadlineSeconds": _number(1),
+    "terminationGracePeriodSeconds": _number(1),
+    "successfulJobsHistoryLimit": _number(0),
+    "failedJobsHistoryLimit": _number(0),
+    "ttlSecondsAfterFinished": _or_null(_number(0)),
+    "runNow": _closed({"enabled": _FLAG}),
+    "image": _closed(
+        {
+            "repository": {"type": "string", "minLength": 1},
+            "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
+            "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+            "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+        }
+    ),
+    "imagePullSecrets": _OBJECTS,
+    "nameOverride": _NAME,
+    "fullnameOverride": _NAME,
+    "namespaceOverride": _NAME,
+    "commonLabels": _TEXTS,
+    "commonAnnotations": _TEXTS,
+    "cronJobLabels": _TEXTS,
+    "cronJobAnnotations": _TEXTS,
+    "jobLabels": _TEXTS,
+    "jobAnnotations": _TEXTS,
+    "podLabels": _TEXTS,
+    "podAnnotations": _TEXTS,
+    "rbac": _closed({"create": _FLAG}),
+    "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
+    "resources": _OBJECT,
+    "priorityClassName": _NAME,
+    "schedulerName": _TEXT,
+    "runtimeClassName": _NAME,
+    "nodeSelector": _TEXTS,
+    "affinity": _OBJECT,
+    "tolerations": _OBJECTS,
+    "dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
+    "dnsConfig": _OBJECT,
+    "hostNetwork": _FLAG,
+    "extraEnv": _OBJECTS,
+    "extraVolumes": _OBJECTS,
+    "extraVolumeMounts": _OBJECTS,
+    "podSecurityContext": _OBJECT,
+    "securityContext": _OBJECT,
+    "networkPolicy": _closed(
+        {
+            "enabled": _FLAG,
+            "apiServer": _closed(
+                {
+                    "cidrs": {"type": "array", "items": _TEXT},
+                    "ports": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+                    },
+                }
+            ),
+        }
+    ),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""Whom the client trusts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from tests.controlplane import pki
+from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> pki.Pki:
+    return pki.create(tmp_path / "pki", ["127.0.0.1"])
+
+
+@pytest.fixture
+def secure(keys: pki.Pki) -> Iterator[ScriptedServer]:
+    with ScriptedServer((keys.server_cert, keys.server_key)) as server:
+        server.on("GET", "/x", Say({"ok": True}))
+        yield server
+
+
+def test_a_server_with_a_certificate_of_the_known_authority_is_trusted(
+    secure: ScriptedServer, keys: pki.Pki, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority": str(keys.ca_cert)}
+    assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok
+
+
+def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(
+    secure: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    other = pki.create(tmp_path / "other", ["127.0.0.1"])
+    cluster = {"certificate-authority": str(other.ca_cert)}
+    with pytest.raises(ClusterReadError, match=r"is not trusted .*check certificate-authority"):
+        client_of(secure.url, tmp_path, sleeps, cluster=cluster).get("/x")
+    assert secure.asked == []
+    assert sleeps.waits == []
+
+
+def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps: Sleeps) -> None:
+    wrong = pki.create(tmp_path / "wrong", ["192.0.2.1"])
+    cluster = {"certificate-authority": str(wrong.ca_cert)}
+    with (
+        ScriptedServer((wrong.server_cert, wrong.server_key)) as server,
+        pytest.raises(ClusterReadError, match=r"is not trusted .*tls-server-name"),
+    ):
+        client_of(server.url, tmp_path, sleeps, cluster=cluster).get("/x")
+
+
+def test_the_user_may_wish_not_to_verify(secure: ScriptedServer, tmp_path: Path) -> None:
+    cluster = {"insecure-skip-tls-verify": True}
+    assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok

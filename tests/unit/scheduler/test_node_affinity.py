@@ -1,0 +1,98 @@
+"""Numbers of kube-scheduler's own table tests (``plugins/nodeaffinity``)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.scheduler.worlds import Json, World, node, pod
+
+LABELS = ({"foo": "bar"}, {"key": "value", "az": "az1"}, {"foo": "bar", "key": "value", "az": "az1"})
+
+
+def expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+def preferred(*terms: tuple[int, Json]) -> Json:
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    weighted = [{"weight": w, "preference": {"matchExpressions": [e]}} for w, e in terms]
+    return {"nodeAffinity": {field: weighted}}
+
+
+def required(*terms: Json) -> Json:
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"nodeAffinity": {field: {"nodeSelectorTerms": list(terms)}}}
+
+
+def test_matching_weights_are_scaled_to_the_largest() -> None:
+    nodes = [node(f"node{i}", labels=labels) for i, labels in enumerate(LABELS)]
+    affinity = preferred(
+        (2, expression("foo", "In", "bar")),
+        (4, expression("key", "In", "value")),
+        (5, {**expression("az", "In", "az1")}),
+    )
+    world = World(nodes, [pod("p", affinity=affinity)])
+    assert world.plain("p", "NodeAffinity") == [18, 81, 100]
+
+
+def test_no_match_anywhere_scores_nothing() -> None:
+    world = World(
+        [node("node1"), node("node2")],
+        [pod("p", affinity=preferred((2, expression("foo", "In", "bar"))))],
+    )
+    assert world.plain("p", "NodeAffinity") == [0, 0]
+
+
+def test_a_pod_without_preference_is_skipped() -> None:
+    world = World([node("node1")], [pod("p")])
+    assert "NodeAffinity" not in world.evaluate("p").scores
+
+
+@pytest.mark.parametrize(
+    ("term", "labels", "fits"),
+    [
+        ([expression("foo", "In", "bar", "value2")], {"foo": "bar"}, True),
+        ([expression("kernel-version", "Gt", "0204")], {"kernel-version": "0206"}, True),
+        ([expression("kernel-version", "Gt", "0204")], {"kernel-version": "x"}, False),
+        ([expression("kernel-version", "Lt", "3")], {"kernel-version": "-1"}, True),
+        ([expression("kernel-version", "Lt", "3")], {}, False),
+        ([expression("mem-type", "NotIn", "DDR", "DDR2")], {"mem-type": "DDR3"}, True),
+        ([expression("mem-type", "NotIn", "DDR")], {}, True),
+        ([expression("GPU", "Exists")], {"GPU": "NVIDIA-GRID-K1"}, True),
+        ([expression("foo", "In", "value1")], {"foo": "bar"}, False),
+        ([], {"foo": "bar"}, False),
+        ([expression("GPU", "Exists"), expression("GPU", "NotIn", "AMD")], {"GPU": "NVIDIA"}, True),
+        ([expression("GPU", "Exists"), expression("GPU", "In", "AMD")], {"GPU": "NVIDIA"}, False),
+        ([expression("foo", "DoesNotExist")], {"bar": "foo"}, True),
+        ([expression("foo", "Near", "bar")], {"foo": "bar"}, False),
+    ],
+)
+def test_required_expressions(term: list[Json], labels: dict[str, str], fits: bool) -> None:
+    affinity = required({"matchExpressions": term})
+    world = World([node("node1", labels=labels)], [pod("p", affinity=affinity)])
+    assert bool(world.model.node_affinity_mask(world.cls("p"))[0]) is fits
+
+
+def test_terms_are_alternatives_and_node_selector_comes_on_top() -> None:
+    terms = [{"matchExpressions": [expression("foo", "In", v)]} for v in ("bar", "baz")]
+    world = World(
+        [node("a", labels={"foo": "bar"}), node("b", labels={"foo": "baz", "disk": "ssd"}), node("c")],
+        [pod("p", affinity=required(*terms)), pod("q", affinity=required(*terms), nodeSelector={"disk": "ssd"})],
+    )
+    assert world.feasible("p") == ["a", "b"]
+    assert world.feasible("q") == ["b"]
+
+
+def test_match_fields_name_a_node() -> None:
+    term = {"matchFields": [expression("metadata.name", "In", "node1")]}
+    world = World([node("node1"), node("node2")], [pod("p", affinity=required(term))])
+    assert world.feasible("p") == ["node1"]
+
+
+def test_a_selector_for_a_value_that_no_node_has_matches_none() -> None:
+    world = World(
+        [node("has-another", labels={"disk": "ssd"}), node("has-none")],
+        [pod("p", nodeSelector={"disk": "hdd"}), pod("q", nodeSelector={"unheard-of": "x"})],
+    )
+    assert world.feasible("p") == []
+    assert world.feasible("q") == []

@@ -1,0 +1,182 @@
+"""Numbers of kube-scheduler's own table tests (``plugins/noderesources``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.scheduler.worlds import Json, World, node, pod
+
+FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
+
+
+def containers(*requests: tuple[str | None, str | None]) -> list[Json]:
+    found: list[Json] = []
+    for index, (cpu, memory) in enumerate(requests):
+        amounts = {"cpu": cpu, "memory": memory}
+        asked = {name: amount for name, amount in amounts.items() if amount is not None}
+        found.append({"name": f"c{index}", "resources": {"requests": asked}})
+    return found
+
+
+def world(
+    sizes: list[tuple[str, str]],
+    wanted: list[tuple[str | None, str | None]],
+    standing: list[tuple[int, tuple[str | None, str | None]]] = (),  # type: ignore[assignment]
+    **profile: Any,
+) -> World:
+    nodes = [node(f"node{i}", cpu=cpu, memory=memory) for i, (cpu, memory) in enumerate(sizes)]
+    pods = [
+        pod(f"old{i}", on=f"node{where}", containers=containers(asked))
+        for i, (where, asked) in enumerate(standing)
+    ]
+    return World(nodes, [*pods, pod("p", containers=containers(*wanted))], **profile)
+
+
+BOTH = [("1000", "2000"), ("2000", "3000")]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "standing", "expected"),
+    [
+        ([("4000", "10000"), ("4000", "10000")], [], [], [100, 100]),
+        ([("4000", "10000"), ("6000", "10000")], BOTH, [], [37, 50]),
+        (
+            [("10000", "20000"), ("10000", "20000")],
+            [],
+            [(0, ("3000", "0")), (0, ("3000", "0")), (1, ("3000", "0")), (1, ("3000", "5000"))],
+            [70, 57],
+        ),
+        (
+            [("10000", "20000"), ("10000", "20000")],
+            BOTH,
+            [(0, ("3000", "0")), (1, ("3000", "5000"))],
+            [57, 45],
+        ),
+        (
+            [("10000", "20000"), ("10000", "50000")],
+            BOTH,
+            [(0, ("3000", "0")), (1, ("3000", "5000"))],
+            [57, 60],
+        ),
+        (
+            [("4000", "10000"), ("4000", "10000")],
+            [("3000", "0")],
+            [(0, ("3000", "0")), (1, ("3000", "5000"))],
+            [50, 25],
+        ),
+        ([("0", "0"), ("0", "0")], [], [(0, ("3000", "0")), (1, ("3000", "5000"))], [0, 0]),
+    ],
+)
+def test_least_allocated(
+    sizes: list[tuple[str, str]],
+    wanted: list[tuple[str | None, str | None]],
+    standing: list[tuple[int, tuple[str | None, str | None]]],
+    expected: list[int],
+) -> None:
+    found = world(sizes, wanted, standing)
+    assert found.plain("p", FIT, among=["node0", "node1"]) == expected
+
+
+CPU_OF_FIRST = [(0, ("3000m", None))]
+CPU_OF_BOTH = [(0, ("3000m", None)), (1, ("3000m", "5000"))]
+MILLI = [("1000m", "2000"), ("2000m", "3000")]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "standing", "expected"),
+    [
+        ([("4", "10000"), ("6", "10000")], MILLI, [], [68, 75]),
+        ([("10", "20000"), ("10", "20000")], MILLI, CPU_OF_BOTH, [73, 74]),
+        ([("10", "20000"), ("10", "50000")], MILLI, CPU_OF_BOTH, [73, 70]),
+        ([("3", "5000"), ("3", "5000")], [(None, "2000"), (None, "3000")], CPU_OF_FIRST, [100, 50]),
+        ([("6", "10000"), ("6", "10000")], [("1", None), ("2", None)], CPU_OF_BOTH, [62, 62]),
+    ],
+)
+def test_balanced_allocation_by_improvement(
+    sizes: list[tuple[str, str]],
+    wanted: list[tuple[str | None, str | None]],
+    standing: list[tuple[int, tuple[str | None, str | None]]],
+    expected: list[int],
+) -> None:
+    found = world(sizes, wanted, standing)
+    assert found.plain("p", BALANCED, among=["node0", "node1"]) == expected
+
+
+@pytest.mark.parametrize("version", [(1, 34), (1, 35)])
+def test_balanced_allocation_of_older_versions_looks_at_the_node_with_the_pod(
+    version: tuple[int, int],
+) -> None:
+    # 60 % cpu beside 25 % and 50 % memory: 1 - 0.35/2 and 1 - 0.10/2.
+    found = world([("10", "20000"), ("10", "20000")], MILLI, CPU_OF_BOTH, version=version)
+    assert found.plain("p", BALANCED) == [82, 95]
+
+
+def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
+    assert BALANCED not in world([("4", "10000")], []).evaluate("p").scores
+
+
+@pytest.mark.parametrize(
+    ("wanted", "standing", "reason"),
+    [
+        (("1m", "1"), ("10m", "20"), True),
+        (("1m", "1"), ("9m", "19"), False),
+        (("2m", "1"), ("9m", "19"), True),
+        (("1m", "2"), ("9m", "19"), True),
+        ((None, None), ("10m", "20"), False),
+        ((None, "1"), ("10m", "19"), False),
+    ],
+)
+def test_a_pod_fits_if_its_real_requests_do(
+    wanted: tuple[str | None, str | None], standing: tuple[str, str], reason: bool
+) -> None:
+    found = world([("10m", "20")], [wanted], [(0, standing)])
+    assert found.filters("p") == {"node0": FIT if reason else ""}
+
+
+def test_the_number_of_pods_counts_terminating_ones() -> None:
+    nodes = [node("a", pods="1"), node("b", pods="2")]
+    old = [pod("x", on="a", terminating=True), pod("y", on="b", terminating=True)]
+    assert World(nodes, [*old, pod("p")]).filters("p") == {"a": FIT, "b": ""}
+
+
+def test_extended_resources_need_a_node_that_has_them() -> None:
+    nodes = [node("plain"), node("rich", allocatable={"example.com/gpu": "2"})]
+    wanted = pod("p", requests={"example.com/gpu": "1"})
+    assert World(nodes, [wanted]).feasible("p") == ["rich"]
+    taken = pod("old", on="rich", requests={"example.com/gpu": "2"})
+    assert World(nodes, [wanted, taken]).feasible("p") == []
+
+
+def test_init_containers_count_by_their_peak_and_sidecars_on_top() -> None:
+    init = {"name": "i", "resources": {"requests": {"cpu": "3"}}}
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    nodes = [node("four", cpu="4"), node("three", cpu="3500m")]
+    # Init 3 beside nothing, main 1 beside sidecar 1: 3 at most. After the sidecar, init needs 3 + 1.
+    first = pod("first", requests={"cpu": "1"}, initContainers=[init, sidecar])
+    later = pod("later", requests={"cpu": "1"}, initContainers=[sidecar, init])
+    found = World(nodes, [first, later])
+    assert found.feasible("first") == ["four", "three"]
+    assert found.feasible("later") == ["four"]
+
+
+def test_pod_level_requests_decide_what_fits_but_not_the_score_of_a_new_pod() -> None:
+    wanted = pod("p", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
+    found = World([node("small", cpu="5"), node("large", cpu="10", memory="10Gi")], [wanted])
+    assert found.feasible("p") == ["large"]
+    # LeastAllocated sees 1 of 10 cpus and 1 of 10 Gi, for the scorer knows containers only.
+    assert found.plain("p", FIT, among=["large"]) == [90]
+
+
+def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:
+    old = pod("old", on="n", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
+    found = World([node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "1Gi"})])
+    assert found.plain("p", FIT, among=["n"]) == [(30 + 80) // 2]
+
+
+def test_overhead_hides_a_missing_memory_request_of_a_standing_pod_with_pod_level_cpu() -> None:
+    # No 200 Mi stand in for the container, for the pod as a whole asks for the 1 Gi of its overhead.
+    old = pod("old", on="n", overhead={"memory": "1Gi"}, resources={"requests": {"cpu": "1"}})
+    found = World([node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "0"})])
+    assert found.plain("p", FIT, among=["n"]) == [(80 + 90) // 2]

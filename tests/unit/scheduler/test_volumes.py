@@ -1,0 +1,174 @@
+"""Cases of kube-scheduler's own tests (``plugins/volume*``, ``plugins/nodevolumelimits``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.scheduler.worlds import HOSTNAME, ZONE, Json, World, node, pod
+
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+LATE: Json = {
+    "metadata": {"name": "late"},
+    "provisioner": "x.example.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+NO_PROVISIONER = {**LATE, "provisioner": "kubernetes.io/no-provisioner"}
+
+
+def claim(name: str, volume: str = "", mode: str = "ReadWriteOnce", **spec: Any) -> Json:
+    metadata = {"name": name, "namespace": "default"}
+    return {"metadata": metadata, "spec": {"volumeName": volume, "accessModes": [mode], **spec}}
+
+
+def volume(name: str, labels: dict[str, str] | None = None, phase: str = "Bound", **spec: Any) -> Json:
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def within(key: str, *values: str) -> Json:
+    expression = {"key": key, "operator": "In", "values": list(values)}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+
+
+def using(name: str, *claims: str, on: str = "", **spec: Any) -> Json:
+    volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+    return pod(name, on=on, volumes=volumes, **spec)
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "nodes", "fits"),
+    [
+        (ZONE, "us-west1-a", [{ZONE: "us-west1-a"}, {ZONE: "us-west1-b"}, {}], "ac"),
+        (ZONE, "us-west1-a__us-west1-b", [{ZONE: "us-west1-b"}, {ZONE: "us-west1-c"}], "a"),
+        (BETA_ZONE, "us-west1-a", [{BETA_ZONE: "us-west1-a"}, {ZONE: "us-west1-a"}], "ab"),
+        (ZONE, "us-west1-a", [{BETA_ZONE: "us-west1-a"}, {ZONE: "us-west1-a"}], "b"),
+    ],
+)
+def test_a_volume_with_a_zone_label_stays_in_its_zone(
+    label: str, value: str, nodes: list[dict[str, str]], fits: str
+) -> None:
+    made = [node(name, labels=labels) for name, labels in zip("abc", nodes, strict=False)]
+    world = World(
+        made,
+        [using("p", "c")],
+        claims=[claim("c", "v")],
+        volumes=[volume("v", {label: value})],
+    )
+    assert world.feasible("p") == list(fits)
+    assert set(world.filters("p").values()) <= {"", "VolumeZone"}
+
+
+def test_a_bound_volume_is_reached_by_its_node_affinity() -> None:
+    world = World(
+        [node("a"), node("b")],
+        [using("p", "c")],
+        claims=[claim("c", "v")],
+        volumes=[volume("v", nodeAffinity=within(HOSTNAME, "b"), local={"path": "/x"})],
+    )
+    assert world.filters("p") == {"a": "VolumeBinding", "b": ""}
+
+
+@pytest.mark.parametrize(
+    ("claims", "volumes", "plugin"),
+    [
+        ([], [], "VolumeRestrictions"),
+        ([claim("c", "gone")], [], "VolumeZone"),
+        ([claim("c", "", storageClassName="soon")], [], "VolumeBinding"),
+        ([{**claim("c", "v"), "metadata": {"name": "c", "namespace": "default", "deletionTimestamp": "2026-01-01T00:00:00Z"}}], [volume("v")], "VolumeBinding"),
+    ],
+)
+def test_what_is_missing_refuses_the_pod_everywhere(
+    claims: list[Json], volumes: list[Json], plugin: str
+) -> None:
+    world = World([node("a")], [using("p", "c")], claims=claims, volumes=volumes)
+    assert world.filters("p") == {"a": plugin}
+    assert world.landings("p") == {}
+
+
+def test_a_late_claim_goes_where_its_class_provisions() -> None:
+    expression = {"key": ZONE, "values": ["z1"]}
+    zonal = {**LATE, "allowedTopologies": [{"matchLabelExpressions": [expression]}]}
+    nodes = [node("a", labels={ZONE: "z1"}), node("b", labels={ZONE: "z2"})]
+    claims = [claim("c", storageClassName="late")]
+    anywhere = World(nodes, [using("p", "c")], claims=claims, storage_classes=[LATE])
+    assert anywhere.feasible("p") == ["a", "b"]
+    somewhere = World(nodes, [using("p", "c")], claims=claims, storage_classes=[zonal])
+    assert somewhere.feasible("p") == ["a"]
+
+
+def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
+    wanted = claim(
+        "c", storageClassName="late", resources={"requests": {"storage": "1Gi"}}
+    )
+    kinds = {"storageClassName": "late"}
+    free = [
+        volume("fits", phase="Available", nodeAffinity=within(HOSTNAME, "a"), **kinds),
+        volume("small", phase="Available", nodeAffinity=within(HOSTNAME, "b"), **kinds | {"capacity": {"storage": "1Mi"}}),
+        volume("taken", nodeAffinity=within(HOSTNAME, "c"), claimRef={"namespace": "default", "name": "other"}, **kinds),
+    ]
+    world = World(
+        [node("a"), node("b"), node("c")],
+        [using("p", "c")],
+        claims=[wanted],
+        volumes=free,
+        storage_classes=[NO_PROVISIONER],
+    )
+    assert world.feasible("p") == ["a"]
+    assert world.model.unmodelled(world.cls("p")) == ()
+
+
+def test_a_read_write_once_pod_claim_is_exclusive_until_its_pod_is_gone() -> None:
+    mode = "ReadWriteOncePod"
+    world = World(
+        [node("a"), node("b")],
+        [using("old", "c", on="a", labels={"x": "y"}), using("p", "c")],
+        claims=[claim("c", "v", mode)],
+        volumes=[volume("v", accessModes=[mode])],
+    )
+    assert world.filters("p") == {"a": "VolumeRestrictions", "b": "VolumeRestrictions"}
+    world.state.evict(world.row("old"))
+    assert world.feasible("p") == []
+    world.state.reap()
+    assert world.feasible("p") == ["a", "b"]
+
+
+def attached(limit: int, standing: dict[str, str], wanted: list[str]) -> World:
+    """Return a cluster of a and b, with claims on nodes, and a pod that wants claims."""
+    names = sorted({*standing, *wanted})
+    driver = {"name": "d", "allocatable": {"count": limit}}
+    pods = [using(f"old-{c}", c, on=on, labels={"c": c}) for c, on in standing.items()]
+    return World(
+        [node("a"), node("b")],
+        [*pods, using("p", *wanted)],
+        claims=[claim(c, f"v-{c}") for c in names],
+        volumes=[volume(f"v-{c}", csi={"driver": "d", "volumeHandle": c}) for c in names],
+        csi_nodes=[{"metadata": {"name": "a"}, "spec": {"drivers": [driver]}}],
+    )
+
+
+def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
+    full = {"one": "a", "two": "a", "three": "b"}
+    world = attached(2, full, ["new"])
+    assert world.filters("p") == {"a": "NodeVolumeLimits", "b": ""}
+    assert attached(3, full, ["new"]).feasible("p") == ["a", "b"]
+    assert attached(3, full, ["new", "newer"]).feasible("p") == ["b"]
+
+
+def test_a_volume_that_is_attached_already_needs_no_room() -> None:
+    assert attached(2, {"one": "a", "two": "a"}, ["two"]).feasible("p") == ["a", "b"]
+    assert attached(1, {"one": "a", "two": "a"}, ["two"]).feasible("p") == ["a", "b"]
+
+
+def test_a_terminating_victim_holds_its_attachment() -> None:
+    world = attached(2, {"one": "a", "two": "a"}, ["new"])
+    world.state.evict(world.row("old-one"))
+    assert world.feasible("p") == ["b"]
+    world.state.hide_newest_ghost()
+    assert world.feasible("p") == ["a", "b"]
+    world.state.show_newest_ghost()
+    assert world.feasible("p") == ["b"]
