@@ -91,9 +91,20 @@ def save_snapshot(
     from rebalancer.kube.client import connect  # noqa: PLC0415
 
     client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
-    captured = write_cluster_snapshot(client, Path(path), clock=environment.clock.unix)
+    target = sys.stdout.buffer if path == "-" else Path(path)
+    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix)
     environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
     return ExitCode.DONE
+
+
+def _reference(flag: str, text: str | None) -> tuple[str, str] | None:
+    """Return ``NAMESPACE/NAME`` as a pair."""
+    if text is None:
+        return None
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
+    return namespace, name
 
 
 def _scope(options: RunOptions, environment: Environment) -> Scope:
@@ -123,6 +134,7 @@ class _Run:
         self._planning = Planning(loaded, registry, scope, lifted=options.lift_budgets)
         self._notes: list[str] = list(loaded.warnings)
         self._held: HeldLease | None = None
+        self._lease = _reference("--lease", options.lease)
 
     def on_file(self, path: str) -> ExitCode:
         """Report on a snapshot file."""
@@ -135,7 +147,7 @@ class _Run:
 
     def on_cluster(self) -> ExitCode:
         """Read the cluster, plan, act unless told otherwise, report."""
-        from rebalancer.kube.access import ACT_RULES, READ_RULES, require  # noqa: PLC0415
+        from rebalancer.kube.access import ACT_RULES, READ_RULES, lease_rules, require  # noqa: PLC0415
         from rebalancer.kube.client import connect  # noqa: PLC0415
 
         options, environment = self._options, self._environment
@@ -145,7 +157,8 @@ class _Run:
         with ExitStack() as stack:
             if self._acts:
                 with self._timings.phase("access"):
-                    require(client, (*READ_RULES, *ACT_RULES))
+                    lease = lease_rules(*self._lease) if self._lease else ()
+                    require(client, (*READ_RULES, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
                     environment.out.write(f"{held}\n")
                     return ExitCode.DONE
@@ -171,15 +184,12 @@ class _Run:
 
     def _acquire(self, client: Client, stack: ExitStack) -> str | None:
         """Take the Lease; return why this run must not go on, if another holds it."""
-        if self._options.lease is None:
+        if self._lease is None:
             return None
         from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease  # noqa: PLC0415
 
-        namespace, _, name = self._options.lease.partition("/")
-        if not name:
-            raise PolicyError([f"--lease {namespace}: write NAMESPACE/NAME"])
         clock = self._environment.clock.unix
-        lease = Lease(client, namespace, name, identity=self._identity, clock=clock)
+        lease = Lease(client, *self._lease, identity=self._identity, clock=clock)
         found = lease.acquire()
         if isinstance(found, HeldByAnother):
             from rebalancer.wire.times import rfc3339  # noqa: PLC0415
@@ -224,6 +234,7 @@ class _Run:
                 Pace(deadline=self._deadline),
                 self._progress(),
                 stopped=self._stopped,
+                domains=planned.snapshot.nodes.labels_of,
             )
             return executor.run(planned.plan.moves, lambda rest: self._recheck(client, rest))
 

@@ -108,7 +108,9 @@ def _scores(
         return [f"infeasible: {[names[n] for n in set(sampled.tolist()) - set(feasible.tolist())]}"]
     tally.sampled += len(feasible) > limit
     evaluation = model.evaluate(state, cls, among=sampled)
-    found = [d for plugin in DEFAULT_WEIGHTS for d in _column(tally, plugin, evaluation, decision, index)]
+    found = [
+        d for plugin in DEFAULT_WEIGHTS for d in _column(tally, plugin, evaluation, decision, index)
+    ]
     # Further plug-ins (DynamicResources) may speak up, as long as they say nothing.
     others = [p for p in decision.scores if p not in DEFAULT_WEIGHTS]
     return found + [f"{p} scores, too" for p in others if any(decision.scores[p].values())]

@@ -78,7 +78,10 @@ def report(tally: Tally, pairs: Pairs) -> str:
         f"sampled {tally.sampled}), not taken by the API server {tally.rejected}",
         f"unmodelled {dict(tally.unmodelled)}",
         f"values {sum(tally.values.values())}, in varying columns {sum(tally.varying.values())}",
-        *(f"  {plugin}: {tally.values[plugin]} / {tally.varying[plugin]}" for plugin in tally.values),
+        *(
+            f"  {plugin}: {tally.values[plugin]} / {tally.varying[plugin]}"
+            for plugin in tally.values
+        ),
         f"node among those predicted {tally.node_predicted} of {tally.decisions}",
         f"pairs of features: {len(pairs.seen)} seen, unseen {sorted(map(sorted, unseen))[:10]}",
         f"DIFFERENCES {len(tally.differences)}",

@@ -101,7 +101,11 @@ def node_affinity(rng: random.Random, pod: Manifest) -> None:
 
 
 def node_fields(rng: random.Random, pod: Manifest) -> None:
-    field = {"key": "metadata.name", "operator": "NotIn", "values": [f"node-{rng.randrange(9):04d}"]}
+    field = {
+        "key": "metadata.name",
+        "operator": "NotIn",
+        "values": [f"node-{rng.randrange(9):04d}"],
+    }
     _node_affinity(pod)["requiredDuringSchedulingIgnoredDuringExecution"] = {
         "nodeSelectorTerms": [{"matchFields": [field]}]
     }
@@ -210,7 +214,9 @@ def affinity(rng: random.Random, pod: Manifest) -> None:
 
 def anti_affinity(rng: random.Random, pod: Manifest) -> None:
     selector = rng.choice((_selector(pod), _any_app(rng)))
-    _required(pod, "podAntiAffinity").append(_term(rng, selector, key=rng.choice((HOSTNAME, "rack"))))
+    _required(pod, "podAntiAffinity").append(
+        _term(rng, selector, key=rng.choice((HOSTNAME, "rack")))
+    )
 
 
 def preferred_affinity(rng: random.Random, pod: Manifest) -> None:

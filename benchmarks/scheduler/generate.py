@@ -122,7 +122,11 @@ def fixtures(rng: random.Random, names: list[str]) -> Iterator[Manifest]:
     """Yield what pods refer to: namespaces, a runtime class, storage classes, CSINodes, owners."""
     for name in NAMESPACES[1:]:
         labels = {"team": name[-1]}
-        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": labels},
+        }
     for name in NAMESPACES:
         metadata = {"name": "default", "namespace": name}
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}

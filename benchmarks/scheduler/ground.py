@@ -45,9 +45,7 @@ _SETTLE = 0.6
 def options(version: str) -> Options:
     """Return a control plane without controllers and kubelets: nothing moves but the scheduler."""
     extra = {"kube-scheduler": ["--logging-format=text"]}
-    return Options(
-        version=version, components=COMPONENTS, scheduler_verbosity=10, extra_args=extra
-    )
+    return Options(version=version, components=COMPONENTS, scheduler_verbosity=10, extra_args=extra)
 
 
 @dataclass

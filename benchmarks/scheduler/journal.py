@@ -15,14 +15,14 @@ _SCORED = re.compile(
     + r'pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(-?\d+)'
 )
 _CHOSEN = re.compile(
-    '"(?:Attempting to bind pod to node|AssumePodVolumes)"' + _NAMED + 'pod="([^"]+)" node="([^"]+)"'
+    '"(?:Attempting to bind pod to node|AssumePodVolumes)"'
+    + _NAMED
+    + 'pod="([^"]+)" node="([^"]+)"'
 )
 _UNFIT = re.compile(
     '"Unable to schedule pod; no fit; waiting"' + _NAMED + r'pod="([^"]+)" err="((?:[^"\\]|\\.)*)"'
 )
-_KNOWN = re.compile(
-    '"Add event for (?:scheduled pod|node)"' + _NAMED + '(?:pod|node)="([^"]+)"'
-)
+_KNOWN = re.compile('"Add event for (?:scheduled pod|node)"' + _NAMED + '(?:pod|node)="([^"]+)"')
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,12 +20,13 @@ from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
-from tests.controlplane import ApiError, ControlPlane, Options, objects, scheduling
+from tests.controlplane import ControlPlane, Options, objects, scheduling
 from tests.controlplane.waiting import wait_until
 
 _ZONES = ("zone-a", "zone-b", "zone-c")
 _WAVE = 20
 _PODS = "/api/v1/namespaces/default/pods"
+_ATTEMPT = re.compile(r'"Attempting to schedule pod".* pod="default/([^"]+)"')
 _BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.01)
 
 
@@ -122,6 +124,7 @@ class Field:
     def __init__(self, plane: ControlPlane, version: tuple[int, int]) -> None:
         self.api = plane.api
         self.version = version
+        self._log = plane.log("kube-scheduler")
 
     def settle(self) -> list[dict[str, Any]]:
         """Wait until every pod is ready and none is on its way out; return them."""
@@ -149,6 +152,13 @@ class Field:
         }
         self.api.post(f"{_PODS}/{name}/eviction", body)
 
+    def attempts(self, names: set[str]) -> list[str]:
+        """Return these pods in the order in which the scheduler first tried them."""
+        found = _ATTEMPT.findall(self._log.read_text(errors="replace"))
+        # A pod of a StatefulSet has the name of the one before: the last first attempt counts.
+        last = {name: position for position, name in enumerate(found) if name in names}
+        return sorted(last, key=lambda name: last[name])
+
     def landings(self, before: set[str], count: int) -> list[dict[str, Any]]:
         """Wait until so many pods that were not there before have a node; return them."""
 
@@ -166,52 +176,81 @@ def _ready(pod: dict[str, Any]) -> bool:
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
-def one_at_a_time(place: Field, rng: random.Random, count: int, outcomes: Outcomes) -> None:
+def one_at_a_time(place: Field, rng: random.Random, count: int) -> dict[str, Outcomes]:
     """Evict single pods, each from a settled cluster."""
+    outcomes = Outcomes()
     for _ in range(count):
-        pods = place.settle()
-        _compare(place, rng.sample(pods, 1), pods, outcomes)
+        victims = rng.sample(place.settle(), 1)
+        wave = Wave(place, victims)
+        wave.evict()
+        wave.compare(outcomes, wave.names)
+    return {"one at a time": outcomes}
 
 
-def in_waves(place: Field, rng: random.Random, count: int, outcomes: Outcomes) -> None:
-    """Evict so many pods at once, of as many owners; predict them in the order of eviction."""
+def in_waves(place: Field, rng: random.Random, count: int) -> dict[str, Outcomes]:
+    """Evict twenty pods at once, of as many owners.
+
+    They are predicted twice: as a plan has to, in the order of eviction, each put where it will most
+    probably land; and as it went, in the order of creation, knowing where the earlier ones landed.
+    """
+    planned, replayed = Outcomes(), Outcomes()
     for _ in range(count):
         pods = place.settle()
         of_owner = {_owner(pod): pod for pod in rng.sample(pods, len(pods))}
         victims = rng.sample(sorted(of_owner.values(), key=_name), min(_WAVE, len(of_owner)))
-        _compare(place, victims, pods, outcomes)
+        wave = Wave(place, victims)
+        wave.evict()
+        wave.compare(planned, wave.names)
+        wave.compare(replayed, wave.created, known=True)
+    return {
+        f"waves of {_WAVE}, as planned": planned,
+        f"waves of {_WAVE}, in the order in which they went": replayed,
+    }
 
 
-def _compare(
-    place: Field, victims: list[dict[str, Any]], pods: list[dict[str, Any]], outcomes: Outcomes
-) -> None:
-    snapshot = read(place.api, place.version)
-    model = SchedulerModel(snapshot, SchedulerProfile.for_version(place.version))
-    state = ClusterState(snapshot)
-    rows = {name: row for row, name in enumerate(snapshot.pods.name)}
-    expected: dict[str, tuple[Prediction, Any]] = {}
-    for victim in victims:
-        state.evict(rows[_name(victim)])
-    # Those that wait for their victim to be gone come last, and all victims have the same grace.
-    for waits in (False, True):
-        if waits:
-            state.reap()
-        for victim in victims:
-            row = rows[_name(victim)]
-            of_class = snapshot.classes[int(snapshot.pods.cls[row])]
-            if snapshot.owners[of_class.owner].waits is waits:
-                found = model.predict(state, of_class.replacement)
-                expected[_owner(victim)] = found, model.feasible(state, of_class.replacement)
-                state.place(row, of_class.replacement, int(found.nodes[0]))
-    before = {pod["metadata"]["uid"] for pod in pods}
-    for victim in victims:
-        try:
-            place.evict(_name(victim))
-        except ApiError as error:
-            raise RuntimeError(f"eviction of {_name(victim)} refused: {error}") from error
-    for pod in place.landings(before, len(victims)):
-        prediction, feasible = expected[_owner(pod)]
-        outcomes.add(snapshot, prediction, feasible, pod["spec"]["nodeName"])
+class Wave:
+    """Some evictions at once: the state before, and what came of it."""
+
+    def __init__(self, place: Field, victims: list[dict[str, Any]]) -> None:
+        self._place = place
+        self.names = [_owner(victim) for victim in victims]
+        self._before = {pod["metadata"]["uid"] for pod in place.api.list_all(_PODS)}
+        self._snapshot = read(place.api, place.version)
+        self._model = SchedulerModel(self._snapshot, SchedulerProfile.for_version(place.version))
+        rows = {name: row for row, name in enumerate(self._snapshot.pods.name)}
+        self._victims = {_owner(victim): rows[_name(victim)] for victim in victims}
+        self._landed: dict[str, str] = {}
+        self.created: list[str] = []
+        """Owners in the order in which their replacements came before the scheduler."""
+
+    def evict(self) -> None:
+        """Evict, and wait for the replacements."""
+        for owner in self.names:
+            self._place.evict(self._snapshot.pods.name[self._victims[owner]])
+        found = self._place.landings(self._before, len(self.names))
+        owner_of = {_name(pod): _owner(pod) for pod in found}
+        self._landed = {_owner(pod): pod["spec"]["nodeName"] for pod in found}
+        self.created = [owner_of[name] for name in self._place.attempts(set(owner_of))]
+
+    def compare(self, outcomes: Outcomes, order: list[str], *, known: bool = False) -> None:
+        """Predict in this order; a prediction is placed where it landed if that is ``known``."""
+        snapshot, state = self._snapshot, ClusterState(self._snapshot)
+        for row in self._victims.values():
+            state.evict(row)
+        # Those that wait for their victim to be gone come last, and all victims have the same grace.
+        for owner in sorted(order, key=self._waits):
+            row = self._victims[owner]
+            if self._waits(owner):
+                state.reap()
+            cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
+            found, feasible = self._model.predict(state, cls), self._model.feasible(state, cls)
+            outcomes.add(snapshot, found, feasible, self._landed[owner])
+            there = snapshot.nodes.index[self._landed[owner]] if known else int(found.nodes[0])
+            state.place(row, cls, there)
+
+    def _waits(self, owner: str) -> bool:
+        of_class = self._snapshot.classes[int(self._snapshot.pods.cls[self._victims[owner]])]
+        return self._snapshot.owners[of_class.owner].waits
 
 
 def _name(pod: dict[str, Any]) -> str:
@@ -228,24 +267,29 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=30)
     parser.add_argument("--single", type=int, default=60)
     parser.add_argument("--waves", type=int, default=3)
+    parser.add_argument("--grace", type=float, default=2.0, help="seconds until a victim is gone")
     parser.add_argument("--version", default="1.36.3")
     chosen = parser.parse_args()
     rng = random.Random(chosen.seed)
-    options = Options(version=chosen.version, pod_ready_after=0.1, pod_grace_cap=0.5)
+    options = Options(
+        version=chosen.version,
+        pod_ready_after=0.1,
+        pod_grace_cap=chosen.grace,
+        scheduler_verbosity=3,
+    )
     major, minor, *_ = chosen.version.split(".")
     with ControlPlane(options) as plane:
         for manifest in manifests(rng, chosen.nodes):
             plane.api.apply(manifest)
         place = Field(plane, (int(major), int(minor)))
-        for title, count, run in (
-            ("one at a time", chosen.single, one_at_a_time),
-            (f"waves of {_WAVE}", chosen.waves, in_waves),
-        ):
-            began, outcomes = time.monotonic(), Outcomes()
-            run(place, rng, count, outcomes)
-            took = time.monotonic() - began
-            if outcomes.node_hit:
-                print(f"{chosen.nodes} nodes, {title}, {took:.0f} s\n{outcomes.report()}", flush=True)
+        for run, count in ((one_at_a_time, chosen.single), (in_waves, chosen.waves)):
+            began = time.monotonic()
+            found = run(place, rng, count) if count else {}
+            for title, outcomes in found.items():
+                took = time.monotonic() - began
+                print(
+                    f"{chosen.nodes} nodes, {title}, {took:.0f} s\n{outcomes.report()}", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ class DomainTerm:
         self.entry = entry
         self._view = view
         self._groups = groups
+        self._made = -1
+        self._values: Sequence[float] = ()
         self._of_class: dict[int, list[int]] = {}
         for index, group in enumerate(groups):
             for cls in group.members.tolist():
@@ -25,11 +27,20 @@ class DomainTerm:
 
     def potential(self) -> float:
         """See Term."""
-        return sum(group.weight * group.potential() for group in self._groups)
+        values = self._potentials()
+        return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True)))
+
+    def _potentials(self) -> Sequence[float]:
+        """Return the groups' potentials, made once per version of the state."""
+        version = self._view.state.version
+        if self._made != version:
+            self._values = [group.potential() for group in self._groups]
+            self._made = version
+        return self._values
 
     def violated(self) -> int:
         """See Term."""
-        return sum(group.potential() > 0 for group in self._groups)
+        return sum(value > 0 for value in self._potentials())
 
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""
@@ -72,8 +83,8 @@ class DomainTerm:
 
     def bounds(self) -> Iterable[tuple[float, Int32s]]:
         """See Term."""
-        for group in self._groups:
-            if (minimum := group.minimum()) > 0:
+        for group, potential in zip(self._groups, self._potentials(), strict=True):
+            if potential > 0 and (minimum := group.minimum()) > 0:
                 yield minimum, group.movers
 
     def describe(self, cls: int, node: int) -> str:

@@ -6,7 +6,7 @@ concurrent evictions under one budget only conflict (kubernetes/kubernetes#10236
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -81,9 +81,11 @@ class Executor:
         progress: Progress,
         *,
         stopped: Stopped,
+        domains: Callable[[str], Mapping[str, str]],
     ) -> None:
+        """``domains`` returns the labels of a node, for comparing landings by their domains."""
         self._actor, self._clock, self._pace = actor, clock, pace
-        self._progress, self._stopped = progress, stopped
+        self._progress, self._stopped, self._domains = progress, stopped, domains
         self._arrivals = Arrivals(feed)
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
@@ -174,6 +176,7 @@ class Executor:
         """Wait until every replacement of the wave is ready, noting where each landed."""
         started = self._clock.now()
         announced: set[str] = set()
+        told: tuple[int, int] | None = None
         while True:
             found = self._arrivals.found(moves)
             now = self._clock.now()
@@ -184,7 +187,9 @@ class Executor:
                 return
             if self._over(now - started, pending, unready):
                 return
-            self._progress.waiting(wave, pending, unready)
+            if (pending, unready) != told:
+                told = (pending, unready)
+                self._progress.waiting(wave, pending, unready)
             try:
                 self._arrivals.wait(min(1.0, max(0.05, self._pace.deadline - now)))
             except ClusterReadError as error:
@@ -217,7 +222,7 @@ class Executor:
             if replacement is None or not replacement.node or move.uid in announced:
                 continue
             announced.add(move.uid)
-            predicted = as_predicted(move, replacement)
+            predicted = as_predicted(move, self._domains(replacement.node), replacement.node)
             self._note(
                 Outcome(
                     move,
@@ -234,9 +239,18 @@ class Executor:
         self._outcomes[outcome.move.uid] = outcome
 
 
-def as_predicted(move: Move, replacement: Replacement) -> bool:
-    """Tell whether the replacement landed on a predicted node."""
-    return any(landing.node == replacement.node for landing in move.landings)
+def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
+    """Tell whether a replacement on ``node`` is where the move expected it.
+
+    ``domains`` are the node's topology labels. What counts is the domain that the move's terms look at;
+    where they look at nodes only, the node.
+    """
+    if any(landing.node == node for landing in move.landings):
+        return True
+    return any(
+        landing.domains and all(domains.get(k) == v for k, v in landing.domains.items())
+        for landing in move.landings
+    )
 
 
 def _unplaced(replacement: Replacement | None) -> bool:

@@ -123,8 +123,12 @@ class Allowance:
         own = self._of_strategy.get(strategy)
         return [self._all] if own is None else [self._all, own]
 
+    def ended(self) -> str | None:
+        """Say which limit ends the run for all strategies, if one does."""
+        return self._all.over()
+
     def over(self, strategy: str) -> str | None:
-        """Say which limit of the whole run is used up, if one is."""
+        """Say which limit of the whole run is used up for a strategy, if one is."""
         for tally in self._tallies(strategy):
             if (limit := tally.over()) is not None:
                 return limit

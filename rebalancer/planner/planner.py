@@ -108,11 +108,10 @@ class Planner:
             if observed and not any(c.observed for c in self._contributions):
                 continue
             search = Search(self.view, terms, guard, self.settings, self._allowance, self._cost)
-            pairs |= set(search.pool.gains)
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
             refusals = {**search.refusals}
-            pairs |= set(search.pool.gains)
+            pairs |= search.pool.seen
         return chosen, refusals, pairs
 
     def _scores(self) -> dict[str, Score]:

@@ -9,7 +9,7 @@ scheduler or the cost refuses is tried again once after something has changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,40 +70,65 @@ def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
     state.place(pod, of_class.replacement, node)
 
 
+@dataclass(slots=True)
+class Wish:
+    """What the terms expect of one pair."""
+
+    gains: list[float]
+    """Per entry, the most that one pod leaving can gain."""
+    strategy: str
+    """The one with the largest share in the entry that decides."""
+    entry: int
+    share: float
+
+
 class Pool:
-    """All pairs that some term wants to see gone, with the most each entry can gain."""
+    """All pairs that some term wants to see gone."""
 
     def __init__(self, terms: Sequence[Weighted]) -> None:
         self._terms = terms
-        self.gains: dict[Pair, list[float]] = {}
-        self.strategies: dict[Pair, str] = {}
-        self._share: dict[Pair, tuple[int, float]] = {}
+        self._of_class: dict[int, dict[int, Wish]] = {}
+        self.seen: set[Pair] = set()
+        """Every pair that was ever wished for."""
         self.refresh(None)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield all pairs that are wished for now."""
+        for cls, wishes in self._of_class.items():
+            for node in wishes:
+                yield cls, node
+
+    def get(self, pair: Pair) -> Wish | None:
+        """Return what is wished for a pair, None if nothing is any more."""
+        return self._of_class.get(pair[0], {}).get(pair[1])
 
     def refresh(self, classes: Int32s | None) -> list[Pair]:
         """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
-        if classes is not None:
-            wanted = set(classes.tolist())
-            for pair in [p for p in self.gains if p[0] in wanted]:
-                del self.gains[pair], self._share[pair], self.strategies[pair]
+        for cls in classes.tolist() if classes is not None else list(self._of_class):
+            self._of_class.pop(cls, None)
         found: dict[Pair, None] = {}
         for weighted in self._terms:
             rows = weighted.term.candidates(classes)
             entry = int(weighted.term.entry)
             for cls, node, gain in zip(
-                rows.cls.tolist(), rows.node.tolist(), rows.gain.tolist(), strict=True
+                rows.cls.tolist(),
+                rows.node.tolist(),
+                (rows.gain * weighted.weight).tolist(),
+                strict=True,
             ):
-                pair = (cls, node)
-                found[pair] = None
-                self.gains.setdefault(pair, [0.0, 0.0, 0.0])[entry] += gain * weighted.weight
-                self._claim(pair, entry, gain * weighted.weight, weighted.strategy)
+                found[cls, node] = None
+                self._add(cls, node, entry, gain, weighted.strategy)
+        self.seen.update(found)
         return list(found)
 
-    def _claim(self, pair: Pair, entry: int, gain: float, strategy: str) -> None:
-        best = self._share.get(pair)
-        if best is None or (-entry, gain) > (-best[0], best[1]):
-            self._share[pair] = (entry, gain)
-            self.strategies[pair] = strategy
+    def _add(self, cls: int, node: int, entry: int, gain: float, strategy: str) -> None:
+        wishes = self._of_class.setdefault(cls, {})
+        wish = wishes.get(node)
+        if wish is None:
+            wish = wishes[node] = Wish([0.0, 0.0, 0.0], strategy, entry, gain)
+        elif (-entry, gain) > (-wish.entry, wish.share):
+            wish.strategy, wish.entry, wish.share = strategy, entry, gain
+        wish.gains[entry] += gain
 
 
 class Search:
@@ -142,10 +167,13 @@ class Search:
 
     def _wave(self, wave: int, *, observed: bool) -> list[Chosen]:
         chosen: list[Chosen] = []
-        heap = [entry for pair in self.pool.gains if (entry := self._entry(pair)) is not None]
+        heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
         retried: set[Pair] = set()
         while heap and not self._allowance.full():
+            if (limit := self._allowance.ended()) is not None:
+                self._hold_back(heap, limit)
+                break
             key, pair = heapq.heappop(heap)
             current = self._entry(pair)
             if current is None or current[0] > key:
@@ -171,12 +199,21 @@ class Search:
                     heapq.heappush(heap, entry)
         return chosen
 
+    def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
+        """Note that nothing that is left may go in this run."""
+        for _, pair in heap:
+            wish = self.pool.get(pair)
+            if wish is not None:
+                self.refusals[pair] = Refusal(wish.strategy, Code.BUDGET, limit)
+
     # -- one candidate -----------------------------------------------------------------------------
 
     def _consider(self, pair: Pair) -> Verdict | None:
         """Return the verdict on a pair if it may go now; else note why not."""
         cls, node = pair
-        strategy = self.pool.strategies[pair]
+        wish = self.pool.get(pair)
+        assert wish is not None, "only pairs of the pool are considered"
+        strategy = wish.strategy
         limit = self._allowance.over(strategy) or self._allowance.waits(cls, node, strategy)
         if limit is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
@@ -188,8 +225,7 @@ class Search:
         verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
         if verdict.refused is not None:
             code, message = verdict.refused
-            gains = self.pool.gains[pair]
-            if code is Code.NO_GAIN and gains[0] == gains[1] == 0:
+            if code is Code.NO_GAIN and wish.gains[0] == wish.gains[1] == 0:
                 code = Code.OVERLOAD_MOVES
                 message = message.replace(
                     "nothing gets better there", "that only moves the overload"
@@ -210,7 +246,8 @@ class Search:
             verdict.by_strategy, key=lambda name: (verdict.by_strategy[name], name), default=""
         )
         if verdict.by_strategy.get(strategy, 0.0) <= TOLERANCE:
-            strategy = self.pool.strategies[pair]
+            wish = self.pool.get(pair)
+            strategy = wish.strategy if wish is not None else strategy
         reason = self._reason(strategy, pair)
         if not self._waits(cls):
             self._quota.take(cls)
@@ -231,18 +268,21 @@ class Search:
     # -- the queue ---------------------------------------------------------------------------------
 
     def _entry(self, pair: Pair) -> tuple[Key, Pair] | None:
-        gains = self.pool.gains.get(pair)
-        if gains is None or not self._pods_of(pair):
+        wish = self.pool.get(pair)
+        pods = self._pods_of(pair) if wish is not None else ()
+        if wish is None or not pods:
             return None
-        cost = float(self._cost[self._pods_of(pair)[0]])
-        return self._key((gains[0], gains[1], gains[2]), cost), pair
+        hard, soft, imbalance = wish.gains
+        return self._key((hard, soft, imbalance), float(self._cost[pods[0]])), pair
 
     @staticmethod
     def _key(gain: tuple[float, float, float], cost: float) -> Key:
         return (-gain[0] / cost, -gain[1] / cost, -gain[2] / cost)
 
     def _shrink(self, pair: Pair, gain: tuple[float, float, float]) -> None:
-        self.pool.gains[pair] = list(gain)
+        wish = self.pool.get(pair)
+        if wish is not None:
+            wish.gains = list(gain)
 
     def _pods_of(self, pair: Pair) -> list[int]:
         """Return the movable pods of a pair that are left, cheapest first."""

@@ -13,7 +13,7 @@ from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Windows, distribution, search_order
-from rebalancer.scheduler.scores import Scorer
+from rebalancer.scheduler.scores import RawScores, Scorer
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.validity import unmodelled
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -106,6 +106,10 @@ class SchedulerModel:
         for score in scores.values():
             total[scored] += score[scored]
         return Evaluation(feasible, filtered_by, scores, total)
+
+    def raw_scores(self, state: ClusterState, cls: int) -> RawScores:
+        """Return what the plug-ins say of every node before normalisation."""
+        return self._scorer.raw(state, cls)
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, scheduled now."""

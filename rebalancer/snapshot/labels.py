@@ -38,6 +38,14 @@ class NodeLabels:
                 column[node] = self._values[key](value)
         self._absent = np.full(self._size, MISSING, np.int32)
 
+    def of(self, node: int) -> dict[str, str]:
+        """Return the labels of one node."""
+        return {
+            key: self._values[key].values[value]
+            for key, column in self._columns.items()
+            if (value := int(column[node])) != MISSING
+        }
+
     def column(self, key: str) -> Int32s:
         """Return the value ids of ``key`` (N,), MISSING where a node lacks it."""
         return self._columns.get(key, self._absent)

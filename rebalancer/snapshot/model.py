@@ -63,6 +63,11 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.names)
 
+    def labels_of(self, name: str) -> dict[str, str]:
+        """Return the labels of a node, none if there is no such node."""
+        node = self.index.get(name)
+        return {} if node is None else self.labels.of(node)
+
 
 @dataclass(frozen=True, slots=True)
 class Pods:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.access import ACT_RULES, READ_RULES
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES
 from rebalancer.kube.resources import Rule
 from tests.controlplane import ControlPlane, access
 
@@ -60,7 +60,9 @@ def rebalancer(*args: str, timeout: float = 120, env: dict[str, str] | None = No
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def grant(plane: ControlPlane, rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES)) -> Path:
+def grant(
+    plane: ControlPlane, rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES, *EVENT_RULES)
+) -> Path:
     """Give a ServiceAccount exactly ``rules``; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
     binding = access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT)

@@ -19,7 +19,11 @@ class Watcher:
 
     def _sample(self):
         while not self._end.is_set():
-            ready = [p for p in operations.pods(self._api, selector=f"app={self._app}") if operations.is_ready(p)]
+            ready = [
+                p
+                for p in operations.pods(self._api, selector=f"app={self._app}")
+                if operations.is_ready(p)
+            ]
             self.least = min(self.least, len(ready))
             self.samples += 1
             time.sleep(0.02)
@@ -46,7 +50,9 @@ def _crowded(plane, replicas):
             "labelSelector": {"matchLabels": labels},
         }
     ]
-    plane.apply([objects.deployment("web", replicas, labels=labels, topologySpreadConstraints=spread)])
+    plane.apply(
+        [objects.deployment("web", replicas, labels=labels, topologySpreadConstraints=spread)]
+    )
     operations.wait_pods_ready(plane.api, replicas, selector="app=web")
     plane.apply([objects.node("b-0", zone="zone-b"), objects.node("c-0", zone="zone-c")])
     operations.wait_nodes_ready(plane.api, 3)
@@ -76,7 +82,9 @@ def test_a_budget_of_one_lets_one_go_at_a_time(cluster, tmp_path):
 
 def test_two_budgets_on_one_pod_are_a_misconfiguration(cluster, tmp_path):
     drift.article(cluster)
-    cluster.apply([objects.pdb(name, {"app": "nginx"}, maxUnavailable=1) for name in ("one", "two")])
+    cluster.apply(
+        [objects.pdb(name, {"app": "nginx"}, maxUnavailable=1) for name in ("one", "two")]
+    )
     wait_for_budget(cluster, "two", 1)
     done = Product(cluster, tmp_path).run()
     assert done.code == 0, done.err

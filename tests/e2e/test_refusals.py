@@ -2,21 +2,25 @@
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, READ_RULES
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES
 from tests.controlplane import drift, objects, operations
 from tests.e2e.product import NO_WAIT, Product, grant, rebalancer
 
-RULES = (*READ_RULES, *ACT_RULES)
+RULES = (*READ_RULES, *ACT_RULES, *EVENT_RULES)
 
 # Every account may read /version and ask about its own rights by the default ClusterRoles.
 DEFAULTED = [rule for rule in RULES if rule.resource.startswith("/")]
 
 
 def names(plane):
-    return sorted(pod["metadata"]["name"] for pod in operations.pods(plane.api, selector="app=nginx"))
+    return sorted(
+        pod["metadata"]["name"] for pod in operations.pods(plane.api, selector="app=nginx")
+    )
 
 
-@pytest.mark.parametrize("missing", [r for r in RULES if r not in DEFAULTED], ids=str)
+@pytest.mark.parametrize(
+    "missing", [r for r in (*READ_RULES, *ACT_RULES) if r not in DEFAULTED], ids=str
+)
 def test_each_missing_right_is_named_and_nothing_is_evicted(cluster, tmp_path, missing):
     drift.article(cluster)
     before = names(cluster)
@@ -28,6 +32,16 @@ def test_each_missing_right_is_named_and_nothing_is_evicted(cluster, tmp_path, m
     assert missing.resource in done.err
     assert "Traceback" not in done.err
     assert names(cluster) == before
+
+
+def test_without_the_right_to_write_events_it_still_runs_and_warns(cluster, tmp_path):
+    drift.article(cluster)
+    product = Product(cluster, tmp_path)
+    grant(cluster, [rule for rule in RULES if rule not in EVENT_RULES])
+    done = product.run()
+    assert done.code == 0, done.err
+    assert len(done.evicted) == 1
+    assert any("events" in warning for warning in done.report["warnings"])
 
 
 def test_an_expired_token_is_said_to_be_one(cluster, tmp_path):

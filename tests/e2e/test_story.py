@@ -16,9 +16,7 @@ def zones_of(plane, label):
     }
     found = operations.pods(plane.api, selector="app=nginx")
     return Counter(
-        zone[pod["spec"]["nodeName"]]
-        for pod in found
-        if "deletionTimestamp" not in pod["metadata"]
+        zone[pod["spec"]["nodeName"]] for pod in found if "deletionTimestamp" not in pod["metadata"]
     )
 
 

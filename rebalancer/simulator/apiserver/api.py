@@ -117,15 +117,16 @@ class Api:
         return _json(200, listed)
 
     def _create(self, request: Request, target: Target) -> Answer:
+        evicts = target.subresource == "eviction"
+        if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
+            raise status.not_allowed(target.kind)
         manifest = _decoded(request)
-        if target.subresource == "eviction":
+        if evicts:
             options = dict(manifest.get("deleteOptions") or {})
             if request.query.get("dryRun"):
                 options.setdefault("dryRun", [request.query["dryRun"]])
             manifest = {**manifest, "deleteOptions": options}
             return _json(201, evict(self._store, target.namespace, target.name, manifest))
-        if target.name or (target.kind.namespaced and not target.namespace):
-            raise status.not_allowed(target.kind)
         _check_type(target, manifest)
         made = admit(self._store, target.kind, target.namespace, manifest)
         charge(self._store, target.kind, target.namespace, made)

@@ -58,6 +58,10 @@ class Budgets(Controller):
             self.store.modify(BUDGET, budget, lambda new: _fail(new, failure, now))
             return
         disrupted = self._disrupted(budget, pods)
+        if disrupted:
+            oldest = min(unix_seconds(granted) for granted in disrupted.values())
+            expires = oldest + _DELETION_TIMEOUT + 1 - self.store.clock.now()
+            self.engine.after(expires, lambda: self.note(key))
         healthy = sum(
             is_ready(pod) and not is_terminating(pod) and pod["metadata"]["name"] not in disrupted
             for pod in pods

@@ -68,7 +68,9 @@ class World:
         if kind is AnswerKind.EVICTED:
             self.pods[name] = None
             self._new.append(
-                Replacement(f"new-{name}", f"new-{name}", namespace, "rs", self.lands, self.ready, 1.0)
+                Replacement(
+                    f"new-{name}", f"new-{name}", namespace, "rs", self.lands, self.ready, 1.0
+                )
             )
         return Answer(kind, f"{kind.value} by script", 1.0)
 
@@ -101,6 +103,7 @@ def execute(world, moves, *, recheck=None, stopped=None, deadline=600.0):
         Pace(deadline=deadline, parallel=1),
         Silent(),
         stopped=stopped or (lambda: None),
+        domains=lambda node: {"zone": "z" + node[-1]},
     )
     return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
 
@@ -203,7 +206,11 @@ def test_replacements_that_are_slow_to_be_ready_hold_the_rest_back_without_failu
 
 def test_a_signal_ends_the_run_after_the_call_in_flight():
     world = World(Time())
-    done = execute(world, [move("a"), move("b", wave=2)], stopped=lambda: "stopped" if world.evictions else None)
+    done = execute(
+        world,
+        [move("a"), move("b", wave=2)],
+        stopped=lambda: "stopped" if world.evictions else None,
+    )
     assert statuses(done) == [Status.EVICTED, Status.NOT_ATTEMPTED]
     assert done.failed
 

@@ -52,9 +52,15 @@ def test_image_volumes_count_from_1_36_on(version: tuple[int, int], expected: li
 
 @pytest.mark.parametrize(
     ("image", "held"),
-    [("root", "root:latest"), ("root:tag", "root:tag"), ("gcr.io:5000/root", "gcr.io:5000/root:latest")],
+    [
+        ("root", "root:latest"),
+        ("root:tag", "root:tag"),
+        ("gcr.io:5000/root", "gcr.io:5000/root:latest"),
+    ],
 )
 def test_a_missing_tag_is_latest(image: str, held: str) -> None:
     images = [{"names": [held], "sizeBytes": 1000 * MB}]
-    world = World([node("a", images=images)], [pod("p", containers=[{"name": "c", "image": image}])])
+    world = World(
+        [node("a", images=images)], [pod("p", containers=[{"name": "c", "image": image}])]
+    )
     assert world.plain("p", "ImageLocality", among=["a"]) == [100]

@@ -158,11 +158,29 @@ def test_required_affinity_of_others_counts_with_its_weight(weight: int, scores:
         # A match on a node that lacks the key is nobody, so the pod may be the first.
         (S1, {"podAffinity": hard(term("region", "S1"))}, [CHINA, AZ1], [(1, S1, {})], [0]),
         # Its own anti-affinity.
-        (S2, {"podAntiAffinity": hard(term("region", "S1"))}, [CHINA, CHINA, INDIA], [(0, S1, {})], [2]),
+        (
+            S2,
+            {"podAntiAffinity": hard(term("region", "S1"))},
+            [CHINA, CHINA, INDIA],
+            [(0, S1, {})],
+            [2],
+        ),
         (S2, {"podAntiAffinity": hard(term("region", "S1"))}, [CHINA, AZ1], [(0, S1, {})], [1]),
         # Anti-affinity of others.
-        (S1, {}, [CHINA, CHINA, INDIA], [(0, S2, {"podAntiAffinity": hard(term("region", "S1"))})], [2]),
-        (S2, {}, [CHINA, INDIA], [(0, S2, {"podAntiAffinity": hard(term("region", "S1"))})], [0, 1]),
+        (
+            S1,
+            {},
+            [CHINA, CHINA, INDIA],
+            [(0, S2, {"podAntiAffinity": hard(term("region", "S1"))})],
+            [2],
+        ),
+        (
+            S2,
+            {},
+            [CHINA, INDIA],
+            [(0, S2, {"podAntiAffinity": hard(term("region", "S1"))})],
+            [0, 1],
+        ),
     ],
 )
 def test_required_terms(

@@ -6,7 +6,11 @@ import pytest
 
 from tests.unit.scheduler.worlds import Json, World, node, pod
 
-LABELS = ({"foo": "bar"}, {"key": "value", "az": "az1"}, {"foo": "bar", "key": "value", "az": "az1"})
+LABELS = (
+    {"foo": "bar"},
+    {"key": "value", "az": "az1"},
+    {"foo": "bar", "key": "value", "az": "az1"},
+)
 
 
 def expression(key: str, operator: str, *values: str) -> Json:
@@ -76,8 +80,15 @@ def test_required_expressions(term: list[Json], labels: dict[str, str], fits: bo
 def test_terms_are_alternatives_and_node_selector_comes_on_top() -> None:
     terms = [{"matchExpressions": [expression("foo", "In", v)]} for v in ("bar", "baz")]
     world = World(
-        [node("a", labels={"foo": "bar"}), node("b", labels={"foo": "baz", "disk": "ssd"}), node("c")],
-        [pod("p", affinity=required(*terms)), pod("q", affinity=required(*terms), nodeSelector={"disk": "ssd"})],
+        [
+            node("a", labels={"foo": "bar"}),
+            node("b", labels={"foo": "baz", "disk": "ssd"}),
+            node("c"),
+        ],
+        [
+            pod("p", affinity=required(*terms)),
+            pod("q", affinity=required(*terms), nodeSelector={"disk": "ssd"}),
+        ],
     )
     assert world.feasible("p") == ["a", "b"]
     assert world.feasible("q") == ["b"]

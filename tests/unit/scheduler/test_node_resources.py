@@ -170,13 +170,20 @@ def test_pod_level_requests_decide_what_fits_but_not_the_score_of_a_new_pod() ->
 
 
 def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:
-    old = pod("old", on="n", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
-    found = World([node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "1Gi"})])
+    old = pod(
+        "old", on="n", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}}
+    )
+    found = World(
+        [node("n", cpu="10", memory="10Gi")],
+        [old, pod("p", requests={"cpu": "1", "memory": "1Gi"})],
+    )
     assert found.plain("p", FIT, among=["n"]) == [(30 + 80) // 2]
 
 
 def test_overhead_hides_a_missing_memory_request_of_a_standing_pod_with_pod_level_cpu() -> None:
     # No 200 Mi stand in for the container, for the pod as a whole asks for the 1 Gi of its overhead.
     old = pod("old", on="n", overhead={"memory": "1Gi"}, resources={"requests": {"cpu": "1"}})
-    found = World([node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "0"})])
+    found = World(
+        [node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "0"})]
+    )
     assert found.plain("p", FIT, among=["n"]) == [(80 + 90) // 2]

@@ -57,7 +57,11 @@ def test_fewer_untolerated_soft_taints_score_higher(
         ([toleration("foo", "bar", PREFER)], [taint("foo", "bar", HARD)], False),
         ([], [taint("dedicated", "user1", PREFER)], True),
         ([toleration("foo", "bar", "")], [taint("foo", "bar", EXECUTE)], True),
-        ([{"key": "n", "operator": "Gt", "value": "1", "effect": HARD}], [taint("n", "2", HARD)], False),
+        (
+            [{"key": "n", "operator": "Gt", "value": "1", "effect": HARD}],
+            [taint("n", "2", HARD)],
+            False,
+        ),
     ],
 )
 def test_only_tolerated_hard_taints_let_a_pod_in(

@@ -23,7 +23,11 @@ FOUR = [
 def standing(*counts: int, names: str = "abxy", labels: str = "foo") -> list[Json]:
     """Return so many pods on node-a, node-b, node-x, node-y."""
     return [
-        pod(f"{labels}-{name}{i}", on=f"node-{name}", labels={label: "" for label in labels.split("+")})
+        pod(
+            f"{labels}-{name}{i}",
+            on=f"node-{name}",
+            labels={label: "" for label in labels.split("+")},
+        )
         for name, count in zip(names, counts, strict=False)
         for i in range(count)
     ]
@@ -80,7 +84,11 @@ def test_zone_and_node_together() -> None:
 
 
 def test_two_constraints_on_one_key_with_different_selectors() -> None:
-    pods = [*standing(1, labels="foo"), *standing(1, 1, 0, 1, labels="foo+bar"), *standing(0, 0, 0, 2)]
+    pods = [
+        *standing(1, labels="foo"),
+        *standing(1, 1, 0, 1, labels="foo+bar"),
+        *standing(0, 0, 0, 2),
+    ]
     world = World(FOUR, [*pods, wanted("foo+bar", **two(FOO, BAR, "zone"))])
     assert world.plain("p", PLUGIN, among=["node-a", "node-x"]) == [85, 100]
 
@@ -89,17 +97,23 @@ def test_two_constraints_on_one_key_with_different_selectors() -> None:
     ("pods", "candidates", "expected"),
     [
         (
-            standing(1, 0, 0, 1) + standing(0, 1, labels="foo+bar") + standing(0, 0, 0, 1, labels="bar"),
+            standing(1, 0, 0, 1)
+            + standing(0, 1, labels="foo+bar")
+            + standing(0, 0, 0, 1, labels="bar"),
             "abxy",
             [60, 20, 100, 60],
         ),
         (
-            standing(0, 1, labels="bar") + standing(0, 0, 1) + standing(0, 0, 0, 1, labels="foo+bar"),
+            standing(0, 1, labels="bar")
+            + standing(0, 0, 1)
+            + standing(0, 0, 0, 1, labels="foo+bar"),
             "abxy",
             [100, 60, 40, 0],
         ),
         (
-            standing(1, 0, 0, 1) + standing(0, 1, labels="foo+bar") + standing(0, 0, 0, 1, labels="bar"),
+            standing(1, 0, 0, 1)
+            + standing(0, 1, labels="foo+bar")
+            + standing(0, 0, 0, 1, labels="bar"),
             "abx",
             [50, 25, 100],
         ),

@@ -22,7 +22,9 @@ def claim(name: str, volume: str = "", mode: str = "ReadWriteOnce", **spec: Any)
     return {"metadata": metadata, "spec": {"volumeName": volume, "accessModes": [mode], **spec}}
 
 
-def volume(name: str, labels: dict[str, str] | None = None, phase: str = "Bound", **spec: Any) -> Json:
+def volume(
+    name: str, labels: dict[str, str] | None = None, phase: str = "Bound", **spec: Any
+) -> Json:
     return {
         "metadata": {"name": name, "labels": labels or {}},
         "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}, **spec},
@@ -79,7 +81,20 @@ def test_a_bound_volume_is_reached_by_its_node_affinity() -> None:
         ([], [], "VolumeRestrictions"),
         ([claim("c", "gone")], [], "VolumeZone"),
         ([claim("c", "", storageClassName="soon")], [], "VolumeBinding"),
-        ([{**claim("c", "v"), "metadata": {"name": "c", "namespace": "default", "deletionTimestamp": "2026-01-01T00:00:00Z"}}], [volume("v")], "VolumeBinding"),
+        (
+            [
+                {
+                    **claim("c", "v"),
+                    "metadata": {
+                        "name": "c",
+                        "namespace": "default",
+                        "deletionTimestamp": "2026-01-01T00:00:00Z",
+                    },
+                }
+            ],
+            [volume("v")],
+            "VolumeBinding",
+        ),
     ],
 )
 def test_what_is_missing_refuses_the_pod_everywhere(
@@ -102,14 +117,22 @@ def test_a_late_claim_goes_where_its_class_provisions() -> None:
 
 
 def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
-    wanted = claim(
-        "c", storageClassName="late", resources={"requests": {"storage": "1Gi"}}
-    )
+    wanted = claim("c", storageClassName="late", resources={"requests": {"storage": "1Gi"}})
     kinds = {"storageClassName": "late"}
     free = [
         volume("fits", phase="Available", nodeAffinity=within(HOSTNAME, "a"), **kinds),
-        volume("small", phase="Available", nodeAffinity=within(HOSTNAME, "b"), **kinds | {"capacity": {"storage": "1Mi"}}),
-        volume("taken", nodeAffinity=within(HOSTNAME, "c"), claimRef={"namespace": "default", "name": "other"}, **kinds),
+        volume(
+            "small",
+            phase="Available",
+            nodeAffinity=within(HOSTNAME, "b"),
+            **kinds | {"capacity": {"storage": "1Mi"}},
+        ),
+        volume(
+            "taken",
+            nodeAffinity=within(HOSTNAME, "c"),
+            claimRef={"namespace": "default", "name": "other"},
+            **kinds,
+        ),
     ]
     world = World(
         [node("a"), node("b"), node("c")],

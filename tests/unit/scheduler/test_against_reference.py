@@ -1,0 +1,74 @@
+"""The arrays against the plain loops, on random clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+
+from rebalancer.scheduler.profile import DEFAULT_WEIGHTS
+from rebalancer.scheduler.sampling import Windows, distribution
+from tests.unit.scheduler import reference
+from tests.unit.scheduler.random_worlds import NAMESPACES, clusters, namespaces
+from tests.unit.scheduler.worlds import Json, World
+
+Cluster = tuple[list[Json], list[Json], Json]
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters())
+def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> None:
+    nodes, standing, new = made
+    world = World(nodes, [*standing, new], namespaces=namespaces())
+    cluster = reference.Cluster(nodes, standing, NAMESPACES)
+    feasible = reference.feasible(cluster, new)
+    names = [node["metadata"]["name"] for node in feasible]
+    assert world.feasible("new") == names
+    evaluation = world.evaluate("new")
+    for plugin, expected in reference.scores(cluster, new, feasible).items():
+        found = evaluation.scores.get(plugin, np.zeros(len(nodes), np.int64))[world.rows(names)]
+        assert (found // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluster) -> None:
+    nodes, standing, new = made
+    living = [pod for pod in standing if "deletionTimestamp" not in pod["metadata"]]
+    if not living:
+        return
+    name = living[0]["metadata"]["name"]
+    world = World(nodes, [*standing, new], namespaces=namespaces())
+    world.state.evict(world.row(name))
+    rest = [pod for pod in standing if pod["metadata"]["name"] != name]
+    stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    ghost = {**living[0], "metadata": {**living[0]["metadata"], **stamp}}
+    for others in ([*rest, ghost], rest):
+        fresh = World(nodes, [*others, new], namespaces=namespaces())
+        assert world.feasible("new") == fresh.feasible("new")
+        assert (world.evaluate("new").total == fresh.evaluate("new").total).all()
+        world.state.reap()
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(least=4, most=9))
+def test_windows_give_what_evaluating_every_start_gives(made: Cluster) -> None:
+    nodes, standing, new = made
+    world = World(nodes, [*standing, new], namespaces=namespaces())
+    cls = world.cls("new")
+    feasible = world.model.feasible(world.state, cls)
+    size = 3
+    if feasible.sum() <= size:
+        return
+    order = np.random.default_rng(len(standing)).permutation(len(nodes)).astype(np.int32)
+    expected = np.zeros(len(nodes))
+    for start in range(len(nodes)):
+        searched = np.roll(order, -start)
+        sample = np.sort(searched[feasible[searched]][:size])
+        total = world.model.evaluate(world.state, cls, among=sample).total
+        best = sample[total[sample] == total[sample].max()]
+        expected[best] += 1 / len(best) / len(nodes)
+    windows = Windows(order, feasible, size)
+    found = np.zeros(len(nodes))
+    raw = world.model.raw_scores(world.state, cls)
+    found[windows.nodes] = distribution(raw, DEFAULT_WEIGHTS, windows)
+    assert np.abs(found - expected).max() < 1e-9
