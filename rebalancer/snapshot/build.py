@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -37,7 +37,6 @@ from rebalancer.wire.times import unix_seconds
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _FINISHED = ("Succeeded", "Failed")
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 _Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
 
 
@@ -169,7 +168,8 @@ class Fold:
         resource_version: str = "",
     ) -> Snapshot:
         """Return the snapshot of all that was fed."""
-        ownership = Ownership(self._workloads)
+        self._sort()
+        ownership = Ownership(sorted(self._workloads, key=lambda w: w.metadata.uid))
         replacement = self._replacements(ownership)
         requests, scored, unreadable = self._requests()
         resources = _axis(requests)
@@ -196,14 +196,14 @@ class Fold:
             version=version,
             resources=resources,
             nodes=nodes,
-            pods=self._pods(nodes.index, classes),
+            pods=self._pods(nodes.index),
             classes=classes,
             requests=_matrix(resources, requests),
             scored=_matrix(("cpu", "memory"), scored),
             owners=owners,
             budgets=tuple(_budget(budget, index) for budget in _by_ref(self._budgets)),
             namespaces=self._namespaces,
-            services=tuple(self._services),
+            services=tuple(sorted(self._services, key=repr)),
             quotas=tuple(_quota(quota) for quota in _by_ref(self._quotas)),
             volumes=Volumes(self._claims, self._volumes, self._storage_classes),
             missing=missing,
@@ -273,29 +273,45 @@ class Fold:
             owners.append(ownership.owner(newest, *top[1:], counted))
         return tuple(owners), owner_of
 
-    def _pods(self, node_index: Mapping[str, int], classes: tuple[PodClass, ...]) -> Pods:
+    def _pods(self, node_index: Mapping[str, int]) -> Pods:
         remap = np.array([node_index.get(name, -2) for name in self._node_names.values] + [-1])
         node = remap[np.frombuffer(self._node, np.int32)].astype(np.int32)
         flags = np.frombuffer(self._flags, np.int32).copy()
         flags[node == -2] |= PodFlag.LOST_NODE
         node[node == -2] = -1
-        cls = np.frombuffer(self._cls, np.int32)
-        rank = _rank([c.namespace for c in classes])
-        order = self._order(rank[cls] if len(cls) else cls)
-        name, uid = self._name, self._uid
-        if order is not None:
-            name, uid = name.take(order.tolist()), uid.take(order.tolist())
-        rows = slice(None) if order is None else order
         return Pods(
-            name=name,
-            uid=uid,
-            cls=_column(cls, rows),
-            node=_column(node, rows),
-            created=_column(np.frombuffer(self._created, np.float64), rows),
-            ready_since=_column(np.frombuffer(self._ready_since, np.float64), rows),
-            deletion_cost=_column(np.frombuffer(self._deletion_cost, np.int32), rows),
-            flags=_column(flags, rows),
+            name=self._name,
+            uid=self._uid,
+            cls=frozen(np.array(self._cls, np.int32)),
+            node=frozen(node),
+            created=frozen(np.array(self._created, np.float64)),
+            ready_since=frozen(np.array(self._ready_since, np.float64)),
+            deletion_cost=frozen(np.array(self._deletion_cost, np.int32)),
+            flags=frozen(flags),
         )
+
+    def _sort(self) -> None:
+        """Order pods by namespace and name, and classes by their first pod, as servers send them.
+
+        So that the same objects make the same snapshot, in whatever order a file holds them.
+        """
+        cls = np.frombuffer(self._cls, np.int32)
+        rank = _rank([controller.namespace for controller, _, _ in self._specs])
+        order = self._order(rank[cls] if len(cls) else cls)
+        if order is None:
+            return
+        rows = order.tolist()
+        self._name, self._uid = self._name.take(rows), self._uid.take(rows)
+        old, first = np.unique(cls[order], return_index=True)
+        old = old[np.argsort(first)]
+        new = np.empty_like(old)
+        new[old] = np.arange(len(old), dtype=old.dtype)
+        self._specs = [self._specs[index] for index in old.tolist()]
+        self._cls = array("i", new[cls[order]].tobytes())
+        for name in ("_node", "_created", "_ready_since", "_deletion_cost", "_flags"):
+            column: array[Any] = getattr(self, name)
+            kept = np.frombuffer(column, column.typecode)[order]
+            setattr(self, name, array(column.typecode, kept.tobytes()))
 
     def _order(self, namespace_rank: Int32s) -> NDArray[np.intp] | None:
         """Return the order by namespace and name, or None if pods came in it (servers send it)."""
@@ -308,10 +324,6 @@ class Fold:
                 return np.array(keys, np.intp)
             previous = current
         return None
-
-
-def _column(values: NDArray[_Scalar], rows: slice | NDArray[np.intp]) -> NDArray[_Scalar]:
-    return frozen(values[rows].copy())
 
 
 def _rank(namespaces: list[str]) -> Int32s:
