@@ -92,6 +92,8 @@ def _install(packages: Path) -> None:
     to = ["--no-compile", "--no-warn-conflicts", f"--target={packages}"]
     pinned = ["--only-binary=:all:", "--require-hashes", f"--requirement={SOURCE}/image/requirements.txt"]
     _run([*pip, "install", *to, *pinned])
+    # Scripts whose first line names the building interpreter.
+    shutil.rmtree(packages / "bin", ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="wheel-") as scratch:
         sources = Path(scratch) / "source"
         sources.mkdir()

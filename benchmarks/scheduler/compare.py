@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -117,7 +118,7 @@ def _scores(
 
 
 def _column(
-    tally: Tally, plugin: str, ours: Evaluation, decision: Decision, index: dict[str, int]
+    tally: Tally, plugin: str, ours: Evaluation, decision: Decision, index: Mapping[str, int]
 ) -> list[str]:
     theirs = decision.scores.get(plugin, {})
     column = ours.scores.get(plugin)

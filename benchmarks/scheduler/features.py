@@ -286,7 +286,7 @@ def gates(_: random.Random, pod: Manifest) -> None:
 
 
 def ephemeral_volume(_: random.Random, pod: Manifest) -> None:
-    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    claim: Manifest = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
     claim["resources"] = {"requests": {"storage": "1Gi"}}
     volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
     pod["spec"].setdefault("volumes", []).append(volume)

@@ -101,6 +101,5 @@ class Journal:
         elif match := _CHOSEN.search(line):
             if not self._of(match[1]).done:
                 self._of(match[1]).node = match[2]
-        elif match := _UNFIT.search(line):
-            if not self._of(match[1]).done:
-                self._of(match[1]).refused = match[2]
+        elif (match := _UNFIT.search(line)) and not self._of(match[1]).done:
+            self._of(match[1]).refused = match[2]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import re
 import time
@@ -65,13 +66,13 @@ class Outcomes:
         hit = np.array([h for _, h in self.given])
         lines = [
             f"evictions {len(self.node_hit)}, with two feasible zones or more {len(self.zone_hit)}",
-            f"zone among those predicted {np.mean(self.zone_hit):.3%} "
-            f"(mean number predicted {np.mean(self.zones):.2f}), "
-            f"mean probability of the zone it became {np.mean(self.zone_mass):.3f}",
-            f"node in the predicted set {np.mean(self.node_hit):.3%}, "
-            f"mean size {np.mean(self.set_size):.1f}, median {np.median(self.set_size):.0f}",
+            f"zone among those predicted {np.mean(self.zone_hit):.3%}",
+            f"  mean number of zones predicted {np.mean(self.zones):.2f}",
+            f"  mean probability of the zone it became {np.mean(self.zone_mass):.3f}",
+            f"node in the predicted set {np.mean(self.node_hit):.3%}",
+            f"  mean size {np.mean(self.set_size):.1f}, median {np.median(self.set_size):.0f}",
         ]
-        for low, high in zip(_BINS, _BINS[1:], strict=False):
+        for low, high in itertools.pairwise(_BINS):
             inside = (given > low) & (given <= high) if low else (given <= high)
             if inside.any():
                 lines.append(
@@ -237,11 +238,15 @@ class Wave:
         snapshot, state = self._snapshot, ClusterState(self._snapshot)
         for row in self._victims.values():
             state.evict(row)
-        # Those that wait for their victim to be gone come last, and all victims have the same grace.
+        ghosts = dict(zip(self.names, state.ghosts, strict=True))
+        # Those that wait for their victim to be gone come last. All victims have the same grace, so
+        # the ones that were evicted earlier are gone by then, and the later ones are not.
         for owner in sorted(order, key=self._waits):
             row = self._victims[owner]
             if self._waits(owner):
-                state.reap()
+                for earlier in self.names[: self.names.index(owner) + 1]:
+                    if earlier in ghosts:
+                        state.reap(ghosts.pop(earlier))
             cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
             found, feasible = self._model.predict(state, cls), self._model.feasible(state, cls)
             outcomes.add(snapshot, found, feasible, self._landed[owner])

@@ -81,13 +81,16 @@ class Status(msgspec.Struct, frozen=True):
         return any(cause.reason == reason for cause in causes)
 
 
+_statuses = msgspec.json.Decoder(Status)
+
+
 def status_of(body: bytes) -> Status:
     """Return the Status in ``body``; one with the text as its message if it is none.
 
     Proxies, load balancers and the priority-and-fairness filter answer in plain text.
     """
     try:
-        return msgspec.json.decode(body, type=Status)
+        return _statuses.decode(body)
     except msgspec.DecodeError:
         return Status(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
 

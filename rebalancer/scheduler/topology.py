@@ -15,7 +15,7 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
 # How many numbers all arrays of one cache may hold before it starts anew.
-_CACHED_NUMBERS = 32_000_000
+_CACHED_NUMBERS = 8_000_000
 _Array = TypeVar("_Array")
 
 

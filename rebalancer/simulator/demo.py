@@ -34,7 +34,7 @@ from rebalancer.simulator.engine import Timings
 Run = Callable[[Sequence[str]], int]
 """The command line: arguments in, exit code out."""
 
-_TIMINGS = Timings(start_up=2.0, shutdown=1.5)
+_TIMINGS = Timings(start_up=3.0, shutdown=2.0)
 _PAST_SECONDS = 7200.0
 _SEED = 7
 

@@ -9,6 +9,7 @@ Object = dict[str, Any]
 
 # One day before the time that snapshot_of takes by default: no pod counts as young.
 OLD = "2027-01-14T08:00:00Z"
+NOW = "2027-01-15T08:00:00Z"
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -34,7 +35,13 @@ def node(
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
         "status": {
             "allocatable": {"cpu": cpu, "memory": memory, "pods": str(pods)},
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True" if ready else "False",
+                    "lastHeartbeatTime": NOW,
+                }
+            ],
         },
     }
 

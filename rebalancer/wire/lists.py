@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -48,16 +47,20 @@ class RawPage(Struct):
 _raw_page = msgspec.json.Decoder(RawPage)
 
 
-@cache
-def _page_decoder(kind: str) -> msgspec.json.Decoder[Page[Any]]:
+def _page_decoder(struct: type) -> msgspec.json.Decoder[Page[Any]]:
     generic: Any = Page  # parametrised at run time, which type checkers do not follow
-    return msgspec.json.Decoder(generic[DECODED[kind]])
+    return msgspec.json.Decoder(generic[struct])
 
 
-@cache
+# All made at import, in one thread: msgspec prepares a struct's fields when its first decoder is made, and
+# two threads that do so at once for structs that share a part crash the process (msgspec 0.22).
+_PAGE_DECODERS = {struct: _page_decoder(struct) for struct in set(DECODED.values())}
+_ITEM_DECODERS = {struct: msgspec.json.Decoder(struct) for struct in set(DECODED.values())}
+
+
 def item_decoder(kind: str) -> msgspec.json.Decoder[Any]:
     """Return the decoder of one object of ``kind``."""
-    return msgspec.json.Decoder(DECODED[kind])
+    return _ITEM_DECODERS[DECODED[kind]]
 
 
 def decode_objects(kind: str, body: bytes) -> tuple[tuple[Any, ...], o.ListMeta]:
@@ -66,7 +69,7 @@ def decode_objects(kind: str, body: bytes) -> tuple[tuple[Any, ...], o.ListMeta]
     Raises:
         msgspec.DecodeError: ``body`` is not such a list.
     """
-    page = _page_decoder(kind).decode(body)
+    page = _PAGE_DECODERS[DECODED[kind]].decode(body)
     return page.items or (), page.metadata
 
 

@@ -9,7 +9,7 @@ knows records only, so another decoder (the server's protobuf) is another produc
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -258,8 +258,27 @@ class Pod(Struct, gc=False):
         return _decode(self.metadata.labels, o.Labels) or {}, self.spec.decode()
 
 
+# Made at import, in one thread: see ``rebalancer.wire.lists``.
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        o.Labels,
+        o.Affinity,
+        o.ResourceRequirements,
+        tuple[o.ContainerPort, ...],
+        tuple[o.Toleration, ...],
+        tuple[o.TopologySpreadConstraint, ...],
+        tuple[dict[str, object], ...],
+        dict[str, str | int | float],
+    )
+}
+
+
 def _decode(raw: Raw, kind: type[T]) -> T | None:
-    return None if bytes(raw) == b"null" else msgspec.json.decode(raw, type=kind)
+    if bytes(raw) == b"null":
+        return None
+    decoded: T = _DECODERS[kind].decode(raw)
+    return decoded
 
 
 class PodPage(Struct):

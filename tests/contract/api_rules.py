@@ -309,7 +309,7 @@ def test_a_budget_is_spent_at_once_and_given_back_when_the_replacement_is_ready(
     ground: Ground,
 ) -> None:
     ground.nodes("a")
-    first, second, _ = ground.web(3, pod_annotations={stages.READY_AFTER: "1500ms"})
+    first, second, _ = ground.web(3, pod_annotations={stages.READY_AFTER: "2500ms"})
     ground.budget(maxUnavailable=1)
     ground.evict(first)
     assert refusal(ground.evict, second)[0] == 429

@@ -13,7 +13,7 @@ from tests.contract.ground import Ground
 from tests.controlplane import ApiClient
 
 # Quicker still than the kubelets that are played on the real control plane.
-_TIMINGS = Timings(start_up=0.1, shutdown=0.6, node_start_up=0.05, job=1.0, job_backoff=1.5)
+_TIMINGS = Timings(start_up=0.1, shutdown=1.0, node_start_up=0.05, job=1.0, job_backoff=1.5)
 _NO_CA = Path("unused")
 
 

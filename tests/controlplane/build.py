@@ -90,9 +90,9 @@ def _control_plane(version: str) -> Path:
                 shutil.copy(_HERE / "go.mod", module)
                 shutil.copy(_HERE / "go.sum", module)
             else:
-                gomod.write(module, version, _go)
+                gomod.write(module, version, go)
             flags = f"-s -w {gomod.version_flags(version)}"
-            _go(["build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/controlplane"], module)
+            go(["build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/controlplane"], module)
         for name in CONTROL_PLANE:
             (folder / name).symlink_to("controlplane")
 
@@ -105,7 +105,7 @@ def _tool(tool: Tool, name: str) -> Path:
     target = _CACHE / tool.folder / _digest([module / "go.mod", module / "go.sum"])
 
     def build(folder: Path) -> None:
-        _go(
+        go(
             ["build", "-trimpath", "-ldflags", "-s -w", "-o", f"{folder}/{name}", tool.package],
             module,
         )
@@ -158,17 +158,17 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _go(arguments: Sequence[str], folder: Path) -> str:
+def go(arguments: Sequence[str], folder: Path) -> str:
     """Run the go command in a folder and return what it printed."""
-    go = shutil.which("go")
-    if go is None:
+    program = shutil.which("go")
+    if program is None:
         raise GroundError(
             "the real control plane needs Go 1.26 or newer to be built: install Go, or set "
             "KUBEBUILDER_ASSETS to a directory that holds "
             f"{', '.join(CONTROL_PLANE[:4])} and kwok"
         )
     done = subprocess.run(
-        [go, *arguments],
+        [program, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

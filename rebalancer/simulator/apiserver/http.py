@@ -41,7 +41,6 @@ class Server:
 
     def close(self) -> None:
         """Stop listening, end all connections, and wait for their threads."""
-        self._listener.closing = True
         self._listener.shutdown()
         self._listener.end_connections()
         self._listener.server_close()
@@ -65,6 +64,9 @@ class _Listener(ThreadingHTTPServer):
         """Remember a connection, to end it when the server closes."""
         with self._lock:
             self._open.add(connection)
+            if self.closing:
+                # Accepted in the last moment: nobody else would wake its thread.
+                _hang_up(connection)
 
     def untrack(self, connection: socket.socket) -> None:
         """Forget a connection that has ended."""
@@ -72,8 +74,9 @@ class _Listener(ThreadingHTTPServer):
             self._open.discard(connection)
 
     def end_connections(self) -> None:
-        """Wake every thread that waits on its connection."""
+        """Wake every thread that waits on its connection, now and later."""
         with self._lock:
+            self.closing = True
             for connection in self._open:
                 _hang_up(connection)
 

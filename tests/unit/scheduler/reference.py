@@ -48,7 +48,8 @@ def request(pod: Json, resource: str, default: int = 0) -> int:
 
 
 def labels(thing: Json) -> dict[str, str]:
-    return thing["metadata"].get("labels", {})
+    found: dict[str, str] = thing["metadata"].get("labels", {})
+    return found
 
 
 def holds(requirement: Json, of: dict[str, str]) -> bool:
@@ -84,7 +85,8 @@ def selects(selector: Json | None, of: dict[str, str]) -> bool:
 
 
 def node_affinity(pod: Json) -> Json:
-    return pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    found: Json = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return found
 
 
 def term_holds(term: Json, node: Json) -> bool:
@@ -248,11 +250,13 @@ def spread_scores(cluster: Cluster, pod: Json, nodes: list[Json]) -> list[int]:
 
 
 def terms(pod: Json, kind: str) -> list[Json]:
-    return pod["spec"].get("affinity", {}).get(kind, {}).get(REQUIRED, [])
+    found: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(REQUIRED, [])
+    return found
 
 
 def weighted(pod: Json, kind: str) -> list[Json]:
-    return pod["spec"].get("affinity", {}).get(kind, {}).get(PREFERRED, [])
+    found: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(PREFERRED, [])
+    return found
 
 
 def means(cluster: Cluster, owner: Json, term: Json, other: Json) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.unit.scheduler.worlds import Json, World, node, pod
 
+Asked = tuple[str | None, str | None]
 FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 
 
-def containers(*requests: tuple[str | None, str | None]) -> list[Json]:
+def containers(*requests: Asked) -> list[Json]:
     found: list[Json] = []
     for index, (cpu, memory) in enumerate(requests):
         amounts = {"cpu": cpu, "memory": memory}
@@ -21,9 +23,9 @@ def containers(*requests: tuple[str | None, str | None]) -> list[Json]:
 
 
 def world(
-    sizes: list[tuple[str, str]],
-    wanted: list[tuple[str | None, str | None]],
-    standing: list[tuple[int, tuple[str | None, str | None]]] = (),  # type: ignore[assignment]
+    sizes: Sequence[tuple[str, str]],
+    wanted: Sequence[Asked],
+    standing: Sequence[tuple[int, Asked]] = (),
     **profile: Any,
 ) -> World:
     nodes = [node(f"node{i}", cpu=cpu, memory=memory) for i, (cpu, memory) in enumerate(sizes)]
@@ -71,8 +73,8 @@ BOTH = [("1000", "2000"), ("2000", "3000")]
 )
 def test_least_allocated(
     sizes: list[tuple[str, str]],
-    wanted: list[tuple[str | None, str | None]],
-    standing: list[tuple[int, tuple[str | None, str | None]]],
+    wanted: list[Asked],
+    standing: list[tuple[int, Asked]],
     expected: list[int],
 ) -> None:
     found = world(sizes, wanted, standing)
@@ -96,8 +98,8 @@ MILLI = [("1000m", "2000"), ("2000m", "3000")]
 )
 def test_balanced_allocation_by_improvement(
     sizes: list[tuple[str, str]],
-    wanted: list[tuple[str | None, str | None]],
-    standing: list[tuple[int, tuple[str | None, str | None]]],
+    wanted: list[Asked],
+    standing: list[tuple[int, Asked]],
     expected: list[int],
 ) -> None:
     found = world(sizes, wanted, standing)
@@ -129,7 +131,7 @@ def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
     ],
 )
 def test_a_pod_fits_if_its_real_requests_do(
-    wanted: tuple[str | None, str | None], standing: tuple[str, str], reason: bool
+    wanted: Asked, standing: tuple[str, str], reason: bool
 ) -> None:
     found = world([("10m", "20")], [wanted], [(0, standing)])
     assert found.filters("p") == {"node0": FIT if reason else ""}

@@ -26,7 +26,7 @@ def standing(*counts: int, names: str = "abxy", labels: str = "foo") -> list[Jso
         pod(
             f"{labels}-{name}{i}",
             on=f"node-{name}",
-            labels={label: "" for label in labels.split("+")},
+            labels=dict.fromkeys(labels.split("+"), ""),
         )
         for name, count in zip(names, counts, strict=False)
         for i in range(count)
@@ -34,7 +34,7 @@ def standing(*counts: int, names: str = "abxy", labels: str = "foo") -> list[Jso
 
 
 def wanted(labels: str = "foo", **spec: Any) -> Json:
-    return pod("p", labels={label: "" for label in labels.split("+")}, **spec)
+    return pod("p", labels=dict.fromkeys(labels.split("+"), ""), **spec)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_zone_counts_nodes_that_are_no_candidates() -> None:
     assert world.plain("p", PLUGIN, among=["node-a", "node-b", "node-x"]) == [75, 75, 100]
 
 
-def two(first: Json, second: Json, second_key: str = HOSTNAME) -> dict[str, list[Json]]:
+def two(first: Json, second: Json, second_key: str = HOSTNAME) -> Json:
     one = spread(1, "zone", SOFT, first)["topologySpreadConstraints"]
     other = spread(1, second_key, SOFT, second)["topologySpreadConstraints"]
     return {"topologySpreadConstraints": one + other}

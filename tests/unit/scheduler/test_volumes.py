@@ -118,7 +118,7 @@ def test_a_late_claim_goes_where_its_class_provisions() -> None:
 
 def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
     wanted = claim("c", storageClassName="late", resources={"requests": {"storage": "1Gi"}})
-    kinds = {"storageClassName": "late"}
+    kinds: Json = {"storageClassName": "late"}
     free = [
         volume("fits", phase="Available", nodeAffinity=within(HOSTNAME, "a"), **kinds),
         volume(

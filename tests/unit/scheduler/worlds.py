@@ -76,9 +76,7 @@ def pod(
     }
 
 
-def spread(
-    skew: int, key: str, action: str, selector: Json | None, **more: Any
-) -> dict[str, list[Json]]:
+def spread(skew: int, key: str, action: str, selector: Json | None, **more: Any) -> Json:
     """Return the spec field of one topology spread constraint."""
     constraint = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": action}
     if selector is not None:
@@ -86,7 +84,13 @@ def spread(
     return {"topologySpreadConstraints": [{**constraint, **more}]}
 
 
-def snapshot(nodes: Iterable[Json], pods: Iterable[Json], **others: Iterable[Json]) -> Snapshot:
+def snapshot(
+    nodes: Iterable[Json],
+    pods: Iterable[Json],
+    *,
+    missing: tuple[str, ...] = (),
+    **others: Iterable[Json],
+) -> Snapshot:
     """Fold a cluster. ``others``: services, replica_sets, claims, volumes, storage_classes, ..."""
     fold = Fold()
     records, _ = decode_page(json.dumps({"items": list(pods)}).encode())
@@ -100,7 +104,7 @@ def snapshot(nodes: Iterable[Json], pods: Iterable[Json], **others: Iterable[Jso
     fold.add_volumes(_decoded(others.get("volumes", ()), o.PersistentVolume))
     fold.add_storage_classes(_decoded(others.get("storage_classes", ()), o.StorageClass))
     fold.add_csi_nodes(_decoded(others.get("csi_nodes", ()), o.CSINode))
-    return fold.finish(captured_at=0.0, version=(1, 36))
+    return fold.finish(captured_at=0.0, version=(1, 36), missing=missing)
 
 
 def _decoded(objects: Iterable[Json], kind: type[Any]) -> list[Any]:
@@ -117,9 +121,10 @@ class World:
         *,
         version: tuple[int, int] = (1, 36),
         profile: Mapping[str, Any] | None = None,
+        missing: tuple[str, ...] = (),
         **others: Iterable[Json],
     ) -> None:
-        self.snapshot = snapshot(nodes, pods, **others)
+        self.snapshot = snapshot(nodes, pods, missing=missing, **others)
         self.state = ClusterState(self.snapshot)
         chosen = SchedulerProfile.for_version(version, **(profile or {}))
         self.model = SchedulerModel(self.snapshot, chosen)

@@ -221,7 +221,7 @@ def test_a_cluster_that_is_left_ends_its_watches_and_connections() -> None:
         began = time.monotonic()
     assert time.monotonic() - began < 5
     with pytest.raises(urllib3.exceptions.ProtocolError):
-        next(watch)
+        list(watch)
     api.close()
 
 

@@ -1,0 +1,103 @@
+"""The real Helm on our chart: rendering without a cluster, and releases on one."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane import build
+
+CHART = Path(__file__).resolve().parents[2] / "chart"
+RELEASE = "rebalancer"
+
+Manifest = dict[str, Any]
+
+
+class HelmError(Exception):
+    """Helm refused; the message is its own."""
+
+
+def helm(*arguments: str, stdin: str = "", timeout: float = 300.0) -> str:
+    """Run Helm with nothing of this machine's settings and return what it printed."""
+    with tempfile.TemporaryDirectory(prefix="helm-") as home:
+        own = {f"HELM_{kind}_HOME": f"{home}/{kind}" for kind in ("CACHE", "CONFIG", "DATA")}
+        done = subprocess.run(
+            [str(build.binary("helm")), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env={"PATH": os.environ.get("PATH", ""), "HOME": home, **own},
+        )
+    if done.returncode != 0:
+        raise HelmError(done.stderr.strip() or done.stdout.strip())
+    return done.stdout
+
+
+def render(
+    values: Mapping[str, Any] | None = None, *, namespace: str = "rebalancing"
+) -> list[Manifest]:
+    """Return the manifests of the chart with ``values``, hooks included."""
+    text = helm(
+        "template",
+        RELEASE,
+        str(CHART),
+        f"--namespace={namespace}",
+        "--values=-",
+        stdin=json.dumps(values or {}),
+    )
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+
+
+def one(manifests: list[Manifest], kind: str, name: str | None = None) -> Manifest:
+    """Return the only manifest of a kind (and a name)."""
+    (found,) = (
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind and name in (None, manifest["metadata"]["name"])
+    )
+    return found
+
+
+def pod_spec(cron_job: Manifest) -> Manifest:
+    """Return the pod's spec of a CronJob."""
+    spec: Manifest = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return spec
+
+
+class Release:
+    """The chart as a release on a cluster."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, name: str = RELEASE) -> None:
+        self.name = name
+        self.namespace = namespace
+        self._where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}")
+
+    def install(self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART) -> str:
+        """Install it; return the notes."""
+        return self._with_values("install", values, "--create-namespace", *more, chart=chart)
+
+    def upgrade(self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART) -> str:
+        """Upgrade it; return the notes."""
+        return self._with_values("upgrade", values, *more, chart=chart)
+
+    def test(self) -> str:
+        """Run ``helm test``."""
+        return helm("test", self.name, *self._where, "--timeout=90s")
+
+    def uninstall(self) -> None:
+        """Uninstall it and wait until it is gone."""
+        helm("uninstall", self.name, *self._where, "--wait", "--timeout=60s")
+
+    def _with_values(
+        self, verb: str, values: Mapping[str, Any] | None, *more: str, chart: Path
+    ) -> str:
+        given = json.dumps(values or {})
+        arguments = [verb, self.name, str(chart), *self._where, "--values=-", *more]
+        return helm(*arguments, stdin=given)

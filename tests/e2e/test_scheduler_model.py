@@ -1,0 +1,36 @@
+"""The scheduler model against the real kube-scheduler: a short, fixed-seed form of the benchmark.
+
+Random clusters, random pods of every feature: feasible sets, reasons and every score of every plug-in
+must be equal as integers. ``python -m benchmarks.scheduler.decisions`` is the long form.
+"""
+
+from __future__ import annotations
+
+import random
+
+from benchmarks.scheduler.compare import Tally
+from benchmarks.scheduler.decisions import run_cluster
+from benchmarks.scheduler.generate import Pairs
+from benchmarks.scheduler.ground import Ground, options
+from tests.controlplane import ControlPlane
+
+VERSION = "1.36.3"
+
+
+def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
+    rng = random.Random(5)
+    pairs, tally = Pairs(rng), Tally()
+    with ControlPlane(options(VERSION)) as plane:
+        ground = Ground(plane)
+        for nodes, decisions in ((5, 25), (12, 25), (30, 25), (150, 15)):
+            run_cluster(
+                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, version=(1, 36)
+            )
+            ground.clear()
+    assert tally.differences == []
+    # What was compared was enough to mean something.
+    assert tally.decisions >= 80
+    assert tally.scored >= 60
+    assert sum(tally.varying.values()) >= 3_000
+    assert tally.node_predicted == tally.decisions
+    assert sum(tally.unmodelled.values()) <= 0.02 * tally.decisions

@@ -1,0 +1,159 @@
+"""What the node tests stand on: a drifted state told by simulated nodes, and the chart on the real one."""
+
+import contextlib
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from tests.chart.helm import Release
+from tests.controlplane import ControlPlane, objects, operations, scheduling, wait_until
+from tests.node import images
+from tests.node.node import NAME, RealNode
+
+NAMESPACE = "rebalancing"
+_ROLE = "rebalancer.test/role"
+_SECONDS = 60.0
+
+
+class Ground:
+    """A control plane with a real node, as a context manager."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.api = plane.api
+        self.node = RealNode(plane, {_ROLE: "real"})
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.node)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    # -- the chart -----------------------------------------------------------------------------------
+
+    def values(self, **more: Any) -> dict[str, Any]:
+        """Return values by which the chart's pod runs on the real node, which has no pod network."""
+        repository, tag = images.REBALANCER.rsplit(":", 1)
+        server = urlsplit(self.plane.url)
+        return {
+            "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            "nodeSelector": {_ROLE: "real"},
+            "tolerations": [{"key": "rebalancer.test/real", "operator": "Exists"}],
+            "hostNetwork": True,
+            "extraEnv": [
+                {"name": "KUBERNETES_SERVICE_HOST", "value": str(server.hostname)},
+                {"name": "KUBERNETES_SERVICE_PORT", "value": str(server.port)},
+            ],
+            # Pods that a test has just made may move.
+            "policy": {"protect": {"minPodAge": "0s"}},
+            "schedule": "* * * * *",
+            **more,
+        }
+
+    def release(self) -> Release:
+        """Return the release, not yet installed."""
+        return Release(self.plane.kubeconfig, NAMESPACE)
+
+    # -- the story -----------------------------------------------------------------------------------
+
+    def drift(self, replicas: int = 3, app: str = "nginx", **spec: Any) -> None:
+        """Let replicas stand in two simulated zones; then a third one joins."""
+        self._keep_others_away()
+        for zone in ("a", "b"):
+            self.add_node(zone)
+        operations.wait_nodes_ready(self.api, 3)
+        wish = scheduling.prefer_apart({"app": app}, objects.ZONE)
+        self.plane.apply([objects.deployment(app, replicas, affinity=wish, **spec)])
+        operations.wait_pods_ready(self.api, replicas, _SECONDS, selector=f"app={app}")
+        self.add_node("c")
+        operations.wait_nodes_ready(self.api, 4)
+
+    def add_node(self, zone: str) -> None:
+        """Add a simulated node of a zone."""
+        self.plane.apply([objects.node(f"simulated-{zone}", zone=f"zone-{zone}")])
+
+    def zones(self, app: str = "nginx") -> Counter[str]:
+        """How many pods of an app stand on each node; terminating ones do not count."""
+        return Counter(
+            str(pod["spec"].get("nodeName"))
+            for pod in operations.pods(self.api, "default", f"app={app}")
+            if "deletionTimestamp" not in pod["metadata"]
+        )
+
+    def clear(self) -> None:
+        """Take the release, the workloads and the simulated nodes away."""
+        with contextlib.suppress(Exception):
+            self.release().uninstall()
+        self.api.delete("/apis/apps/v1/namespaces/default/deployments")
+        self.api.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+        jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+        self.api.delete(jobs, {"propagationPolicy": "Background"})
+        wait_until(lambda: not operations.pods(self.api), _SECONDS, "all pods gone")
+        for found in self.api.list_all("/api/v1/nodes"):
+            if (name := found["metadata"]["name"]) != NAME:
+                self.api.delete(f"/api/v1/nodes/{name}")
+
+    def _keep_others_away(self) -> None:
+        taint = {"key": "rebalancer.test/real", "value": "true", "effect": "NoSchedule"}
+        self.api.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": [taint]}})
+
+    # -- the runs ------------------------------------------------------------------------------------
+
+    def run_pods(self) -> list[dict[str, Any]]:
+        """Return the pods of runs, the oldest first."""
+        found = operations.pods(self.api, NAMESPACE)
+        return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def finished(self) -> list[dict[str, Any]]:
+        """Return the pods of runs that have ended."""
+        ended = ("Succeeded", "Failed")
+        return [pod for pod in self.run_pods() if pod["status"].get("phase") in ended]
+
+    def log(self, pod: dict[str, Any]) -> str:
+        """Return a pod's log, as ``kubectl logs`` gets it: from the kubelet, through the API server."""
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+        return str(self.api.get(path))
+
+    def start_job(self, name: str) -> None:
+        """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does."""
+        cron_jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
+        (cron_job,) = self.api.list_all(cron_jobs)
+        template = cron_job["spec"]["jobTemplate"]
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": template["metadata"].get("labels", {}),
+                "annotations": {"cronjob.kubernetes.io/instantiate": "manual"},
+            },
+            "spec": template["spec"],
+        }
+        self.api.post(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job)
+
+    def pod_of(self, job: str) -> dict[str, Any] | None:
+        """Return the pod of a Job, if there is one."""
+        found = operations.pods(self.api, NAMESPACE, f"batch.kubernetes.io/job-name={job}")
+        return found[0] if found else None
+
+    def wait_finished(self, job: str, seconds: float = _SECONDS) -> dict[str, Any]:
+        """Wait until a Job's pod has ended, and return it."""
+
+        def ended() -> dict[str, Any] | None:
+            pod = self.pod_of(job)
+            done = pod is not None and pod["status"].get("phase") in ("Succeeded", "Failed")
+            return pod if done else None
+
+        pod = wait_until(ended, seconds, f"the pod of {job} ended")
+        assert pod is not None
+        return pod

@@ -1,0 +1,94 @@
+"""``run --snapshot``: the whole product without a cluster, as a process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rebalancer.testing.workloads import apart, node, spread, workload
+
+
+def run(*args, stdin=None):
+    return subprocess.run(
+        [sys.executable, "-m", "rebalancer", *args],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def drifted(tmp_path):
+    """A snapshot file of the article's state and a little more."""
+    nodes = [node(f"n-{zone}", zone) for zone in "abc"]
+    objects = [
+        *nodes,
+        *workload("web", ["n-a", "n-b", "n-a"], spec=apart("web", weight=100)),
+        *workload("db", ["n-a", "n-a"], kind="StatefulSet", spec=spread("db", hard=True)),
+        *workload("one", ["n-b"]),
+    ]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    return path
+
+
+def report_of(done):
+    assert done.returncode in (0, 10), done.stderr
+    return json.loads(done.stdout)
+
+
+def test_two_runs_on_one_file_print_the_same_bytes_but_for_the_timings(drifted):
+    first, second = (run("run", f"--snapshot={drifted}", "-o", "json") for _ in range(2))
+    one, two = report_of(first), report_of(second)
+    assert one.pop("timings").keys() == two.pop("timings").keys()
+    assert json.dumps(one) == json.dumps(two)
+    assert len(one["moves"]) == 2
+
+
+@pytest.mark.parametrize("form", ["table", "yaml", "html"])
+def test_every_form_names_the_moves(drifted, form):
+    done = run("run", f"--snapshot={drifted}", "-o", form)
+    assert done.returncode == 0, done.stderr
+    assert "web-0" in done.stdout
+    assert "n-c" in done.stdout
+
+
+def test_a_pipe_may_hold_the_snapshot(drifted):
+    done = run("run", "--snapshot=-", "-o", "json", stdin=drifted.read_text())
+    assert len(report_of(done)["moves"]) == 2
+
+
+def test_detailed_exitcode_tells_that_there_are_moves(drifted):
+    assert run("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
+
+
+def test_namespace_and_selector_narrow_what_may_move(drifted):
+    assert report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"] == []
+    moves = report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))["moves"]
+    assert {move["owner"] for move in moves} == {"StatefulSet/default/db"}
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--snapshot=/nowhere.json"], "/nowhere.json"),
+        (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
+        (["--kubeconfig=/nowhere.conf"], "/nowhere.conf"),
+        (["-l", "a=(", "--snapshot=-"], "-l a=("),
+        (["--lease", "nameless"], "NAMESPACE/NAME"),
+    ],
+)
+def test_what_is_wrong_is_said_without_a_traceback(args, says):
+    done = run("run", *args)
+    assert done.returncode in (2, 3)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_is_a_usage_error():
+    done = run("walk")
+    assert done.returncode == 2
+    assert "walk" in done.stderr

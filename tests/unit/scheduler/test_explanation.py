@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+from rebalancer.scheduler.explain import explain_pod
+from tests.unit.scheduler.worlds import HOSTNAME, ZONE, Json, World, node, pod, spread
+
+
+def explained(world: World, name: str) -> Json:
+    found = explain_pod(world.snapshot, world.model, world.state, world.row(name)).as_json()
+    decoded: Json = json.loads(json.dumps(found))
+    return decoded
+
+
+def refused(world: World, name: str) -> dict[str, tuple[str, str]]:
+    return {
+        one["name"]: (one["filteredBy"]["plugin"], one["filteredBy"]["message"])
+        for one in explained(world, name)["nodes"]
+        if one["filteredBy"]
+    }
+
+
+def test_the_json_has_every_node_and_every_landing() -> None:
+    nodes = [
+        node("a", labels={ZONE: "z1"}),
+        node("b", labels={ZONE: "z2"}),
+        node("c", unschedulable=True),
+    ]
+    world = World(nodes, [pod("p", on="a", requests={"cpu": "1"})])
+    found = explained(world, "p")
+    assert set(found) == {"pod", "nodes", "landings", "unmodelled", "note"}
+    assert found["pod"] == "default/p"
+    assert found["landings"] == [{"node": "b", "domains": {ZONE: "z2"}, "probability": 1.0}]
+    a, b, c = found["nodes"]
+    assert set(a) == set(c) == {"name", "feasible", "filteredBy", "scores", "total"}
+    assert a["total"] == sum(a["scores"].values()) < b["total"]
+    assert c == {
+        "name": "c",
+        "feasible": False,
+        "filteredBy": {"plugin": "NodeUnschedulable", "message": "node(s) were unschedulable"},
+        "scores": {},
+        "total": None,
+    }
+
+
+def test_the_state_is_as_before() -> None:
+    owner = ("StatefulSet", "s", "uid-s")
+    world = World([node("a"), node("b")], [pod("p", on="a", requests={"cpu": "1"}, owner=owner)])
+    before = world.state.used.copy(), world.state.pod_count.copy(), list(world.state.ghosts)
+    explained(world, "p")
+    assert (world.state.used == before[0]).all()
+    assert (world.state.pod_count == before[1]).all()
+    assert world.state.ghosts == before[2]
+
+
+def test_an_owner_that_waits_finds_the_victims_place_free() -> None:
+    wanted: Json = {"requests": {"cpu": "6"}}
+    nodes = [node("a")]
+    stateful = World(nodes, [pod("p", on="a", owner=("StatefulSet", "s", "u"), **wanted)])
+    assert [one["node"] for one in explained(stateful, "p")["landings"]] == ["a"]
+    replicated = World(nodes, [pod("p", on="a", owner=("ReplicaSet", "r", "u"), **wanted)])
+    assert refused(replicated, "p") == {"a": ("NodeResourcesFit", "Insufficient cpu")}
+
+
+def test_reasons_are_the_schedulers_words() -> None:
+    labels = {"app": "x"}
+    selector = {"matchLabels": labels}
+    term = {"labelSelector": selector, "topologyKey": HOSTNAME}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    anti = {"podAntiAffinity": {required: [term]}}
+    spec = spread(1, "rack", "DoNotSchedule", selector)
+    world = World(
+        [
+            node("busy", labels={"rack": "r1"}),
+            node("full", cpu="1", pods="0", labels={"rack": "r1"}),
+            node("keyless"),
+            node("tainted", taints=[{"key": "k", "effect": "NoExecute"}], labels={"rack": "r1"}),
+            node("taken", labels={"rack": "r2"}),
+        ],
+        [
+            pod("one", on="busy", labels={"app": "x"}),
+            pod("two", on="busy", labels={"app": "x"}),
+            pod("three", on="taken", labels={"app": "y"}, affinity=anti),
+            pod("p", labels=labels, requests={"cpu": "2"}, **spec),
+        ],
+    )
+    spread_reason = "node(s) didn't match pod topology spread constraints"
+    assert refused(world, "p") == {
+        "busy": ("PodTopologySpread", spread_reason),
+        "full": ("NodeResourcesFit", "Too many pods, Insufficient cpu"),
+        "keyless": ("PodTopologySpread", f"{spread_reason} (missing required label)"),
+        "tainted": ("TaintToleration", "node(s) had untolerated taint(s)"),
+        "taken": ("InterPodAffinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
+    }
+
+
+def test_a_gated_pod_is_refused_everywhere_before_any_filter() -> None:
+    world = World([node("a")], [pod("p", schedulingGates=[{"name": "wait"}])])
+    assert refused(world, "p") == {"a": ("SchedulingGates", "waiting for scheduling gates")}
+
+
+def test_an_outdated_version_and_unmodelled_parts_are_said() -> None:
+    world = World([node("a")], [pod("p", on="a", schedulerName="mine")], version=(1, 20))
+    found = explained(world, "p")
+    assert found["unmodelled"] == ["scheduled by mine"]
+    assert "1.20" in found["note"]
