@@ -8,6 +8,7 @@ knows records only, so another decoder (the server's protobuf) is another produc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +48,9 @@ class PodAnnotations(Struct, frozen=True, rename=_ANNOTATIONS):
     config_source: str | None = None
 
 
+_PLACEMENT_PREFIX = b'"topology.kubernetes.io/'
+_PLACEMENT = re.compile(rb'"topology\.kubernetes\.io/(?:zone|region)"\s*:\s*"[^"]*"\s*,?\s*')
+_DANGLING = re.compile(rb",\s*}\Z")
 NO_ANNOTATIONS = PodAnnotations()
 
 
@@ -250,12 +254,23 @@ class Pod(Struct, gc=False):
             controller_uid=uid,
             owned=bool(meta.owner_references),
             annotations=meta.annotations or NO_ANNOTATIONS,
-            key=(meta.namespace, uid, bytes(meta.labels), spec.key()),
+            key=(meta.namespace, uid, self._labels(), spec.key()),
             spec=self._decode_spec,
         )
 
+    def _labels(self) -> bytes:
+        """Return the labels as JSON, without those that binding copied from the node.
+
+        Since 1.35 (PodTopologyLabelsAdmission) a pod carries its node's zone and region. They say where
+        it is, not what it is: with them one workload would be a class per zone.
+        """
+        labels = bytes(self.metadata.labels)
+        if _PLACEMENT_PREFIX not in labels:
+            return labels
+        return _DANGLING.sub(b"}", _PLACEMENT.sub(b"", labels))
+
     def _decode_spec(self) -> tuple[o.Labels, o.SchedulingSpec]:
-        return _decode(self.metadata.labels, o.Labels) or {}, self.spec.decode()
+        return _decode(self._labels(), o.Labels) or {}, self.spec.decode()
 
 
 # Made at import, in one thread: see ``rebalancer.wire.lists``.
@@ -274,7 +289,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
 }
 
 
-def _decode(raw: Raw, kind: type[T]) -> T | None:
+def _decode(raw: Raw | bytes, kind: type[T]) -> T | None:
     if bytes(raw) == b"null":
         return None
     decoded: T = _DECODERS[kind].decode(raw)
