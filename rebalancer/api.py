@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import CapGroup, ConflictGroup, Domains, Group, SpreadGroup
+from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule, spread_rules
-from rebalancer.cost.term import Candidates, Entry, Strategy, Term, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Strategy, Term, View
 from rebalancer.policy.params import Params
+from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
@@ -20,6 +22,7 @@ from rebalancer.snapshot.state import ClusterState
 
 __all__ = [
     "Bools",
+    "Bound",
     "Candidates",
     "CapGroup",
     "ClusterState",
@@ -37,6 +40,7 @@ __all__ = [
     "PodClass",
     "PodFlag",
     "Pods",
+    "PriceGroup",
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
@@ -47,4 +51,5 @@ __all__ = [
     "matches",
     "matches_labels",
     "spread_rules",
+    "tolerates",
 ]

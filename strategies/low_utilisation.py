@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from rebalancer.api import Bools, Candidates, Entry, Floats, Int32s, Params, Term, View
+from rebalancer.api import Bools, Bound, Candidates, Entry, Floats, Int32s, Params, Term, View
 
 # A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
 # pod that carries the overload to another node gains nothing worth an eviction.
@@ -187,7 +187,7 @@ class UtilisationTerm:
         """See Term: nothing but the class itself; nodes are looked at anew each time."""
         return np.array([cls], np.int32)
 
-    def bounds(self) -> Iterable[tuple[float, Int32s]]:
+    def bounds(self) -> Iterable[Bound]:
         """None: imbalance is not counted in pods."""
         return ()
 

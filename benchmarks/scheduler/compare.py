@@ -37,10 +37,10 @@ class Tally:
 
 
 def compare(
-    tally: Tally, snapshot: Snapshot, name: str, decision: Decision, version: tuple[int, int]
+    tally: Tally, snapshot: Snapshot, name: str, decision: Decision, profile: SchedulerProfile
 ) -> list[str]:
     """Compare one decision; add it to the tally and return the differences, in words."""
-    model = SchedulerModel(snapshot, SchedulerProfile.for_version(version))
+    model = SchedulerModel(snapshot, profile)
     state = ClusterState(snapshot)
     cls = int(snapshot.pods.cls[list(snapshot.pods.name).index(name)])
     unmodelled = model.unmodelled(cls)

@@ -15,6 +15,8 @@ from benchmarks.scheduler.compare import Tally, compare
 from benchmarks.scheduler.features import RARE
 from benchmarks.scheduler.generate import Pairs, Pods
 from benchmarks.scheduler.ground import Ground, options
+from benchmarks.scheduler.settings import CUSTOM
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from tests.controlplane import ControlPlane
 
@@ -30,7 +32,7 @@ def run_cluster(
     *,
     nodes: int,
     decisions: int,
-    version: tuple[int, int],
+    profile: SchedulerProfile,
 ) -> Snapshot:
     """Make a cluster, let the scheduler decide so often, compare each decision."""
     manifests = list(generate.nodes(rng, nodes))
@@ -52,7 +54,7 @@ def run_cluster(
             tally.rejected += 1
             continue
         snapshot, name, decision = answer
-        differences = compare(tally, snapshot, name, decision, version)
+        differences = compare(tally, snapshot, name, decision, profile)
         pairs.count(chosen)
         for difference in differences:
             print(f"DIFFERENT {'+'.join(chosen)}: {difference}", flush=True)
@@ -96,11 +98,14 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=40)
     parser.add_argument("--nodes", type=int, default=0, help="all clusters of this size")
     parser.add_argument("--version", default="1.36.3")
+    parser.add_argument("--custom", action="store_true", help="other settings than the defaults")
     chosen = parser.parse_args()
     rng = random.Random(chosen.seed)
     pairs, tally = Pairs(rng), Tally()
-    major, minor, *_ = chosen.version.split(".")
-    with ControlPlane(options(chosen.version)) as plane:
+    major, minor, *_ = map(int, chosen.version.split("."))
+    config, overrides = CUSTOM if chosen.custom else ({}, {})
+    profile = SchedulerProfile.for_version((major, minor), **overrides)
+    with ControlPlane(options(chosen.version, config)) as plane:
         ground = Ground(plane)
         for index, count in enumerate(sizes(rng, chosen.clusters)):
             began = time.monotonic()
@@ -111,7 +116,7 @@ def main() -> None:
                 tally,
                 nodes=chosen.nodes or count,
                 decisions=chosen.decisions,
-                version=(int(major), int(minor)),
+                profile=profile,
             )
             ground.clear()
             took = time.monotonic() - began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,10 +42,14 @@ _NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _SETTLE = 0.6
 
 
-def options(version: str) -> Options:
+def options(version: str, scheduler_config: Mapping[str, Any] | None = None) -> Options:
     """Return a control plane without controllers and kubelets: nothing moves but the scheduler."""
-    extra = {"kube-scheduler": ["--logging-format=text"]}
-    return Options(version=version, components=COMPONENTS, scheduler_verbosity=10, extra_args=extra)
+    return Options(
+        version=version,
+        components=COMPONENTS,
+        scheduler_verbosity=10,
+        scheduler_config=scheduler_config or {},
+    )
 
 
 @dataclass

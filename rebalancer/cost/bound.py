@@ -5,33 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from rebalancer.cost.term import Entry, Term
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.cost.term import Bound, Entry, Term
 
-Bound = tuple[float, Int32s]
+EntryBounds = tuple[Entry, Bound]
 
 
-def lower_bound(bounds: Iterable[Bound], residual: float, least_weight: float = 1.0) -> int:
-    """Return how many moves it takes, at least, to reach a state as good as one known.
+def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> int:
+    """Return how many moves it takes, at least, to come from one state to another as good as ``after``.
 
-    ``bounds`` are (fewest moves, classes) of groups: only pods of those classes mend the group, one move
-    by at most one. Groups that share no class need different moves, so their minima add up; of groups
-    that share one only the larger counts. ``residual`` is the cost that is left in the known state
-    (hard plus soft, weighted): a state as good may leave that much unmended, in whichever groups.
+    Groups that share no class need different moves, so their minima add up; of groups that share one only
+    the larger counts. A state as good as ``after`` may leave as much unmended as it does, in whichever
+    groups, so that is taken off (weighted: a group of little weight may be left for one of much). Where
+    hard rules stay broken, a better state may pay for mending them with any number of soft ones: then only
+    the hard ones count.
     """
+    hard_left = any(entry is Entry.HARD and bound.moves > 0 for entry, bound in after)
+    counted = [bound for entry, bound in before if entry is Entry.HARD or not hard_left]
+    residual = sum(b.moves * b.weight for entry, b in after if entry is Entry.HARD or not hard_left)
     taken: set[int] = set()
-    total = 0.0
-    ordered = sorted(
-        ((minimum, classes.tolist()) for minimum, classes in bounds),
-        key=lambda item: (-item[0], item[1]),
-    )
-    for minimum, classes in ordered:
+    total, least_weight = 0.0, math.inf
+    for bound in sorted(counted, key=lambda bound: (-bound.moves, bound.classes.tolist())):
+        classes = bound.classes.tolist()
         if taken.isdisjoint(classes):
             taken.update(classes)
-            total += minimum
+            total += bound.moves
+            least_weight = min(least_weight, bound.weight)
     return max(0, math.ceil(total - residual / least_weight - 1e-9))
 
 
-def bounds_of(terms: Sequence[Term]) -> list[Bound]:
-    """Return the bounds of all hard and soft terms in their present state."""
-    return [bound for term in terms if term.entry is not Entry.IMBALANCE for bound in term.bounds()]
+def bounds_of(terms: Iterable[tuple[Term, float]]) -> list[EntryBounds]:
+    """Return the bounds of all hard and soft terms, given with their weights, in their present state."""
+    return [
+        (term.entry, Bound(bound.moves, bound.classes, bound.weight * weight))
+        for term, weight in terms
+        if term.entry is not Entry.IMBALANCE
+        for bound in term.bounds()
+    ]

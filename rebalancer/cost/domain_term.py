@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rebalancer.cost.groups import Group
-from rebalancer.cost.term import Candidates, Entry, View
+from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
 
 
@@ -81,11 +81,11 @@ class DomainTerm:
         parts = [self._groups[index].members for index in self._of_class.get(cls, ())]
         return np.unique(np.concatenate(parts)) if parts else np.array([cls], np.int32)
 
-    def bounds(self) -> Iterable[tuple[float, Int32s]]:
-        """See Term."""
+    def bounds(self) -> Iterable[Bound]:
+        """See Term: groups none of whose pods can be moved stay as they are in every plan."""
         for group, potential in zip(self._groups, self._potentials(), strict=True):
-            if potential > 0 and (minimum := group.minimum()) > 0:
-                yield minimum, group.movers
+            if potential > 0 and self._view.any_movable(group.members):
+                yield Bound(group.minimum(), group.movers, group.weight)
 
     def describe(self, cls: int, node: int) -> str:
         """See Term: the group of the class with the most to gain on the node."""

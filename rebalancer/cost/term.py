@@ -51,6 +51,17 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What it takes to mend one group."""
+
+    moves: float
+    """The fewest, in the present state; one move lowers it by at most one."""
+    classes: Int32s
+    """Only pods of these classes can mend it."""
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a strategy sees: the snapshot, the state as planned so far, and the scheduler model."""
 
@@ -76,6 +87,10 @@ class View:
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
         return counted.astype(np.int32)
+
+    def any_movable(self, classes: Int32s) -> bool:
+        """Tell whether any living pod of ``classes`` may be moved."""
+        return any(self.movable[self.state.living_of(cls)].any() for cls in classes.tolist())
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes of an owner's pods and of their replacements."""
@@ -131,8 +146,8 @@ class Term(Protocol):
     def related(self, cls: int) -> Int32s:
         """Return the classes whose candidates change when a pod of ``cls`` moves."""
 
-    def bounds(self) -> Iterable[tuple[float, Int32s]]:
-        """Yield (fewest moves, classes) of groups: only pods of ``classes`` can mend the group."""
+    def bounds(self) -> Iterable[Bound]:
+        """Yield what it takes to mend each group that some move can change."""
 
     def describe(self, cls: int, node: int) -> str:
         """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""

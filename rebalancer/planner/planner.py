@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.bound import bounds_of, lower_bound
+from rebalancer.cost.bound import EntryBounds, bounds_of, lower_bound
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term, View
 from rebalancer.planner.allowance import Allowance, blocked_pods
@@ -78,24 +78,25 @@ class Planner:
     def plan(self) -> Plan:
         """Return the plan."""
         before = self._scores()
-        bounds = bounds_of([weighted.term for _, weighted in self._terms])
+        bounds = self._bounds()
         chosen, refusals, pairs = self._search()
         after = self._scores()
         skips = self._skips(refusals, pairs)
-        residual = sum(score.cost.hard + score.cost.soft for score in after.values())
-        least_weight = min((c.weight for c in self._contributions), default=1.0)
         moves = tuple(self._move(move) for move in chosen)
-        bound = lower_bound(bounds, residual, max(least_weight, 1e-9))
+        left = self._bounds()
         return Plan(
             moves=moves,
             skips=tuple(skips),
             before=before,
             after=after,
-            lower_bound=min(bound, len(moves)),
+            lower_bound=lower_bound(bounds, left),
             stopped=_stopped(moves, skips, after),
             funnel=self._funnel(skips, moves),
             warnings=tuple(self._warnings()),
         )
+
+    def _bounds(self) -> list[EntryBounds]:
+        return bounds_of((weighted.term, weighted.weight) for _, weighted in self._terms)
 
     def _search(self) -> tuple[list[Chosen], dict[tuple[int, int], Refusal], set[tuple[int, int]]]:
         """Plan with the enforcing strategies first, then what the observing ones would add."""

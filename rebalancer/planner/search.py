@@ -212,7 +212,8 @@ class Search:
         """Return the verdict on a pair if it may go now; else note why not."""
         cls, node = pair
         wish = self.pool.get(pair)
-        assert wish is not None, "only pairs of the pool are considered"
+        if wish is None:
+            return None
         strategy = wish.strategy
         limit = self._allowance.over(strategy) or self._allowance.waits(cls, node, strategy)
         if limit is not None:

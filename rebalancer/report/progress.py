@@ -1,6 +1,99 @@
-"""Progress lines."""
+"""Progress of a real run, line by line, on a stream of its own: the report goes elsewhere.
+
+As text for people and log files (no carriage returns, no colour), as JSON lines for machines, or not at
+all. Methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, TextIO
+
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.planner.plan import Move
+from rebalancer.report.text import harmless
+from rebalancer.report.words import count
+
+Form = Literal["text", "json", "quiet"]
+
+# Replacements take seconds to minutes: often enough to see that it goes on, without filling a log.
+_WAITING_EVERY = 10.0
+
+
 class Progress:
-    def __init__(self, stream, *, clock, form):
-        self.o = stream if form != "quiet" else None
-    def __getattr__(self, n):
-        return lambda *a, **k: self.o and self.o.write(f"{n} {[getattr(x, 'ref', x) for x in a]} {k}\n")
+    """Tells what happens in a run as it happens; the executor calls it."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float], form: str = "text") -> None:
+        """Write to ``stream``; ``clock`` returns seconds, of which the first reading is zero here."""
+        if form not in ("text", "json", "quiet"):
+            raise ValueError(f"{form!r} is none of text, json, quiet")
+        self._stream, self._clock, self._form = stream, clock, form
+        self._started = clock()
+        self._lock = threading.Lock()
+        self._waited = ((0, 0, 0), self._started)
+
+    def wave_started(self, wave: int, waves: int, moves: int) -> None:
+        """A wave begins, of so many waves, with so many moves."""
+        text = f"wave {wave} of {waves}: {count(moves, 'move')}"
+        self._tell("wave", text, wave=wave, waves=waves, moves=moves)
+
+    def evicted(self, move: Move) -> None:
+        """The server took an eviction."""
+        self._tell("evicted", f"evicted  {move.ref} from {move.node}", pod=move.ref, node=move.node)
+
+    def not_evicted(self, outcome: Outcome) -> None:
+        """A move ended without an eviction."""
+        move, status = outcome.move, outcome.status.value
+        self._tell(
+            status,
+            f"{status:<8} {move.ref}" + (f": {outcome.message}" if outcome.message else ""),
+            pod=move.ref,
+            node=move.node,
+            message=outcome.message,
+        )
+
+    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
+        """The replacement of a moved pod has a node."""
+        how = "as predicted" if predicted else "not as predicted"
+        self._tell(
+            "landed",
+            f"landed   {move.ref} -> {node}, {how}, after {seconds:.1f} s",
+            pod=move.ref,
+            node=node,
+            predicted=predicted,
+            seconds=round(seconds, 3),
+        )
+
+    def waiting(self, wave: int, pending: int, unready: int) -> None:
+        """A wave's replacements are awaited: ``pending`` have no node, ``unready`` are not Ready.
+
+        Told when it changes, and every ten seconds.
+        """
+        now = self._clock()
+        what = (wave, pending, unready)
+        with self._lock:
+            said, at = self._waited
+            if said == what and now - at < _WAITING_EVERY:
+                return
+            self._waited = (what, now)
+        text = f"waiting  for {count(unready, 'replacement')} to be Ready"
+        text += f", {pending:,} without a node" if pending else ""
+        self._tell("waiting", text, wave=wave, pending=pending, unready=unready)
+
+    def done(self, why: str) -> None:
+        """The run ends, and why."""
+        self._tell("done", f"done     {why}", message=why)
+
+    def _tell(self, event: str, text: str, **fields: Any) -> None:
+        if self._form == "quiet":
+            return
+        at = self._clock() - self._started
+        if self._form == "json":
+            line = json.dumps({"event": event, "at": round(at, 3), **fields}, ensure_ascii=False)
+        else:
+            line = f"{at:7.1f} s  {harmless(text)}"
+        with self._lock:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()

@@ -30,7 +30,9 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def wrapped(text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> list[str]:
+def wrapped(
+    text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH
+) -> list[str]:
     """Return ``text`` in lines of ``width``, indented; a word that is too long stands out rather than break.
 
     ``hanging`` indents the lines after the first, as ``indent`` if None.

@@ -38,20 +38,18 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+_KIND = {Mode.OFF: "Idle run", Mode.OBSERVE: "Observing run", Mode.ENFORCE: "Run"}
+
+
 def title(report: RunReport) -> str:
     """Return the first line: what kind of run, under which policy."""
-    policy = report.loaded.policy
-    if report.standstill:
-        what = "Standing still"
-    elif policy.mode is Mode.OFF:
-        what = "Switched off"
-    elif policy.mode is Mode.OBSERVE:
-        what = "Observing only"
-    else:
-        what = "Dry run" if report.dry_run else "Run"
-    source = report.loaded.source
+    policy, source = report.loaded.policy, report.loaded.source
+    dry = report.dry_run and policy.mode is Mode.ENFORCE
     named = f"the {source} policy" if report.loaded.is_built_in else f"policy {source}"
-    return f"{what}, {named} (mode {policy.mode}, eagerness {policy.eagerness})"
+    return (
+        f"{'Dry run' if dry else _KIND[policy.mode]} with {named} "
+        f"(mode {policy.mode}, eagerness {policy.eagerness})"
+    )
 
 
 def cluster_line(report: RunReport) -> str:
@@ -67,14 +65,19 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def cost_words(cost: Cost) -> str:
-    """Return the entries of a cost that are not zero, or ``0``."""
-    parts = [
-        f"{number(value)} {name}"
-        for name, value in (("hard", cost.hard), ("soft", cost.soft), ("imbalance", cost.imbalance))
-        if value
-    ]
-    return ", ".join(parts) or "0"
+def entries(cost: Cost) -> tuple[tuple[str, float], ...]:
+    """Return the entries of a cost with their names, in their order of comparison."""
+    return ("hard", cost.hard), ("soft", cost.soft), ("imbalance", cost.imbalance)
+
+
+def gain_words(gain: Cost) -> str:
+    """Return the first entry that is not zero, which decides, and what gets worse for it."""
+    told = [(name, value) for name, value in entries(gain) if value]
+    return ", ".join(f"{number(v)} {name}" for name, v in [*told[:1], *_worse(told[1:])]) or "0"
+
+
+def _worse(told: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in told if value < 0]
 
 
 def holds(score: Score) -> bool:
@@ -83,15 +86,14 @@ def holds(score: Score) -> bool:
 
 
 def score_words(score: Score) -> str:
-    """Return what a strategy sees in a few words: ``2 hard (1 rule unmet)``, or ``holds``."""
-    if holds(score):
-        words = "holds"
-    else:
-        rules = f"{count(score.violated, 'rule')} unmet"
-        # Where only the imbalance counts, its value comes after what a reader can picture.
-        words = f"{cost_words(score.cost)} ({rules})" if any(score.cost.as_tuple()) else rules
+    """Return what a strategy sees in a few words: ``3 rules unmet: 2 hard, 1 soft``, or ``holds``."""
+    words = "holds"
+    if not holds(score):
+        amounts = [f"{number(value)} {name}" for name, value in entries(score.cost) if value]
+        words = f"{count(score.violated, 'rule')} unmet"
+        words += f": {', '.join(amounts)}" if amounts else ""
     impossible = len(score.unsatisfiable)
-    return f"{words}, {impossible:,} cannot hold" if impossible else words
+    return f"{words}; {impossible:,} cannot hold" if impossible else words
 
 
 def percent(probability: float) -> str:
@@ -109,21 +111,42 @@ def place(report: RunReport, node: str) -> str:
     return node if domain is None else f"{node} ({domain})"
 
 
-def landing_words(report: RunReport, landings: Sequence[Landing], most: int = 3) -> str:
-    """Return where the replacement will probably land, by node, or by zone if nodes are many."""
+def landing_words(report: RunReport, landings: Sequence[Landing]) -> str:
+    """Return where the replacement will probably land: by node if they are few, else by zone."""
     if not landings:
         return "unpredicted"
-    if len(landings) == 1 and landings[0].probability >= 0.995:
-        return place(report, landings[0].node)
-    if len(landings) <= most:
-        return ", ".join(f"{place(report, one.node)} {percent(one.probability)}" for one in landings)
-    zones: Counter[str] = Counter()
-    for one in landings:
-        zones[report.domain_of(one.node) or "no zone"] += one.probability
-    likely = zones.most_common(most)
-    by_zone = ", ".join(f"{zone} {percent(min(1.0, share))}" for zone, share in likely)
     first = landings[0]
-    return f"{by_zone}; of {len(landings)} nodes most likely {first.node} {percent(first.probability)}"
+    if len(landings) == 1 and first.probability >= 0.995:
+        return place(report, first.node)
+    zones = _zones(report, landings)
+    few = len(landings) <= _FEW
+    if len(zones) == 1:
+        zone = next(iter(zones))
+        nodes = ", ".join(f"{one.node} {percent(one.probability)}" for one in landings[:_FEW])
+        rest = "" if few else f" and {count(len(landings) - _FEW, 'more node')}"
+        return f"{f'{zone}: ' if zone else ''}{nodes}{rest}"
+    if few:
+        return ", ".join(
+            f"{place(report, one.node)} {percent(one.probability)}" for one in landings
+        )
+    likely = sorted(zones.items(), key=lambda item: (-item[1], item[0]))[:_FEW]
+    by_zone = ", ".join(f"{zone or 'no zone'} {percent(share)}" for zone, share in likely)
+    return (
+        f"{by_zone} ({first.node} {percent(first.probability)} and "
+        f"{count(len(landings) - 1, 'more node')})"
+    )
+
+
+_FEW = 4
+
+
+def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
+    """Return zone -> probability; nodes without a zone are of the zone of no name."""
+    zones: dict[str, float] = {}
+    for one in landings:
+        zone = report.domain_of(one.node) or ""
+        zones[zone] = min(1.0, zones.get(zone, 0.0) + one.probability)
+    return zones
 
 
 def outcome_words(report: RunReport, outcome: Outcome) -> str:
@@ -133,12 +156,12 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
     if outcome.landed is None:
         return expected
     where = place(report, outcome.landed)
-    if outcome.predicted:
-        sure = next((one.probability for one in move.landings if one.node == outcome.landed), None)
-        how = "as predicted" if sure is None else f"as predicted ({percent(sure)})"
-    else:
-        how = f"predicted {expected}"
-    return f"{where}, {how}"
+    after = f" after {outcome.seconds:.1f} s" if outcome.seconds else ""
+    if not outcome.predicted:
+        return f"{where}{after}, predicted {expected}"
+    sure = next((one.probability for one in move.landings if one.node == outcome.landed), 1.0)
+    how = "as predicted" if sure >= 0.995 else f"as predicted ({percent(sure)})"
+    return f"{where}{after}, {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +203,10 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 def funnel_words(funnel: Mapping[str, int]) -> str:
     """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is told apart."""
     codes = {code.value for code in Code}
-    return " > ".join(f"{n:,} {stage}" for stage, n in funnel.items() if stage not in codes)
+    stages = [(stage, n) for stage, n in funnel.items() if stage not in codes]
+    return " > ".join(
+        f"{n:,} {stage.removesuffix('s') if n == 1 else stage}" for stage, n in stages
+    )
 
 
 def owners_of(moves: Iterable[Move], most: int = 3) -> str:
@@ -201,10 +227,11 @@ def planned_line(report: RunReport) -> str:
     line = count(len(moves), "move")
     if len(acting) < len(moves):
         line += f" ({len(moves) - len(acting):,} observed only)"
+    waves = max(move.wave for move in moves)
+    line += f" in {count(waves, 'wave')}" if waves > 1 else ""
     if (bound := report.plan.lower_bound) > 0:
         line += f"; at least {bound:,} {'is' if bound == 1 else 'are'} needed"
-    waves = max((move.wave for move in moves), default=1)
-    return f"{line}, in {count(waves, 'wave')}." if waves > 1 else f"{line}."
+    return f"{line}."
 
 
 _PAST = {
@@ -216,7 +243,7 @@ _PAST = {
     Status.REFUSED: "refused",
     Status.FAILED: "failed",
     Status.LOST: "lost",
-    Status.DROPPED: "dropped, no longer worth it",
+    Status.DROPPED: "dropped as no longer worth it",
     Status.NOT_ATTEMPTED: "not attempted",
     Status.OBSERVED: "observed only",
     Status.PLANNED: "planned",

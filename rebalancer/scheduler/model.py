@@ -80,6 +80,13 @@ class SchedulerModel:
         """Return the nodes (N,) whose NoSchedule and NoExecute taints are tolerated, cached."""
         return self.placement.taint_mask(cls)
 
+    def node_preference(self, cls: int) -> Ints | None:
+        """Return the summed weights (N,) of the preferred node affinity terms that each node meets.
+
+        None if the class has no such term. Cached; do not write into it.
+        """
+        return self.placement.preferred_affinity(cls)
+
     def static_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that pass every filter that no other pod can change, cached.
 

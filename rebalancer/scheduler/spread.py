@@ -7,7 +7,6 @@ as in ``countPodsMatchSelector``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.scheduler.default_spread import DefaultSelectors
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.rounding import go_log, go_round
 from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies, Topology
 from rebalancer.snapshot.affinity import spread_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -74,11 +74,9 @@ class SoftSpread:
         """Return the raw score (N,), given how many domains (or nodes) are scored per constraint."""
         total: Floats = np.zeros(len(self.ignored))
         for constraint, counts, size in zip(self.constraints, self.counts, sizes, strict=True):
-            term = counts * math.log(size + 2) + float(constraint.max_skew - 1)
+            term = counts * go_log(float(size + 2)) + float(constraint.max_skew - 1)
             total += np.where(constraint.topology.present, term, 0.0)
-        down = np.floor(total)
-        rounded: Ints = (down + (total - down >= 0.5)).astype(np.int64)  # half away from zero
-        return rounded
+        return go_round(total)
 
     def sizes(self, scored: Int32s) -> tuple[int, ...]:
         """Return the number of domains per constraint among the nodes that are scored."""

@@ -12,6 +12,7 @@ from benchmarks.scheduler.compare import Tally
 from benchmarks.scheduler.decisions import run_cluster
 from benchmarks.scheduler.generate import Pairs
 from benchmarks.scheduler.ground import Ground, options
+from rebalancer.scheduler.profile import SchedulerProfile
 from tests.controlplane import ControlPlane
 
 VERSION = "1.36.3"
@@ -20,11 +21,12 @@ VERSION = "1.36.3"
 def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
     rng = random.Random(5)
     pairs, tally = Pairs(rng), Tally()
+    profile = SchedulerProfile.for_version((1, 36))
     with ControlPlane(options(VERSION)) as plane:
         ground = Ground(plane)
         for nodes, decisions in ((5, 25), (12, 25), (30, 25), (150, 15)):
             run_cluster(
-                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, version=(1, 36)
+                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
             )
             ground.clear()
     assert tally.differences == []

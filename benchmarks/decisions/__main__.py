@@ -1,0 +1,87 @@
+"""The command line: ``python -m benchmarks.decisions run``, ``table``, ``small``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.decisions.scenarios import SCENARIOS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play scenarios, or print what was played."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="play scenarios on a real control plane")
+    run.add_argument("--scenarios", default=",".join(SCENARIOS), help="names, by commas")
+    run.add_argument("--seeds", default="0", help="numbers, by commas")
+    run.add_argument("--nodes", type=int, default=30)
+    run.add_argument("--contenders", default="peer,ours,lifted", help="of peer, ours, lifted")
+    run.add_argument("--after", type=int, default=3, help="runs of ours after the first silent one")
+    run.add_argument("--peer-runs", type=int, default=10)
+    run.add_argument("--solver-seconds", type=float, default=60.0)
+    run.add_argument("--out", type=Path, default=Path(".cache/decisions"), help="results go here")
+    table = commands.add_parser("table", help="print the tables of what was played")
+    table.add_argument("--out", type=Path, default=Path(".cache/decisions"))
+    small = commands.add_parser("small", help="search small instances for a better plan than ours")
+    small.add_argument("--examples", type=int, default=200)
+    small.add_argument("--seed", type=int, default=0)
+    small.add_argument("--out", type=Path, default=Path(".cache/decisions/small"))
+    options = parser.parse_args(argv)
+    commands_of = {"run": _run, "table": _table, "small": _small}
+    return commands_of[options.command](options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.duel import Plan, play  # noqa: PLC0415 - needs scipy
+    from tests.controlplane import ControlPlane  # noqa: PLC0415
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with ControlPlane() as plane:
+        for scenario in options.scenarios.split(","):
+            for seed in map(int, options.seeds.split(",")):
+                plan = Plan(
+                    scenario,
+                    seed,
+                    options.nodes,
+                    tuple(options.contenders.split(",")),
+                    options.after,
+                    options.peer_runs,
+                    options.solver_seconds,
+                )
+                name = f"{scenario}-{options.nodes}-{seed}"
+                try:
+                    played = play(plane, plan, options.out / name, _say)
+                except (TimeoutError, RuntimeError) as error:
+                    _say(f"{name} FAILED: {error}")
+                    failed += 1
+                    continue
+                (options.out / f"{name}.json").write_text(json.dumps(played, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.tables import markdown  # noqa: PLC0415
+
+    results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
+    _say(markdown(results))
+    return 0
+
+
+def _small(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.small import search  # noqa: PLC0415 - needs scipy
+
+    return search(options.examples, options.seed, options.out, _say)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The contenders: one process per run, as a CronJob would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane import build
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """How one process ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    peak_mib: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a contender."""
+
+    process: Process
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Contender(ABC):
+    """Something that evicts."""
+
+    name: str
+
+    @abstractmethod
+    def run(self, kubeconfig: Path) -> Run:
+        """Run once."""
+
+
+class Ours(Contender):
+    """``rebalancer run`` with the default policy, but for pods that are only minutes old."""
+
+    def __init__(self, folder: Path, *, lifted: bool = False, policy: str | None = None) -> None:
+        self.name = "ours, budgets lifted" if lifted else "ours"
+        self._flags = ["--lift-budgets"] if lifted else []
+        self._policy = folder / "rebalancer.yaml"
+        self._policy.write_text(policy or default_policy())
+
+    def run(self, kubeconfig: Path) -> Run:
+        """Run once; a run that fails is an error of the benchmark."""
+        done = _process(
+            [
+                *(sys.executable, "-m", "rebalancer", "run", "--output=json", "--quiet"),
+                *(f"--policy={self._policy}", f"--kubeconfig={kubeconfig}", *self._flags),
+            ]
+        )
+        if done.code not in (0, 4):
+            raise RuntimeError(f"exit code {done.code}: {done.err[-2000:]}")
+        return Run(done, json.loads(done.out))
+
+
+class Peer(Contender):
+    """The descheduler with its chart's default policy, nodeFit on."""
+
+    name = "peer"
+
+    def __init__(self, folder: Path) -> None:
+        self._policy = folder / "descheduler.yaml"
+        self._policy.write_text(yaml.safe_dump(PEER_POLICY))
+
+    def run(self, kubeconfig: Path) -> Run:
+        """Run one cycle with the chart's flags."""
+        done = _process(
+            [
+                str(build.binary("descheduler")),
+                f"--policy-config-file={self._policy}",
+                f"--kubeconfig={kubeconfig}",
+                *("--descheduling-interval=0", "--v=3", "--secure-port=0"),
+            ]
+        )
+        if done.code != 0:
+            raise RuntimeError(f"exit code {done.code}: {done.err[-2000:]}")
+        return Run(done)
+
+
+def default_policy() -> str:
+    """Return the policy of a default install, but with no minimum age of a pod."""
+    folder = _ROOT / "rebalancer" / "policy" / "default"
+    policy = yaml.safe_load((folder / "rebalancer.yaml").read_text())
+    policy["protect"]["minPodAge"] = "0s"
+    policy["strategies"] = {
+        path.stem: {
+            key: value
+            for key, value in yaml.safe_load(path.read_text()).items()
+            if key not in ("apiVersion", "kind")
+        }
+        for path in sorted(folder.glob("*.yaml"))
+        if path.name != "rebalancer.yaml"
+    }
+    return str(yaml.safe_dump(policy, sort_keys=False))
+
+
+def _process(command: list[str]) -> Process:
+    """Run a command to its end, and measure it."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=_ROOT
+        )
+        try:
+            status, usage = _wait(process, began + _SECONDS)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        seconds = time.monotonic() - began
+        out.seek(0)
+        err.seek(0)
+        texts = out.read().decode(), err.read().decode()
+    return Process(os.waitstatus_to_exitcode(status), *texts, seconds, usage.ru_maxrss / 1024)
+
+
+def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, Any]:
+    """Wait for a child with its own resource usage, which `Popen.wait` would throw away."""
+    while time.monotonic() < deadline:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return status, usage
+        time.sleep(0.02)
+    raise TimeoutError(f"{process.args!r} did not end within {_SECONDS:g} s")
+
+
+PEER_POLICY: dict[str, Any] = {
+    "apiVersion": "descheduler/v1alpha2",
+    "kind": "DeschedulerPolicy",
+    "profiles": [
+        {
+            "name": "default",
+            "pluginConfig": [
+                {
+                    "name": "DefaultEvictor",
+                    "args": {
+                        "nodeFit": True,
+                        "podProtections": {
+                            "defaultDisabled": ["PodsWithLocalStorage"],
+                            "extraEnabled": ["PodsWithPVC"],
+                        },
+                    },
+                },
+                {"name": "RemoveDuplicates"},
+                {
+                    "name": "RemovePodsHavingTooManyRestarts",
+                    "args": {"podRestartThreshold": 100, "includingInitContainers": True},
+                },
+                {
+                    "name": "RemovePodsViolatingNodeAffinity",
+                    "args": {
+                        "nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]
+                    },
+                },
+                {"name": "RemovePodsViolatingNodeTaints"},
+                {"name": "RemovePodsViolatingInterPodAntiAffinity"},
+                {"name": "RemovePodsViolatingTopologySpreadConstraint"},
+                {
+                    "name": "LowNodeUtilization",
+                    "args": {
+                        "thresholds": {"cpu": 20, "memory": 20, "pods": 20},
+                        "targetThresholds": {"cpu": 50, "memory": 50, "pods": 50},
+                    },
+                },
+            ],
+            "plugins": {
+                "balance": {
+                    "enabled": [
+                        "RemoveDuplicates",
+                        "RemovePodsViolatingTopologySpreadConstraint",
+                        "LowNodeUtilization",
+                    ]
+                },
+                "deschedule": {
+                    "enabled": [
+                        "RemovePodsHavingTooManyRestarts",
+                        "RemovePodsViolatingNodeTaints",
+                        "RemovePodsViolatingNodeAffinity",
+                        "RemovePodsViolatingInterPodAntiAffinity",
+                    ]
+                },
+            },
+        }
+    ],
+}
+"""The default values of its chart (v0.36.0), and ``nodeFit``."""

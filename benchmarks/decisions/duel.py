@@ -1,0 +1,145 @@
+"""One scenario with one seed: all contenders on the same cluster, and the optimum beside them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decisions.checkpoint import Checkpoint
+from benchmarks.decisions.contenders import Contender, Ours, Peer
+from benchmarks.decisions.convergence import Convergence, converge, observe, settle
+from benchmarks.decisions.instance import counted
+from benchmarks.decisions.optimum import Optimum, optimum
+from benchmarks.decisions.reading import placement, read
+from benchmarks.decisions.scenarios import SCENARIOS
+from tests.controlplane import ControlPlane
+
+PEER_RUNS = 10
+MOST_RUNS = 25
+"""Of ours, until a silent one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to play."""
+
+    scenario: str
+    seed: int
+    nodes: int
+    contenders: tuple[str, ...] = ("peer", "ours", "lifted")
+    after: int = 3
+    """Runs of ours after the first silent one."""
+    peer_runs: int = PEER_RUNS
+    solver_seconds: float = 60.0
+
+
+def play(
+    plane: ControlPlane, plan: Plan, kept: Path, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Play ``plan`` and return its figures; ``kept`` receives a snapshot file and the reports."""
+    kept.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    plane.reset()
+    SCENARIOS[plan.scenario](plane, seed=plan.seed, nodes=plan.nodes)
+    objects = observe(plane)
+    settle(plane, len(objects.pods))
+    objects = observe(plane)
+    instance = read(objects)
+    start = counted(instance, placement(objects))
+    _save_snapshot(plane, kept / "start.json.gz")
+    say(f"{plan.scenario}/{plan.seed}: {len(objects.pods)} pods, {time.monotonic() - began:.0f} s")
+    result: dict[str, Any] = {
+        "plan": asdict(plan),
+        "pods": len(objects.pods),
+        "start": {
+            "violations": instance.violations(start),
+            "deviations": instance.deviations(start),
+        },
+        "contenders": {},
+    }
+    band = None
+    with tempfile.TemporaryDirectory(prefix="decisions-") as scratch:
+        checkpoint = Checkpoint(plane, Path(scratch) / "etcd")
+        for number, name in enumerate(plan.contenders):
+            if number:
+                checkpoint.restore()
+            contender = _contender(name, Path(scratch))
+            settle(plane, len(objects.pods))
+            done, _ = converge(
+                plane,
+                contender,
+                instance,
+                pods=len(objects.pods),
+                most=plan.peer_runs if name == "peer" else MOST_RUNS,
+                after=0 if name == "peer" else plan.after,
+                to_the_end=name == "peer",
+            )
+            if name == "peer":
+                band = done.runs[-1].band
+            result["contenders"][name] = _kept(done, kept / name)
+            say(_line(name, done))
+    for label, limits in (("optimum", band), ("unbanded", None)):
+        found = optimum(instance, start, limits, seconds=plan.solver_seconds)
+        result[label] = _figures(found)
+        say(f"  {label}: {result[label]}")
+    return result
+
+
+def _contender(name: str, folder: Path) -> Contender:
+    if name == "peer":
+        return Peer(folder)
+    return Ours(folder, lifted=name == "lifted")
+
+
+def _save_snapshot(plane: ControlPlane, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "rebalancer", "snapshot"),
+            *(f"--kubeconfig={plane.kubeconfig}", "-o", str(path)),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+
+
+def _kept(done: Convergence, folder: Path) -> dict[str, Any]:
+    """Write the reports aside, and return the rest with its sums."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for number, run in enumerate(done.runs, 1):
+        if run.report:
+            (folder / f"run-{number:02d}.json").write_text(json.dumps(run.report, indent=1))
+        run.report = {}
+    return {
+        **done.as_data(),
+        "evictions": done.until_silence,
+        "first_silent": done.first_silent,
+        "after_silence": done.after_silence,
+        "seconds": round(done.seconds, 1),
+        "peak_mib": max(run.peak_mib for run in done.runs),
+    }
+
+
+def _figures(found: Optimum) -> dict[str, Any]:
+    figures = asdict(found)
+    del figures["counts"]
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+
+
+def _line(name: str, done: Convergence) -> str:
+    each = " ".join(str(run.evictions) for run in done.runs)
+    left = {k: v for k, v in done.runs[-1].violations.items() if v}
+    return (
+        f"  {name}: {done.evictions} evictions ({each}), left {left}, {done.seconds:.0f} s, "
+        f"twice {done.twice}, breaches {len(done.breaches)}"
+    )

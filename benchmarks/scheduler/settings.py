@@ -1,0 +1,61 @@
+"""A scheduler with other settings than the defaults, and the same as a profile of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.scheduler.vocabulary import HOSTNAME
+from rebalancer.scheduler.profile import IMAGE_LOCALITY, NODE_RESOURCES_FIT
+from rebalancer.wire.objects import TopologySpreadConstraint
+
+_API = "kubescheduler.config.k8s.io/v1"
+_SPREAD = (
+    {"maxSkew": 4, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"},
+    {"maxSkew": 9, "topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"},
+)
+_WEIGHT, _HARD_WEIGHT, _PERCENTAGE = 5, 10, 30
+
+
+def _arguments(kind: str, **values: Any) -> dict[str, Any]:
+    name = kind.removesuffix("Args")
+    return {"name": name, "args": {"apiVersion": _API, "kind": kind, **values}}
+
+
+CUSTOM: tuple[dict[str, Any], dict[str, Any]] = (
+    {
+        "percentageOfNodesToScore": _PERCENTAGE,
+        "profiles": [
+            {
+                "schedulerName": "default-scheduler",
+                "plugins": {
+                    "score": {
+                        "disabled": [{"name": IMAGE_LOCALITY}, {"name": NODE_RESOURCES_FIT}],
+                        "enabled": [{"name": NODE_RESOURCES_FIT, "weight": _WEIGHT}],
+                    }
+                },
+                "pluginConfig": [
+                    _arguments("InterPodAffinityArgs", hardPodAffinityWeight=_HARD_WEIGHT),
+                    _arguments(
+                        "PodTopologySpreadArgs",
+                        defaultingType="List",
+                        defaultConstraints=list(_SPREAD),
+                    ),
+                ],
+            }
+        ],
+    },
+    {
+        "percentage_of_nodes_to_score": _PERCENTAGE,
+        "weights": {NODE_RESOURCES_FIT: _WEIGHT, IMAGE_LOCALITY: 0},
+        "hard_pod_affinity_weight": _HARD_WEIGHT,
+        "default_constraints": tuple(
+            TopologySpreadConstraint(
+                max_skew=int(one["maxSkew"]),
+                topology_key=str(one["topologyKey"]),
+                when_unsatisfiable=str(one["whenUnsatisfiable"]),
+            )
+            for one in _SPREAD
+        ),
+    },
+)
+"""(KubeSchedulerConfiguration, fields of SchedulerProfile)"""

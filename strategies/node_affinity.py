@@ -1,0 +1,109 @@
+"""Node affinity: pods on nodes that their affinity no longer allows, or likes less than another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from rebalancer.api import DomainTerm, Entry, Ints, Params, PodClass, PriceGroup, Term, View
+
+
+class NodeAffinityParams(Params):
+    """Options of node-affinity."""
+
+    required: bool = Field(
+        default=True, description="Mend nodeSelector and required node affinity (hard)."
+    )
+    preferred: bool = Field(
+        default=True, description="Mend preferred node affinity (soft, by its weight)."
+    )
+
+
+class NodeAffinity:
+    """Moves pods off nodes that their node affinity forbids, or likes less than one with room for them.
+
+    A label changed under a running pod, or the preferred nodes were full when it started. A preferred
+    term of weight 100 is worth one pod; a pod stays unless a node that could take it now scores higher.
+    Semantics: ``pkg/scheduler/framework/plugins/nodeaffinity``.
+    """
+
+    Params = NodeAffinityParams
+
+    def terms(self, view: View, params: NodeAffinityParams) -> Sequence[Term]:
+        """Return a hard term (nodeSelector and required terms) and a soft one (preferred terms)."""
+        hard = list(_required(view)) if params.required else []
+        soft = list(_preferred(view)) if params.preferred else []
+        return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
+
+
+def _classes(view: View, rule: Callable[[PodClass], Hashable]) -> Iterator[tuple[str, list[int]]]:
+    """Yield (owner, classes) for each owner and each rule, if any, that its classes declare."""
+    found: dict[tuple[int, Hashable], list[int]] = {}
+    for cls, of_class in enumerate(view.snapshot.classes):
+        if of_class.owner < 0 or of_class.controller_kind in ("DaemonSet", "Node"):
+            continue
+        if (declared := rule(of_class)) is not None:
+            found.setdefault((of_class.owner, declared), []).append(cls)
+    for (owner, _), classes in found.items():
+        yield view.snapshot.owners[owner].ref, classes
+
+
+def _required_rule(of_class: PodClass) -> Hashable:
+    affinity, selector = of_class.spec.affinity, of_class.spec.node_selector
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if not selector and required is None:
+        return None
+    return tuple(sorted((selector or {}).items())), required
+
+
+def _required(view: View) -> Iterator[PriceGroup]:
+    names = view.snapshot.nodes.names
+    for owner, classes in _classes(view, _required_rule):
+        allowed = view.scheduler.node_affinity_mask(classes[0])
+        # No move can break this rule, since the scheduler filters by it: only what is broken matters.
+        if all(allowed[view.state.home_nodes(cls)].all() for cls in classes):
+            continue
+        replacement = view.snapshot.classes[classes[0]].replacement
+        yield PriceGroup(
+            view,
+            label=owner,
+            classes=np.array(classes, np.int32),
+            price=(~allowed).astype(float),
+            least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
+            describe=lambda node: f"its nodeSelector or required affinity excludes {names[node]}",
+        )
+
+
+def _preferred_rule(of_class: PodClass) -> Hashable:
+    affinity = of_class.spec.affinity
+    return affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
+
+
+def _preferred(view: View) -> Iterator[PriceGroup]:
+    for owner, classes in _classes(view, _preferred_rule):
+        weights = view.scheduler.node_preference(classes[0])
+        replacement = view.snapshot.classes[classes[0]].replacement
+        possible = view.scheduler.static_mask(replacement)
+        if weights is None or not possible.any():
+            continue
+        best = int(weights[possible].max())
+        price = np.maximum(0, best - weights) / 100
+        # What a pod could have now; a better node without room is no reason to evict it.
+        room = view.scheduler.feasible(view.state, replacement)
+        yield PriceGroup(
+            view,
+            label=owner,
+            classes=np.array(classes, np.int32),
+            price=price,
+            least=float(price[room].min()) if room.any() else np.inf,
+            describe=_preference(view, weights, best),
+        )
+
+
+def _preference(view: View, weights: Ints, best: int) -> Callable[[int], str]:
+    names = view.snapshot.nodes.names
+    return lambda node: (
+        f"preferred node affinity gives {names[node]} weight {weights[node]}, others {best}"
+    )

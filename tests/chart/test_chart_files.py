@@ -1,0 +1,75 @@
+"""What can be said of the chart's and the image's files without Helm and without a cluster."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from chart.tools import schema
+from image.root import ENTRYPOINT, SOURCE, USER
+from rebalancer.registry import Registry
+from tests.chart.helm import CHART
+from tests.chart.values import OWN, shipped, values
+
+
+def test_the_chart_mounts_the_built_in_policy():
+    assert {path.name: path.read_bytes() for path in (CHART / "policy").iterdir()} == shipped()
+
+
+def test_the_schema_is_made_from_the_policy_model_and_is_not_stale():
+    assert schema.FILE.read_text() == schema.text(Registry.installed())
+
+
+def test_the_schema_knows_every_key_of_the_policy():
+    known = json.loads(schema.FILE.read_text())["properties"]
+    main = yaml.safe_load(shipped()["rebalancer.yaml"])
+    assert set(main) - {"apiVersion", "kind", "mode"} <= set(known["policy"]["properties"])
+    assert set(known["strategies"]["properties"]) == set(Registry.installed())
+
+
+@pytest.mark.parametrize("path", OWN, ids=".".join)
+def test_every_value_of_the_schema_has_a_default(path):
+    found = values()
+    for part in path:
+        assert part in found
+        found = found[part]
+
+
+def test_every_default_is_in_the_schema():
+    assert set(values()) == {path[0] for path in OWN}
+
+
+@pytest.mark.parametrize("path", OWN, ids=".".join)
+def test_every_value_is_used_by_a_template(path):
+    text = "".join(file.read_text() for file in (CHART / "templates").rglob("*.*"))
+    # Inside a `with .Values`, the name stands alone.
+    assert re.search(rf"(\.Values|[ (])\.{re.escape('.'.join(path))}\b", text)
+
+
+def test_chart_and_distribution_have_one_version():
+    project = (SOURCE / "pyproject.toml").read_text()
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert described["appVersion"] == version
+
+
+def test_the_image_starts_from_a_digest_and_runs_as_the_scripts_say():
+    text = (SOURCE / "Containerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert all(base == "scratch" or re.search(r"@sha256:[0-9a-f]{64}$", base) for base in bases)
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    assert tuple(json.loads(entry)) == ENTRYPOINT
+    assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == [USER]
+
+
+def test_the_image_has_the_pins_of_the_development_environment():
+    def pins(name):
+        text = (SOURCE / name).read_text()
+        return dict(re.findall(r"^(\S+)==(\S+) \\$", text, re.MULTILINE))
+
+    developed = pins("requirements-dev.txt")
+    assert pins("image/requirements.txt").items() <= developed.items()
+    project = (SOURCE / "pyproject.toml").read_text()
+    wanted = re.findall(r'^    "([a-z0-9-]+)>=', project, re.MULTILINE)
+    assert set(wanted) <= set(pins("image/requirements.txt"))

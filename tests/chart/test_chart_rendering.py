@@ -1,0 +1,246 @@
+"""The chart as the real Helm renders it."""
+
+import re
+
+import pytest
+import yaml
+
+from rebalancer.cli import run as run_command
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES, lease_rules, memory_rules
+from rebalancer.kube.resources import Rule
+from rebalancer.policy.forms import policy_hash
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from tests.chart.helm import HelmError, one, pod_spec, render
+from tests.chart.values import OWN, shipped
+
+pytestmark = pytest.mark.e2e  # Helm is built from Go modules
+NAME = "rebalancer-kube-rebalancer"
+
+
+def rules(role):
+    """A role's rules, each as what it allows."""
+    namespace = role["metadata"].get("namespace", "")
+    return {
+        Rule(verb, group, resource, namespace, name)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", [""])
+        for resource in (*rule.get("resources", ()), *rule.get("nonResourceURLs", ()))
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def policy_of(manifests, folder):
+    for name, text in one(manifests, "ConfigMap", f"{NAME}-policy")["data"].items():
+        (folder / name).write_text(text)
+    return load_policy(folder, Registry.installed())
+
+
+def container(manifests):
+    return pod_spec(one(manifests, "CronJob"))["containers"][0]
+
+
+def test_the_default_policy_is_mounted_byte_for_byte(tmp_path):
+    manifests = render()
+    data = one(manifests, "ConfigMap", f"{NAME}-policy")["data"]
+    assert {name: text.encode() for name, text in data.items()} == shipped()
+    built_in = load_policy(None, Registry.installed())
+    assert policy_of(manifests, tmp_path).policy_hash == policy_hash(built_in.policy)
+
+
+def test_the_right_to_act_is_exactly_what_a_run_needs():
+    manifests = render()
+    name = f"rebalancing-{NAME}"
+    assert rules(one(manifests, "ClusterRole", name)) == {*READ_RULES, *ACT_RULES, *EVENT_RULES}
+    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
+    assert rules(one(manifests, "Role")) == {
+        *lease_rules("rebalancing", NAME),
+        *memory_rules("rebalancing", f"{NAME}-memory"),
+    }
+    assert one(manifests, "ClusterRoleBinding")["roleRef"]["name"] == name
+    account = {"kind": "ServiceAccount", "name": NAME, "namespace": "rebalancing"}
+    assert one(manifests, "ClusterRoleBinding")["subjects"] == [account]
+    assert one(manifests, "RoleBinding")["subjects"] == [account]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off", False])
+def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
+    manifests = render({"mode": mode})
+    bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
+    verbs = {rule.verb for rule in rules(one(manifests, "ClusterRole", bound))}
+    assert verbs <= {"get", "list"}
+    assert not any(manifest["kind"] in ("Role", "RoleBinding") for manifest in manifests)
+    loaded = policy_of(manifests, tmp_path)
+    assert loaded.policy.mode == ("off" if mode is False else mode)
+    assert loaded.warnings == ()
+
+
+def test_values_of_the_policy_are_merged_over_the_files(tmp_path):
+    manifests = render(
+        {
+            "policy": {
+                "budgets": {"perRun": 3, "inFlight": "50%"},
+                "protect": {"volumes": False},
+                "windows": [{"allow": "0 22 * * *", "for": "8h", "timeZone": "Asia/Tokyo"}],
+            },
+            "strategies": {
+                "duplicates": {"mode": False},
+                "topology-spread": {"mode": "observe", "constraints": ["hard"]},
+            },
+        }
+    )
+    policy = policy_of(manifests, tmp_path).policy
+    assert str(policy.budgets.per_run) == "3"
+    assert str(policy.budgets.per_owner) == "10%"
+    assert not policy.protect.volumes
+    assert policy.protect.local_storage
+    assert policy.windows[0].time_zone == "Asia/Tokyo"
+    assert policy.mode_of("duplicates") == "off"
+    assert policy.mode_of("topology-spread") == "observe"
+    assert policy.mode_of("anti-affinity") == "enforce"
+
+
+def test_a_policy_of_ones_own_replaces_the_charts():
+    manifests = render({"existingPolicy": "mine"})
+    names = {m["metadata"]["name"] for m in manifests if m["kind"] == "ConfigMap"}
+    assert names == {f"{NAME}-memory"}
+    (volume,) = pod_spec(one(manifests, "CronJob"))["volumes"]
+    assert volume["configMap"] == {"name": "mine"}
+
+
+def test_every_argument_is_one_that_the_command_knows():
+    known = {name for parameter in run_command.params for name in parameter.opts}
+    arguments = container(render())["args"]
+    assert arguments[0] == "run"
+    assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
+
+
+def test_the_job_is_tried_once_and_ends_before_the_next_tick():
+    cron_job = one(render(), "CronJob")["spec"]
+    job = cron_job["jobTemplate"]["spec"]
+    deadline = int(re.findall(r"--deadline=(\d+)", str(job))[0])
+    grace = job["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert cron_job["schedule"] == "*/2 * * * *"
+    assert cron_job["concurrencyPolicy"] == "Forbid"
+    assert job["backoffLimit"] == 0
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+    assert deadline + 15 < job["activeDeadlineSeconds"]
+    assert job["activeDeadlineSeconds"] + grace <= 120
+
+
+SHA = "sha256:" + "a" * 64
+CHANGED = {
+    "mode": "observe",
+    "policy": {"eagerness": "eager"},
+    "strategies": {"duplicates": {"weight": 2}},
+    "extraStrategies": {"by-moon-phase": {"phase": "full"}},
+    "existingPolicy": "mine",
+    "output": "json",
+    "logFormat": "json",
+    "extraArgs": ["--namespace=shop"],
+    "schedule": "0 22 * * *",
+    "timeZone": "Asia/Tokyo",
+    "suspend": True,
+    "startingDeadlineSeconds": 33,
+    "runDeadlineSeconds": 44,
+    "activeDeadlineSeconds": 155,
+    "terminationGracePeriodSeconds": 7,
+    "successfulJobsHistoryLimit": 1,
+    "failedJobsHistoryLimit": 2,
+    "ttlSecondsAfterFinished": 99,
+    "runNow.enabled": True,
+    "image.repository": "registry.test/rebalancer",
+    "image.tag": "9.9.9",
+    "image.digest": SHA,
+    "image.pullPolicy": "Always",
+    "imagePullSecrets": [{"name": "secret"}],
+    "nameOverride": "other",
+    "fullnameOverride": "entirely-other",
+    "namespaceOverride": "elsewhere",
+    "commonLabels": {"team": "blue"},
+    "commonAnnotations": {"note": "common"},
+    "cronJobLabels": {"l": "cron-job"},
+    "cronJobAnnotations": {"a": "cron-job"},
+    "jobLabels": {"l": "job"},
+    "jobAnnotations": {"a": "job"},
+    "podLabels": {"l": "pod"},
+    "podAnnotations": {"a": "pod"},
+    "rbac.create": False,
+    "serviceAccount.create": False,
+    "serviceAccount.name": "somebody",
+    "serviceAccount.annotations": {"role": "arn"},
+    "resources": {"requests": {"cpu": "1"}},
+    "priorityClassName": "system-cluster-critical",
+    "schedulerName": "another",
+    "runtimeClassName": "gvisor",
+    "nodeSelector": {"pool": "system"},
+    "affinity": {"nodeAffinity": {}},
+    "tolerations": [{"operator": "Exists"}],
+    "dnsPolicy": "Default",
+    "dnsConfig": {"nameservers": ["192.0.2.1"]},
+    "hostNetwork": True,
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.test"}],
+    "extraVolumes": [{"name": "x", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
+    "podSecurityContext": {"runAsUser": 7},
+    "securityContext": {"runAsUser": 8},
+    "networkPolicy.enabled": True,
+    "networkPolicy.apiServer.cidrs": ["192.0.2.7/32"],
+    "networkPolicy.apiServer.ports": [16443],
+}
+NEEDS = {"networkPolicy.apiServer": {"networkPolicy": {"enabled": True}}}
+
+
+def test_every_value_has_an_example_here():
+    assert set(CHANGED) == {".".join(path) for path in OWN}
+
+
+@pytest.mark.parametrize("path", sorted(CHANGED))
+def test_every_value_changes_what_is_rendered(path):
+    base = NEEDS.get(path.rpartition(".")[0], {})
+    wanted = CHANGED[path]
+    changed = wanted
+    for part in reversed(path.split(".")):
+        changed = {part: changed}
+    both = merged(base, changed)
+    before, after = yaml.safe_dump(render(base)), yaml.safe_dump(render(both))
+    assert before != after
+    for word in words(wanted):
+        assert word in after
+
+
+def merged(left, right):
+    both = dict(left)
+    for key, value in right.items():
+        both[key] = merged(left[key], value) if isinstance(left.get(key), dict) else value
+    return both
+
+
+def words(value):
+    """All text and numbers inside a value."""
+    if isinstance(value, dict):
+        return [word for item in value.values() for word in words(item)]
+    if isinstance(value, list):
+        return [word for item in value for word in words(item)]
+    return [] if isinstance(value, bool) else [str(value)]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mode": "enforced"}, "mode"),
+        ({"replicas": 3}, "replicas"),
+        ({"policy": {"budgets": {"perRum": 3}}}, "perRum"),
+        ({"policy": {"protect": {"minPodAge": ""}}}, "minPodAge"),
+        ({"policy": {"mode": "observe"}}, "mode"),
+        ({"strategies": {"duplicate": {}}}, "duplicate"),
+        ({"image": {"digest": "sha256:short"}}, "digest"),
+        ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
+        ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),
+        ({"existingPolicy": "mine", "policy": {"eagerness": "eager"}}, "existingPolicy"),
+    ],
+)
+def test_wrong_values_are_refused_and_named(values, message):
+    with pytest.raises(HelmError, match=message):
+        render(values)

@@ -1,0 +1,134 @@
+"""The installed chart without a real node: the CronJob's own command, run here with its ServiceAccount's token.
+
+What would be mounted into the pod (policy) and injected (names, token) comes from the cluster's objects.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.chart.helm import Release
+from tests.controlplane import ControlPlane
+from tests.e2e.product import Ran
+
+NAMESPACE = "rebalancing"
+NEVER = "0 0 29 2 *"
+"""A schedule that leaves the runs to the test."""
+_MOUNT = "/etc/rebalancer/policy"
+
+Manifest = dict[str, Any]
+
+
+@dataclass
+class Process:
+    """A run under way."""
+
+    popen: subprocess.Popen[str]
+
+    def wait(self, timeout: float = 120) -> Ran:
+        """Wait for its end."""
+        out, err = self.popen.communicate(timeout=timeout)
+        return Ran(self.popen.returncode, out, err)
+
+
+class Installed:
+    """A release of the chart whose runs are started by the test."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, **values: Any) -> None:
+        self.plane, self.api = plane, plane.api
+        self.release = Release(plane.kubeconfig, NAMESPACE)
+        # Pods that a test has just made may move.
+        policy = {"protect": {"minPodAge": "0s"}, **values.pop("policy", {})}
+        given = {"schedule": NEVER, "output": "json", "policy": policy, **values}
+        self.notes = self.release.install(given)
+        self._folder = folder
+        self._runs = 0
+        self.kubeconfig = self.kubeconfig_with_token()
+
+    @property
+    def cron_job(self) -> Manifest:
+        """The release's CronJob."""
+        path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
+        (found,) = self.api.list_all(path)
+        return found
+
+    @property
+    def name(self) -> str:
+        """Of the CronJob, the Lease, the ServiceAccount and the roles."""
+        return str(self.cron_job["metadata"]["name"])
+
+    @property
+    def lease_path(self) -> str:
+        """Where the Lease is."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self.name}"
+
+    def free_lease(self) -> None:
+        """Take the Lease from whoever has it: a killed run keeps it for its term."""
+        self.api.patch(self.lease_path, {"spec": None})
+
+    def kubeconfig_with_token(self, seconds: int = 3600) -> Path:
+        """Return a kubeconfig whose token stands in a file beside it, as a pod's does."""
+        token = self.plane.token_for_service_account(NAMESPACE, self._account, seconds)
+        written = self.plane.write_kubeconfig(f"{NAMESPACE}-{self.name}", token)
+        config = yaml.safe_load(written.read_text())
+        self.token_file.write_text(token)
+        config["users"][0]["user"] = {"tokenFile": str(self.token_file)}
+        written.write_text(yaml.safe_dump(config))
+        return written
+
+    @property
+    def token_file(self) -> Path:
+        """Where the token stands."""
+        return self._folder / "token"
+
+    def start(self, *more: str, extra_env: Mapping[str, str] | None = None) -> Process:
+        """Start what the CronJob's pod would run."""
+        self._runs += 1
+        (container,) = self._pod["containers"]
+        policy = self._mounted_policy()
+        arguments = [str(policy).join(arg.split(_MOUNT)) for arg in container["args"]]
+        env = {
+            **os.environ,
+            "POD_NAME": f"{self.name}-{self._runs}",
+            "POD_NAMESPACE": NAMESPACE,
+            "KUBECONFIG": str(self.kubeconfig),
+            **(extra_env or {}),
+        }
+        return Process(
+            subprocess.Popen(
+                [sys.executable, "-m", "rebalancer", *arguments, *more],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+            )
+        )
+
+    def run(self, *more: str) -> Ran:
+        """Run it to its end."""
+        return self.start(*more).wait()
+
+    @property
+    def _pod(self) -> Manifest:
+        spec: Manifest = self.cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        return spec
+
+    @property
+    def _account(self) -> str:
+        return str(self._pod["serviceAccountName"])
+
+    def _mounted_policy(self) -> Path:
+        (volume,) = self._pod["volumes"]
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}"
+        folder = self._folder / "policy"
+        folder.mkdir(exist_ok=True)
+        for name, text in self.api.get(path)["data"].items():
+            (folder / name).write_text(text)
+        return folder

@@ -1,0 +1,175 @@
+"""The chart on a real API server: admitted, scheduled, upgraded, uninstalled."""
+
+import shutil
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, Release, one, render
+from tests.controlplane import ApiError, drift, objects, operations, wait_until
+from tests.e2e.installed import NAMESPACE, Installed
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+INSTANCE = "app.kubernetes.io/instance=rebalancer"
+EVERYTHING = {
+    "runNow": {"enabled": True},
+    "networkPolicy": {"enabled": True, "apiServer": {"cidrs": ["192.0.2.0/24"]}},
+    "timeZone": "Asia/Tokyo",
+    "ttlSecondsAfterFinished": 60,
+    "imagePullSecrets": [{"name": "secret"}],
+    "nodeSelector": {"pool": "system"},
+    "affinity": {"podAntiAffinity": {}},
+    "tolerations": [{"operator": "Exists"}],
+    "priorityClassName": "system-cluster-critical",
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["192.0.2.1"]},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.test"}],
+    "extraVolumes": [{"name": "x", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
+    "commonLabels": {"team": "blue"},
+    "commonAnnotations": {"note": "common"},
+    "image": {"digest": "sha256:" + "a" * 64},
+    "extraStrategies": {"by-moon-phase": {"phase": "full"}},
+}
+KINDS = (
+    "/api/v1/configmaps",
+    "/api/v1/serviceaccounts",
+    "/api/v1/pods",
+    "/apis/batch/v1/jobs",
+    "/apis/batch/v1/cronjobs",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/networking.k8s.io/v1/networkpolicies",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+)
+
+
+def objects_of_the_release(api):
+    return [
+        f"{path} {found['metadata']['name']}"
+        for path in KINDS
+        for found in api.list_all(f"{path}?labelSelector={INSTANCE}")
+    ]
+
+
+@pytest.mark.parametrize("values", [{}, {"mode": "observe"}, EVERYTHING], ids=["", "observe", "all"])
+def test_every_manifest_is_valid_to_the_last_field(cluster, values):
+    cluster.apply([objects.namespace(NAMESPACE)])
+    for manifest in render(values, namespace=NAMESPACE):
+        collection = cluster.api.collection(manifest)
+        cluster.api.post(f"{collection}?dryRun=All&fieldValidation=Strict", manifest)
+
+
+def as_pod(manifests):
+    template = one(manifests, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    metadata = {**template["metadata"], "name": "run", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def test_the_default_pod_is_admitted_where_pod_security_is_restricted(cluster):
+    made = [objects.namespace(NAMESPACE, RESTRICTED)]
+    manifests = render(namespace=NAMESPACE)
+    cluster.apply([*made, one(manifests, "ServiceAccount")])
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+    assert cluster.api.post(path, as_pod(manifests))["metadata"]["name"] == "run"
+    # The check checks: what restricted forbids is refused here.
+    with pytest.raises(ApiError, match="hostNetwork"):
+        cluster.api.post(path, as_pod(render({"hostNetwork": True}, namespace=NAMESPACE)))
+
+
+def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
+    cluster.apply([objects.namespace(NAMESPACE, RESTRICTED), objects.node("one")])
+    operations.wait_nodes_ready(cluster.api, 1)
+    release = Release(cluster.kubeconfig, NAMESPACE)
+    notes = release.install({"schedule": "* * * * *"})
+    assert "evicts those pods" in notes
+    assert "mode=observe" in notes
+
+    release.test()
+    jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+
+    def of_the_schedule():
+        found = operations.pods(cluster.api, NAMESPACE)
+        return [p for p in found if not p["metadata"]["name"].startswith("rebalancer-kube-rebalancer-test")]
+
+    (pod,) = wait_until(of_the_schedule, 75, "the CronJob's pod")
+    assert pod["spec"]["serviceAccountName"] == "rebalancer-kube-rebalancer"
+    assert pod["spec"]["containers"][0]["args"][0] == "run"
+    release.uninstall()
+    # Hooks are not the release's: the test's Job goes by its own time to live.
+    cluster.api.delete(f"{jobs}/rebalancer-kube-rebalancer-test", {"propagationPolicy": "Background"})
+    wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
+
+
+def newer(folder):
+    """The chart of the next version, with one more label on everything."""
+    copy = folder / "newer"
+    shutil.copytree(CHART, copy)
+    described = yaml.safe_load((copy / "Chart.yaml").read_text())
+    described |= {"version": "99.0.0", "appVersion": "99.0.0"}
+    (copy / "Chart.yaml").write_text(yaml.safe_dump(described))
+    return copy
+
+
+@pytest.mark.parametrize("apply", ["--server-side=true", "--server-side=false"])
+def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply):
+    release = Release(cluster.kubeconfig, NAMESPACE)
+    release.install({}, apply)
+    name = "rebalancer-kube-rebalancer"
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}"
+    memory = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}-memory"
+    held = {"holderIdentity": "a-run", "leaseDurationSeconds": 60, "leaseTransitions": 7}
+    cluster.api.put(lease, {**cluster.api.get(lease), "spec": held})
+    cluster.api.put(memory, {**cluster.api.get(memory), "data": {"owners": "remembered"}})
+
+    release.upgrade({"mode": "observe", "commonLabels": {"team": "blue"}}, apply, chart=newer(tmp_path))
+    release.upgrade({}, apply, chart=newer(tmp_path / "again"))
+    assert cluster.api.get(lease)["spec"] == held
+    assert cluster.api.get(memory)["data"] == {"owners": "remembered"}
+    assert cluster.api.get(memory)["metadata"]["labels"]["helm.sh/chart"].endswith("99.0.0")
+
+
+def zones(plane):
+    found = operations.pods(plane.api, "default", "app=nginx")
+    return sorted(pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"])
+
+
+def test_the_installed_run_mends_the_story_and_is_silent_then(cluster, tmp_path):
+    drift.article(cluster)
+    installed = Installed(cluster, tmp_path)
+    first = installed.run()
+    assert first.code == 0, first.err
+    assert [move["outcome"] for move in first.report["moves"]] == ["evicted"]
+    assert zones(cluster) == ["zone-a-0", "zone-b-0", "zone-c-0"]
+    operations.wait_pods_ready(cluster.api, 3, selector="app=nginx")
+    for _ in range(5):
+        silent = installed.run()
+        assert silent.code == 0, silent.err
+        assert silent.report["moves"] == []
+    assert "holderIdentity" not in cluster.api.get(installed.lease_path)["spec"]
+
+
+def test_an_observing_run_reports_the_move_and_makes_none(cluster, tmp_path):
+    drift.article(cluster)
+    before = zones(cluster)
+    installed = Installed(cluster, tmp_path, mode="observe")
+    assert "It evicts nothing" in installed.notes
+    seen = installed.run()
+    assert seen.code == 0, seen.err
+    assert seen.report["dryRun"]
+    assert len(seen.report["moves"]) == 1
+    assert not seen.evicted
+    assert zones(cluster) == before
+    # Nor could it: to act is forbidden to it.
+    refused = installed.run("--policy=" + str(enforcing(tmp_path)))
+    assert refused.code == 3
+    assert "pods/eviction" in refused.err
+    assert zones(cluster) == before
+
+
+def enforcing(folder):
+    path = folder / "enforcing.yaml"
+    path.write_text("apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {anti-affinity: {}}\n")
+    return path
