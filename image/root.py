@@ -90,7 +90,11 @@ def _install(packages: Path) -> None:
     """Install the pinned dependencies, then our own wheel, built from a copy of the sources."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     to = ["--no-compile", "--no-warn-conflicts", f"--target={packages}"]
-    pinned = ["--only-binary=:all:", "--require-hashes", f"--requirement={SOURCE}/image/requirements.txt"]
+    pinned = [
+        "--only-binary=:all:",
+        "--require-hashes",
+        f"--requirement={SOURCE}/image/requirements.txt",
+    ]
     _run([*pip, "install", *to, *pinned])
     # Scripts whose first line names the building interpreter.
     shutil.rmtree(packages / "bin", ignore_errors=True)
@@ -100,7 +104,16 @@ def _install(packages: Path) -> None:
         for source in (SOURCE / name for name in _SOURCES if (SOURCE / name).exists()):
             _copy(source, sources / source.name)
         wheels = Path(scratch) / "wheels"
-        _run([*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", str(sources)])
+        _run(
+            [
+                *pip,
+                "wheel",
+                "--no-deps",
+                "--no-build-isolation",
+                f"--wheel-dir={wheels}",
+                str(sources),
+            ]
+        )
         (wheel,) = wheels.glob("*.whl")
         _run([*pip, "install", *to, "--no-deps", "--no-index", str(wheel)])
     shutil.rmtree(packages / "bin", ignore_errors=True)

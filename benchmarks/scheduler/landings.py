@@ -10,21 +10,20 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from benchmarks.scheduler.reading import read
+from benchmarks.scheduler.workloads import ZONES, manifests
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
-from tests.controlplane import ControlPlane, Options, objects, scheduling
+from tests.controlplane import ControlPlane, Options, objects
 from tests.controlplane.waiting import wait_until
 
-_ZONES = ("zone-a", "zone-b", "zone-c")
 _WAVE = 20
 _PODS = "/api/v1/namespaces/default/pods"
 _ATTEMPT = re.compile(r'"Attempting to schedule pod".* pod="default/([^"]+)"')
@@ -54,7 +53,7 @@ class Outcomes:
         self.set_size.append(len(found.nodes))
         if len(np.unique(zone[feasible])) < 2:
             return
-        mass = np.bincount(zone[found.nodes], found.probability, minlength=len(_ZONES))
+        mass = np.bincount(zone[found.nodes], found.probability, minlength=len(ZONES))
         self.zone_hit.append(bool(mass[zone[row]] > 0))
         self.zone_mass.append(float(mass[zone[row]]))
         self.zones.append(int((mass > 0).sum()))
@@ -80,43 +79,6 @@ class Outcomes:
                     f"mean given {given[inside].mean():.3f}, happened {hit[inside].mean():.3f}"
                 )
         return "\n".join(lines)
-
-
-def manifests(rng: random.Random, nodes: int) -> Iterator[dict[str, Any]]:
-    """Yield nodes of three zones and workloads that fill about half of them."""
-    for index in range(nodes):
-        yield objects.node(
-            f"node-{index:04d}",
-            zone=_ZONES[index % 3],
-            cpu=rng.choice(("8", "16")),
-            memory=rng.choice(("32Gi", "64Gi")),
-            taints=[{"key": "slow", "effect": "PreferNoSchedule"}] if rng.random() < 0.1 else (),
-        )
-    for index in range(max(12, nodes // 2)):
-        name = f"app-{index:03d}"
-        labels = {"app": name}
-        make = objects.statefulset if index % 6 == 5 else objects.deployment
-        yield make(
-            name,
-            rng.randint(3, 9),
-            labels=labels,
-            cpu=rng.choice(("130m", "270m", "550m", "1100m")),
-            memory=rng.choice(("200Mi", "700Mi", "1500Mi", "3Gi")),
-            **_wish(rng, labels),
-        )
-
-
-def _wish(rng: random.Random, labels: dict[str, str]) -> dict[str, Any]:
-    return rng.choice(
-        (
-            {},
-            {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]},
-            {"topologySpreadConstraints": [scheduling.spread(labels)]},
-            {"affinity": scheduling.prefer_apart(labels, objects.HOSTNAME)},
-            {"affinity": scheduling.prefer_apart(labels, objects.ZONE)},
-            {"affinity": scheduling.require_apart(labels)},
-        )
-    )
 
 
 class Field:

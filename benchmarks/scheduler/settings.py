@@ -50,7 +50,7 @@ CUSTOM: tuple[dict[str, Any], dict[str, Any]] = (
         "hard_pod_affinity_weight": _HARD_WEIGHT,
         "default_constraints": tuple(
             TopologySpreadConstraint(
-                max_skew=int(one["maxSkew"]),
+                max_skew=int(str(one["maxSkew"])),
                 topology_key=str(one["topologyKey"]),
                 when_unsatisfiable=str(one["whenUnsatisfiable"]),
             )

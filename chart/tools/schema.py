@@ -27,7 +27,11 @@ _FLAG: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
-_NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
+_NAME: Schema = {
+    "type": "string",
+    "maxLength": 253,
+    "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+}
 
 
 def values_schema(known: Mapping[str, type[Params]]) -> Schema:

@@ -100,7 +100,9 @@ class Client:
         """Change in part. Raises as :meth:`post`."""
         return self._call("PATCH", path, query, body, content_type=content_type)
 
-    def stream(self, path: str, *, query: Query | None = None, silence: float) -> Stream:
+    def stream(
+        self, path: str, *, query: Query | None = None, accept: str = JSON, silence: float
+    ) -> Stream:
         """Open an answer that is read as it comes; ``silence`` seconds without data break it off.
 
         One attempt; takes no place among the requests in flight.
@@ -109,7 +111,7 @@ class Client:
             TransportError: no answer.
         """
         return self._transport.open(
-            "GET", _target(path, query), headers={"Accept": JSON}, read_seconds=silence
+            "GET", _target(path, query), headers={"Accept": accept}, read_seconds=silence
         )
 
     def expect(self, response: Response, rule: Rule) -> Response:

@@ -14,6 +14,7 @@ from rebalancer.kube.failures import StatusError, status_of
 from rebalancer.kube.resources import Resource, Rule
 from rebalancer.kube.transport import Response
 from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.protobuf import BrokenListError
 
 T = TypeVar("T")
 
@@ -129,7 +130,7 @@ def _decoded(response: Response, decode: Decode[T], resource: Resource) -> tuple
             f"the list of {resource.plural} is not what this version of kube-rebalancer expects:"
             f" {error}"
         ) from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, BrokenListError):
         raise ClusterReadError(
             f"the list of {resource.plural} broke off or is not JSON ({len(response.body)} bytes,"
             f" content type {response.content_type or 'unknown'}): is it really an API server, and no"

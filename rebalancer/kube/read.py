@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,15 @@ import msgspec
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import missing_lists
-from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.client import Client
+from rebalancer.kube.decoders import (
+    IN_PROTOBUF,
+    POD_DECODERS,
+    Decoders,
+    accepted,
+    decode_response,
+    object_decoders,
+)
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.resources import (
@@ -24,21 +32,17 @@ from rebalancer.kube.resources import (
     Resource,
     Rule,
 )
-from rebalancer.kube.transport import Response
+from rebalancer.kube.streamed import STREAMS_SINCE, NotStreamedError, read_stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.lists import decode_objects
-from rebalancer.wire.objects import ListMeta
-from rebalancer.wire.pods import PodRecord, decode_page
+from rebalancer.wire.pods import PodRecord
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: finished pods hold nothing on their node and are not even sent."""
 
-DecodePods = Callable[[bytes], tuple[Iterator[PodRecord], ListMeta]]
-
-POD_DECODERS: Mapping[str, DecodePods] = {JSON: decode_page}
-"""Content type -> what turns one answer into records, in the order in which they are asked for."""
+PAGE = 500
+"""Objects per page where lists are read in pages, as client-go does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class ServerVersion:
     text: str
 
 
-def read_snapshot(client: Client, *, clock: Callable[[], float], page_size: int = 500) -> Snapshot:
+def read_snapshot(
+    client: Client, *, clock: Callable[[], float], page_size: int | None = None
+) -> Snapshot:
     """Return the cluster as it is now; see :func:`read_cluster`."""
     return read_cluster(client, clock=clock, page_size=page_size).snapshot
 
@@ -83,13 +89,14 @@ def read_cluster(
     client: Client,
     *,
     clock: Callable[[], float],
-    page_size: int = 500,
+    page_size: int | None = None,
     threads: int = 4,
 ) -> Reading:
     """Read all that a plan rests on.
 
-    Pods are folded page by page, while ``threads`` threads read the other lists; ReplicaSets and Jobs come
-    last, since most of them own no pod. ``clock`` is our own, Unix seconds: ``captured_at`` is the
+    Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
+    come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
+    list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock`` is our own, Unix seconds: ``captured_at`` is the
     server's (its Date header at the first page of pods) unless it has none.
 
     Raises:
@@ -99,8 +106,9 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
+    how = _How(PAGE if page_size is None else page_size, _streams(version, page_size))
     try:
-        fold, listings, missing = _read_lists(client, page_size, threads)
+        fold, listings, missing = _read_lists(client, how, threads)
     except ForbiddenError as error:
         every = missing_lists(client, threads=threads)
         raise ForbiddenError({*error.missing, *every}) from None
@@ -143,19 +151,31 @@ def read_version(client: Client) -> ServerVersion:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How lists are read."""
+
+    page_size: int
+    streams: bool
+    """Whether one long answer is tried first."""
+
+
+def _streams(version: ServerVersion, page_size: int | None) -> bool:
+    return page_size is None and version.numbers >= STREAMS_SINCE
+
+
 def _read_lists(
-    client: Client, page_size: int, threads: int
+    client: Client, how: _How, threads: int
 ) -> tuple[Fold, list[Listing], tuple[str, ...]]:
     """Return the fold of everything, the listings (pods first), and what the server does not serve."""
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
         futures = [
-            pool.submit(_read_objects, client, resource, page_size, stop)
-            for resource in INDEPENDENT
+            pool.submit(_read_objects, client, resource, how, stop) for resource in INDEPENDENT
         ]
         try:
-            fold, pods = restarting(lambda may: _fold_pods(client, page_size, may, futures))
-            late = [_fold_late(client, resource, page_size, fold) for resource in AFTER_PODS]
+            fold, pods = _read_pods(client, how, futures)
+            late = [_read_late(client, resource, how, fold) for resource in AFTER_PODS]
             early = [future.result() for future in futures]
         except BaseException:
             stop.set()
@@ -172,79 +192,117 @@ def _read_lists(
     return fold, listings, missing
 
 
-def _fold_pods(
-    client: Client,
-    page_size: int,
-    may_restart: bool,
-    others: list[Future[Any]],
-) -> tuple[Fold, Listing]:
-    fold, listing = Fold(), Listing(PODS)
-    for records in read_pages(
-        client,
-        listing,
-        _decode_pods,
-        page_size=page_size,
-        selector=UNFINISHED,
-        accept=", ".join(POD_DECODERS),
-        may_restart=may_restart,
-    ):
-        fold.add_pods(records)
-        _raise_failure(others)
-    return fold, listing
+def _read_pods(client: Client, how: _How, others: list[Future[Any]]) -> tuple[Fold, Listing]:
+    if how.streams:
+        fold, listing = Fold(), Listing(PODS)
+        records = read_stream(client, listing, POD_DECODERS, selector=UNFINISHED)
+        try:
+            fold.add_pods(_watching(records, others))
+        except NotStreamedError:
+            pass  # The pages, which are read next, tell what is wrong, if it lasts.
+        else:
+            return fold, listing
+
+    def in_pages(may_restart: bool) -> tuple[Fold, Listing]:
+        fold, listing = Fold(), Listing(PODS)
+        for records in read_pages(
+            client,
+            listing,
+            lambda response: decode_response(POD_DECODERS, response),
+            page_size=how.page_size,
+            selector=UNFINISHED,
+            accept=accepted(POD_DECODERS),
+            may_restart=may_restart,
+        ):
+            fold.add_pods(_watching(records, others))
+        return fold, listing
+
+    return restarting(in_pages)
 
 
-def _decode_pods(response: Response) -> tuple[Iterator[PodRecord], ListMeta]:
-    decode = POD_DECODERS.get(response.content_type)
-    if decode is None:
-        raise msgspec.DecodeError(f"no decoder for {response.content_type}")
-    return decode(response.body)
+def _watching(records: Iterable[PodRecord], others: list[Future[Any]]) -> Iterator[PodRecord]:
+    """Yield the records, but end the long list of pods as soon as another list has failed."""
+    for number, record in enumerate(records):
+        if number % PAGE == 0:
+            _raise_failure(others)
+        yield record
 
 
 def _raise_failure(futures: list[Future[Any]]) -> None:
-    """End the long list of pods as soon as another list has failed."""
     for future in futures:
         if future.done():
             future.result()
 
 
 def _read_objects(
-    client: Client, resource: Resource, page_size: int, stop: threading.Event
+    client: Client, resource: Resource, how: _How, stop: threading.Event
 ) -> tuple[Listing, list[Any]]:
     """Return all objects of a list; none of its pages if the server does not serve it."""
+    decoders = object_decoders(resource.kind)
+    if how.streams and resource.kind in IN_PROTOBUF:
+        listing = Listing(resource)
+        try:
+            return listing, _until(read_stream(client, listing, decoders), stop)
+        except NotStreamedError:
+            pass  # As with pods.
 
-    def read(may_restart: bool) -> tuple[Listing, list[Any]]:
+    def in_pages(may_restart: bool) -> tuple[Listing, list[Any]]:
         listing = Listing(resource)
         objects: list[Any] = []
-        for page in _object_pages(client, listing, page_size, may_restart=may_restart):
+        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
             objects.extend(page)
             if stop.is_set():
                 break
         return listing, objects
 
-    return restarting(read)
+    return restarting(in_pages)
 
 
-def _fold_late(client: Client, resource: Resource, page_size: int, fold: Fold) -> Listing:
-    def read(may_restart: bool) -> Listing:
+def _until(objects: Iterator[Any], stop: threading.Event) -> list[Any]:
+    found = []
+    for one in objects:
+        found.append(one)
+        if stop.is_set():
+            break
+    return found
+
+
+def _read_late(client: Client, resource: Resource, how: _How, fold: Fold) -> Listing:
+    """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
+    decoders = object_decoders(resource.kind, fold.controllers)
+    if how.streams and resource.kind in IN_PROTOBUF:
         listing = Listing(resource)
-        for page in _object_pages(client, listing, page_size, may_restart=may_restart):
-            # A restart feeds some of them twice: the fold knows them by uid.
+        try:
+            feed(fold, resource.kind, read_stream(client, listing, decoders))
+        except NotStreamedError:
+            pass  # As with pods.
+        else:
+            return listing
+
+    def in_pages(may_restart: bool) -> Listing:
+        listing = Listing(resource)
+        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
             feed(fold, resource.kind, page)
         return listing
 
-    return restarting(read)
+    return restarting(in_pages)
 
 
 def _object_pages(
-    client: Client, listing: Listing, page_size: int, *, may_restart: bool
-) -> Iterator[tuple[Any, ...]]:
-    kind = listing.resource.kind
+    client: Client,
+    listing: Listing,
+    decoders: Decoders[Any],
+    how: _How,
+    *,
+    may_restart: bool,
+) -> Iterator[list[Any]]:
     try:
         yield from read_pages(
             client,
             listing,
-            lambda response: decode_objects(kind, response.body),
-            page_size=page_size,
+            lambda response: decode_response(decoders, response),
+            page_size=how.page_size,
+            accept=accepted(decoders),
             may_restart=may_restart,
         )
     except StatusError as error:

@@ -54,7 +54,7 @@ class Response:
     @property
     def content_type(self) -> str:
         """The media type without parameters."""
-        return self.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+        return _media_type(self.headers)
 
     @property
     def retry_after(self) -> float | None:
@@ -67,10 +67,18 @@ class Response:
     @property
     def date(self) -> float | None:
         """The server's clock, Unix seconds to the second, if it says."""
-        try:
-            return parsedate_to_datetime(self.headers["Date"]).timestamp()
-        except (KeyError, TypeError, ValueError):
-            return None
+        return _date(self.headers)
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+
+
+def _date(headers: Mapping[str, str]) -> float | None:
+    try:
+        return parsedate_to_datetime(headers["Date"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 class Stream:
@@ -80,6 +88,16 @@ class Stream:
         self._transport, self._raw = transport, raw
         self.status = int(raw.status)
         self.headers: Mapping[str, str] = raw.headers
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters."""
+        return _media_type(self.headers)
+
+    @property
+    def date(self) -> float | None:
+        """The server's clock, Unix seconds to the second, if it says."""
+        return _date(self.headers)
 
     def read(self) -> bytes:
         """Return the bytes that are there, waiting for the first; none at the end.

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from rebalancer.policy.params import Section, shown
 from rebalancer.policy.values import Duration, Limit, LimitField
 
-_VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z")
+_VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 
 
 def _version(value: Any) -> str:

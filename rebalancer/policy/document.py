@@ -125,7 +125,8 @@ def _compose(raw: bytes) -> yaml.Node:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         raise _UnusableError(
-            line, f"holds a character that YAML forbids (#x{ord(str(error.character)):04x})"
+            line,
+            f"holds a character that YAML forbids (#x{ord(error.character) if isinstance(error.character, str) else error.character:04x})",
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _UnusableError(*_syntax(error)) from None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z", re.ASCII)
 
 
 class Section(BaseModel):

@@ -13,9 +13,9 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from rebalancer.policy.params import shown
 
 _COUNT_MAX = 1_000_000
-_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z")
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z", re.ASCII)
 _DURATION = re.compile(
-    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z"
+    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII
 )
 
 

@@ -59,7 +59,7 @@ class Progress:
         how = "as predicted" if predicted else "not as predicted"
         self._tell(
             "landed",
-            f"landed   {move.ref} -> {node}, {how}, after {seconds:.1f} s",
+            f"landed   {move.ref} -> {node}, {how}",
             pod=move.ref,
             node=node,
             predicted=predicted,

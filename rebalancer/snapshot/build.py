@@ -8,7 +8,7 @@ its class.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +33,6 @@ from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations, PodRecord
 from rebalancer.wire.quantity import parse_resource
-from rebalancer.wire.times import unix_seconds
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _FINISHED = ("Succeeded", "Failed")
@@ -79,8 +78,8 @@ class Fold:
         self._name.append(record.name)
         self._uid.append(record.uid)
         self._node.append(self._node_names(record.node) if record.node else -1)
-        self._created.append(unix_seconds(record.created))
-        self._ready_since.append(unix_seconds(record.ready_since) if record.ready else 0.0)
+        self._created.append(record.created)
+        self._ready_since.append(record.ready_since if record.ready else 0.0)
         annotations = record.annotations
         self._deletion_cost.append(_deletion_cost(annotations.deletion_cost))
         flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
@@ -106,6 +105,11 @@ class Fold:
         index = self._class_ids[key] = len(self._specs)
         self._specs.append((controller, labels, spec))
         return index
+
+    @property
+    def controllers(self) -> Container[str]:
+        """The uids of the controllers of the pods seen so far: the ReplicaSets and Jobs worth keeping."""
+        return self._controllers
 
     def add_nodes(self, nodes: Iterable[o.Node]) -> None:
         """Fold nodes."""

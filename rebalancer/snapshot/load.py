@@ -101,7 +101,7 @@ class _Loader:
         self._late: list[tuple[str, Any]] = []
         self._seen: Counter[str] = Counter()
         self._kubelets: Counter[tuple[int, int]] = Counter()
-        self._newest = ""
+        self._newest = 0.0
         self._list_kind = ""
         self._meta = _Envelope.Meta()
         self._ours = False
@@ -207,7 +207,7 @@ class _Loader:
             raise PolicyError(
                 [f"{self._name}: object {sum(self._seen.values())} ({kind}){where}: {error}"]
             ) from None
-        self._note_time(decoded.metadata.creation_timestamp or "")
+        self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
         if kind in _AFTER_PODS and not self._ours:
             # Which of them own a pod is known when all pods are; our own files have pods first.
             self._late.append((kind, decoded))
@@ -236,15 +236,15 @@ class _Loader:
 
     def _note_node(self, node: Any, text: bytes) -> None:
         for condition in node.status.conditions or ():
-            self._note_time(condition.last_heartbeat_time or "")
+            self._note_time(unix_seconds(condition.last_heartbeat_time))
         status = _node_versions.decode(text).status
         version = status.node_info.kubelet_version if status and status.node_info else ""
         match = re.match(r"v?(\d+)\.(\d+)", version)
         if match:
             self._kubelets[int(match[1]), int(match[2])] += 1
 
-    def _note_time(self, text: str) -> None:
-        self._newest = max(self._newest, text)
+    def _note_time(self, seconds: float) -> None:
+        self._newest = max(self._newest, seconds)
 
     def _refuse(self, kind: str) -> NoReturn:
         found = f"kind {kind}" if kind else "no list of API objects"
@@ -264,7 +264,7 @@ class _Loader:
             if not self._seen[kind] and kind not in read
         )
         return self._fold.finish(
-            captured_at=unix_seconds(annotations.get(CAPTURED_AT) or self._newest),
+            captured_at=unix_seconds(annotations.get(CAPTURED_AT)) or self._newest,
             version=self._version(annotations.get(VERSION, "")),
             missing=missing,
             resource_version=self._meta.resource_version,

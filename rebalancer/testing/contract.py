@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rebalancer.api import Params, Strategy, Term, View
+from rebalancer.policy.protect import Protect
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import apart, node, spread, workload
 
@@ -74,7 +74,9 @@ def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
     for mine, other in ((rows.cls, same.cls), (rows.node, same.node), (rows.gain, same.gain)):
         _require(np.array_equal(mine, other), f"{where}: candidates are not deterministic")
     _require(bool((rows.gain > 0).all()), f"{where}: a candidate that gains nothing")
-    _require(len(rows.cls) == len(rows.node) == len(rows.gain), f"{where}: columns differ in length")
+    _require(
+        len(rows.cls) == len(rows.node) == len(rows.gain), f"{where}: columns differ in length"
+    )
     if term.potential() == 0:
         _require(len(rows.cls) == 0, f"{where}: candidates although nothing is to be gained")
     for cls, node_index, gain in zip(

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.times import unix_seconds
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -23,7 +24,7 @@ _NULL = Raw(b"null")
 T = TypeVar("T")
 
 
-_ANNOTATIONS = {
+ANNOTATION_NAMES = {
     "evict": "rebalancer/evict",
     "peer_evict": "descheduler.alpha.kubernetes.io/evict",
     "peer_prefer_no_eviction": "descheduler.alpha.kubernetes.io/prefer-no-eviction",
@@ -33,9 +34,10 @@ _ANNOTATIONS = {
     "mirror": "kubernetes.io/config.mirror",
     "config_source": "kubernetes.io/config.source",
 }
+"""Field of PodAnnotations -> the annotation's name."""
 
 
-class PodAnnotations(Struct, frozen=True, rename=_ANNOTATIONS):
+class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     """The annotations that protect a pod or price its eviction; all others are skipped."""
 
     evict: str | None = None
@@ -61,8 +63,9 @@ class PodRecord(NamedTuple):
     name: str
     uid: str
     node: str
-    created: str
-    ready_since: str
+    created: float
+    ready_since: float
+    """Unix seconds of the newest change of the Ready condition, whatever it is now; 0 if none."""
     deleting: bool
     phase: str
     ready: bool
@@ -244,8 +247,8 @@ class Pod(Struct, gc=False):
             name=meta.name,
             uid=meta.uid,
             node=spec.node_name,
-            created=meta.creation_timestamp or "",
-            ready_since=ready_since,
+            created=unix_seconds(meta.creation_timestamp),
+            ready_since=unix_seconds(ready_since),
             deleting=meta.deletion_timestamp is not None,
             phase=status.phase,
             ready=ready == "True",

@@ -79,11 +79,15 @@ class Release:
         self.namespace = namespace
         self._where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}")
 
-    def install(self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART) -> str:
+    def install(
+        self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART
+    ) -> str:
         """Install it; return the notes."""
         return self._with_values("install", values, "--create-namespace", *more, chart=chart)
 
-    def upgrade(self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART) -> str:
+    def upgrade(
+        self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART
+    ) -> str:
         """Upgrade it; return the notes."""
         return self._with_values("upgrade", values, *more, chart=chart)
 

@@ -54,7 +54,9 @@ def objects_of_the_release(api):
     ]
 
 
-@pytest.mark.parametrize("values", [{}, {"mode": "observe"}, EVERYTHING], ids=["", "observe", "all"])
+@pytest.mark.parametrize(
+    "values", [{}, {"mode": "observe"}, EVERYTHING], ids=["", "observe", "all"]
+)
 def test_every_manifest_is_valid_to_the_last_field(cluster, values):
     cluster.apply([objects.namespace(NAMESPACE)])
     for manifest in render(values, namespace=NAMESPACE):
@@ -92,14 +94,20 @@ def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
 
     def of_the_schedule():
         found = operations.pods(cluster.api, NAMESPACE)
-        return [p for p in found if not p["metadata"]["name"].startswith("rebalancer-kube-rebalancer-test")]
+        return [
+            p
+            for p in found
+            if not p["metadata"]["name"].startswith("rebalancer-kube-rebalancer-test")
+        ]
 
     (pod,) = wait_until(of_the_schedule, 75, "the CronJob's pod")
     assert pod["spec"]["serviceAccountName"] == "rebalancer-kube-rebalancer"
     assert pod["spec"]["containers"][0]["args"][0] == "run"
     release.uninstall()
     # Hooks are not the release's: the test's Job goes by its own time to live.
-    cluster.api.delete(f"{jobs}/rebalancer-kube-rebalancer-test", {"propagationPolicy": "Background"})
+    cluster.api.delete(
+        f"{jobs}/rebalancer-kube-rebalancer-test", {"propagationPolicy": "Background"}
+    )
     wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
 
 
@@ -124,7 +132,9 @@ def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply
     cluster.api.put(lease, {**cluster.api.get(lease), "spec": held})
     cluster.api.put(memory, {**cluster.api.get(memory), "data": {"owners": "remembered"}})
 
-    release.upgrade({"mode": "observe", "commonLabels": {"team": "blue"}}, apply, chart=newer(tmp_path))
+    release.upgrade(
+        {"mode": "observe", "commonLabels": {"team": "blue"}}, apply, chart=newer(tmp_path)
+    )
     release.upgrade({}, apply, chart=newer(tmp_path / "again"))
     assert cluster.api.get(lease)["spec"] == held
     assert cluster.api.get(memory)["data"] == {"owners": "remembered"}
@@ -133,7 +143,9 @@ def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply
 
 def zones(plane):
     found = operations.pods(plane.api, "default", "app=nginx")
-    return sorted(pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"])
+    return sorted(
+        pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"]
+    )
 
 
 def test_the_installed_run_mends_the_story_and_is_silent_then(cluster, tmp_path):

@@ -69,4 +69,6 @@ def _shims(folder: Path) -> list[int]:
 def _mounts(folder: Path) -> list[str]:
     """Return what is mounted below ``folder``, the innermost first."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
-    return [point for line in reversed(lines) if (point := line.split()[1]).startswith(f"{folder}/")]
+    return [
+        point for line in reversed(lines) if (point := line.split()[1]).startswith(f"{folder}/")
+    ]

@@ -34,7 +34,12 @@ def installed(tmp_path_factory):
 
 def _run(installed, *args):
     return subprocess.run(
-        [sys.executable, *args], capture_output=True, text=True, env=installed, timeout=60, check=False
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        env=installed,
+        timeout=60,
+        check=False,
     )
 
 
@@ -75,7 +80,9 @@ def test_it_passes_the_public_contract_test(installed):
 
 def test_a_misspelt_option_of_it_is_named(installed, tmp_path):
     (tmp_path / "policy.yaml").write_text(POLICY.replace("cap", "cup"))
-    done = _run(installed, "-m", "rebalancer", "policy", "check", f"--policy={tmp_path / 'policy.yaml'}")
+    done = _run(
+        installed, "-m", "rebalancer", "policy", "check", f"--policy={tmp_path / 'policy.yaml'}"
+    )
     assert done.returncode == 2
     assert "policy.yaml:5" in done.stderr
     assert "cap" in done.stderr

@@ -1,9 +1,12 @@
 """Every installed strategy keeps the public contract; broken ones are caught."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
-from rebalancer.api import DomainTerm, Entry
+from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Params, Term, View
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
 
@@ -15,19 +18,31 @@ def test_an_installed_strategy_keeps_the_contract(name):
     check_strategy(REGISTRY.strategy(name))
 
 
+class Lying(DomainTerm):
+    """A term of duplicates that says that every move gains one."""
+
+    def delta(self, cls, node, replacement, destinations):
+        return np.full(len(destinations), -1.0)
+
+
 class Liar:
-    """Says that every move gains one."""
+    """Hands over terms that lie."""
 
-    Params = REGISTRY.strategy("duplicates").Params
+    Params: ClassVar[type[Params]] = Params
 
-    def terms(self, view, params):
-        term = REGISTRY.strategy("duplicates").terms(view, params)[0]
-
-        class Lying(DomainTerm):
-            def delta(self, cls, node, replacement, destinations):
-                return np.full(len(destinations), -1.0)
-
-        return [Lying(view, Entry.SOFT, term._groups)]
+    def terms(self, view: View, params: Params) -> Sequence[Term]:
+        owners = range(len(view.snapshot.owners))
+        groups = [
+            CapGroup(
+                view,
+                label="crowd",
+                domains=Domains.nodes(view),
+                counted=view.classes_of_owner(owner),
+                cap=1,
+            )
+            for owner in owners
+        ]
+        return [Lying(view, Entry.SOFT, groups)]
 
 
 def test_a_strategy_whose_deltas_lie_is_caught():
@@ -36,9 +51,9 @@ def test_a_strategy_whose_deltas_lie_is_caught():
 
 
 class Nameless:
-    Params = REGISTRY.strategy("duplicates").Params
+    Params: ClassVar[type[Params]] = Params
 
-    def terms(self, view, params):
+    def terms(self, view: View, params: Params) -> Sequence[Term]:
         return []
 
 

@@ -66,8 +66,12 @@ def test_detailed_exitcode_tells_that_there_are_moves(drifted):
 
 
 def test_namespace_and_selector_narrow_what_may_move(drifted):
-    assert report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"] == []
-    moves = report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))["moves"]
+    assert (
+        report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"] == []
+    )
+    moves = report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))[
+        "moves"
+    ]
     assert {move["owner"] for move in moves} == {"StatefulSet/default/db"}
 
 

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from rebalancer.planner.planner import Contribution, Planner
@@ -12,6 +14,10 @@ from rebalancer.testing.snapshots import snapshot_of
 FOUR = ("anti-affinity", "duplicates", "low-utilisation", "topology-spread")
 
 
+def _terms(strategy, params, view):
+    return strategy.terms(view, params)
+
+
 def make_planner(objects, *, strategies=FOUR, settings=None, protections=None, params=None):
     """A planner over objects, with the strategies as installed and their default parameters."""
     registry = Registry.installed()
@@ -20,14 +26,7 @@ def make_planner(objects, *, strategies=FOUR, settings=None, protections=None, p
     for name in strategies:
         strategy = registry.strategy(name)
         of_strategy = (params or {}).get(name) or strategy.Params()
-        contributions.append(
-            Contribution(
-                name,
-                1.0,
-                False,
-                lambda view, s=strategy, p=of_strategy: s.terms(view, p),
-            )
-        )
+        contributions.append(Contribution(name, 1.0, False, partial(_terms, strategy, of_strategy)))
     return Planner(
         snapshot,
         SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),

@@ -3,11 +3,11 @@
 import itertools
 
 import numpy as np
-from tests.unit.planner.conftest import make_planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from tests.unit.planner.conftest import make_planner
 
 NODES = ("n0", "n1", "n2", "n3")
 RULED = ["anti-affinity", "duplicates", "topology-spread"]

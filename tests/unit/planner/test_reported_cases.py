@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.planner.plan import Code
+from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import (
     HOSTNAME,
     ZONE,
@@ -12,6 +13,7 @@ from rebalancer.testing.workloads import (
     spread,
     workload,
 )
+from strategies.topology_spread import DefaultConstraint, TopologySpreadParams
 
 
 def zones(*names, **more):
@@ -156,9 +158,6 @@ def test_a_full_preferred_place_is_no_reason_to_move(plan):
 
 
 def test_both_replicas_of_a_critical_workload_in_one_zone(plan):
-    from rebalancer.policy.protect import Protect
-    from strategies.topology_spread import DefaultConstraint, TopologySpreadParams
-
     dns = workload(
         "coredns",
         ["n-a", "a2"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import CapGroup, DomainTerm, Domains, Entry, Params, Term, View
+from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Params, Term, View
 
 
 class PerRackParams(Params):

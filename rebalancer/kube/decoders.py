@@ -1,0 +1,132 @@
+"""What turns the answer to a list into objects, by the content type that the server chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from rebalancer.kube.client import JSON
+from rebalancer.kube.transport import Response
+from rebalancer.wire import lists, pods
+from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.protobuf import PROTOBUF
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class ListDecoder(Protocol[T_co]):
+    """Decodes one list that arrives in pieces."""
+
+    def feed(self, piece: bytes) -> Iterator[T_co]:
+        """Yield what is whole with this piece; exhaust it before the next."""
+
+    def close(self) -> tuple[Iterator[T_co], ListMeta]:
+        """Return what is left, and the list's metadata.
+
+        Raises:
+            msgspec.DecodeError: the list is not whole, or none (JSON).
+            rebalancer.wire.protobuf.frames.BrokenListError: the same of protobuf.
+        """
+
+
+Decoders = Mapping[str, Callable[[], ListDecoder[T]]]
+"""Content type -> decoder, in the order in which they are asked for."""
+
+
+class _Protobuf(ListDecoder[T]):
+    """Decodes run by run, so that about one megabyte is in memory."""
+
+    def __init__(self, decode: Callable[[bytes], Iterator[T]]) -> None:
+        from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
+
+        self._frames, self._decode = ListFrames(), decode
+
+    def feed(self, piece: bytes) -> Iterator[T]:
+        for run in self._frames.feed(piece):
+            yield from self._decode(run)
+
+    def close(self) -> tuple[Iterator[T], ListMeta]:
+        return iter(()), self._frames.close()
+
+
+class _Json(ListDecoder[T]):
+    """Decodes the whole text at its end.
+
+    A server that has no protobuf is a small one (the embedded cluster), or is read page by page.
+    """
+
+    def __init__(self, decode: Callable[[bytes], tuple[Iterator[T], ListMeta]]) -> None:
+        self._pieces: list[bytes] = []
+        self._decode = decode
+
+    def feed(self, piece: bytes) -> Iterator[T]:
+        self._pieces.append(piece)
+        return iter(())
+
+    def close(self) -> tuple[Iterator[T], ListMeta]:
+        return self._decode(b"".join(self._pieces))
+
+
+def _protobuf_pods() -> ListDecoder[PodRecord]:
+    from rebalancer.wire.protobuf.pods import pod_records  # noqa: PLC0415
+
+    return _Protobuf(pod_records)
+
+
+POD_DECODERS: Decoders[PodRecord] = {
+    PROTOBUF: _protobuf_pods,
+    JSON: lambda: _Json(pods.decode_page),
+}
+
+
+def object_decoders(kind: str, wanted: Container[str] | None = None) -> Decoders[Any]:
+    """Return the decoders of any kind but Pod.
+
+    With ``wanted``, objects of other uids may be left out.
+    """
+
+    def from_json(body: bytes) -> tuple[Iterator[Any], ListMeta]:
+        objects, meta = lists.decode_objects(kind, body)
+        return iter(objects), meta
+
+    def from_protobuf() -> ListDecoder[Any]:
+        from rebalancer.wire.protobuf.lists import decode_run  # noqa: PLC0415
+
+        return _Protobuf(lambda run: iter(decode_run(kind, run, wanted)))
+
+    json: Decoders[Any] = {JSON: lambda: _Json(from_json)}
+    return {PROTOBUF: from_protobuf, **json} if kind in IN_PROTOBUF else json
+
+
+IN_PROTOBUF = frozenset({"Node", "ReplicaSet", "Deployment"})
+"""Kinds that come in numbers; the others are few or small."""
+
+
+def accepted(decoders: Decoders[Any]) -> str:
+    """Return the Accept header that asks for what can be decoded."""
+    return ", ".join(decoders)
+
+
+def decoder_of(decoders: Decoders[T], content_type: str) -> ListDecoder[T]:
+    """Return a new decoder of this content type.
+
+    Raises:
+        msgspec.DecodeError: there is none.
+    """
+    make = decoders.get(content_type)
+    if make is None:
+        raise msgspec.DecodeError(f"no decoder for {content_type}")
+    return make()
+
+
+def decode_response(decoders: Decoders[T], response: Response) -> tuple[list[T], ListMeta]:
+    """Return the objects of a page, and the list's metadata. Raises as :meth:`ListDecoder.close`."""
+    decoder = decoder_of(decoders, response.content_type)
+    found = list(decoder.feed(response.body))
+    rest, meta = decoder.close()
+    found.extend(rest)
+    return found, meta

@@ -1,0 +1,98 @@
+"""Lists as one answer, decoded while the server writes it.
+
+Since 1.33 the API server writes a list item by item from its cache (KEP-5116), so one long answer is the
+cheapest way for both sides, and is of one moment. Before, it made the whole list in memory first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import msgspec
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.decoders import Decoders, accepted, decoder_of
+from rebalancer.kube.failures import TransportError
+from rebalancer.kube.pages import Listing
+from rebalancer.kube.transport import Stream
+from rebalancer.wire.protobuf import BrokenListError
+
+T = TypeVar("T")
+
+STREAMS_SINCE = (1, 33)
+"""The first version whose server does not hold an unlimited list in memory."""
+_PIECE = 1 << 18
+
+
+class NotStreamedError(Exception):
+    """The list could not be read in one go; what was read is to be thrown away."""
+
+
+def read_stream(
+    client: Client, listing: Listing, decoders: Decoders[T], *, selector: str = ""
+) -> Generator[T, None, None]:
+    """Yield the objects of a list over all namespaces, as one answer brings them.
+
+    There is one attempt: the caller goes on with pages (``rebalancer.kube.pages``), which are repeated,
+    name what is forbidden, and pass through slower lines.
+
+    Raises:
+        NotStreamedError: refused, broken off, too slow, or not a list.
+    """
+    started = client.monotonic()
+    try:
+        stream = client.stream(
+            listing.resource.path(),
+            query={"fieldSelector": selector} if selector else None,
+            accept=accepted(decoders),
+            silence=client.limits.read,
+        )
+    except TransportError as error:
+        raise NotStreamedError(str(error)) from None
+    complete = False
+    try:
+        if stream.status != 200:
+            raise NotStreamedError(f"the server answered {stream.status}")
+        listing.server_date, listing.local_date = stream.date, client.monotonic()
+        yield from _decoded(client, stream, listing, decoders, started + client.limits.deadline)
+        complete = True
+    except (TransportError, BrokenListError, msgspec.DecodeError) as error:
+        raise NotStreamedError(str(error)) from None
+    finally:
+        if complete:
+            stream.give_back()
+        else:
+            stream.close()
+    listing.pages = 1
+    listing.seconds = client.monotonic() - started
+
+
+def _decoded(
+    client: Client, stream: Stream, listing: Listing, decoders: Decoders[T], deadline: float
+) -> Generator[T, None, None]:
+    decoder = decoder_of(decoders, stream.content_type)
+    for piece in _pieces(stream):
+        listing.read_bytes += len(piece)
+        if client.monotonic() > deadline:
+            raise NotStreamedError(f"too slow: {listing.read_bytes} bytes until the deadline")
+        yield from decoder.feed(piece)
+    rest, meta = decoder.close()
+    if not meta.resource_version:
+        raise NotStreamedError("the answer has no resourceVersion")
+    yield from rest
+    listing.items_version = meta.resource_version
+
+
+def _pieces(stream: Stream) -> Generator[bytes, None, None]:
+    """Yield the answer in larger pieces: the server writes one chunk per item."""
+    gathered: list[bytes] = []
+    size = 0
+    while piece := stream.read():
+        gathered.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)

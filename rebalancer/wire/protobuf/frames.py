@@ -1,0 +1,123 @@
+"""Cuts a list that arrives in pieces into runs of whole items, each of which is a list itself.
+
+In protobuf a list is its items one after the other, each behind its length, so that any run of whole
+items decodes as a list of its own: no more than one run is in memory, and only lengths are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.protobuf import BrokenListError
+from rebalancer.wire.protobuf.schema import message
+
+MAGIC = b"k8s\x00"
+_LENGTH_DELIMITED = 2
+_RAW = 2
+"""Field of ``runtime.Unknown`` that holds the list."""
+_METADATA = 1
+"""Field of every list; the other one is its items."""
+
+
+class ListFrames:
+    """One list on its way. Feed it all pieces in order, then :meth:`close` it."""
+
+    def __init__(self, run_bytes: int = 1 << 20) -> None:
+        """``run_bytes`` is about how long the runs should be."""
+        self._run_bytes = run_bytes
+        self._rest = bytearray()
+        self._left: int | None = None
+        """Bytes of the list still to come, what is in ``_rest`` included; None before its beginning."""
+        self._metadata = b""
+        self.received = 0
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the runs of whole items that end in ``piece``.
+
+        Raises:
+            BrokenListError: this is no list in protobuf.
+        """
+        self.received += len(piece)
+        self._rest += piece
+        if self._left is None and not self._begin():
+            return
+        if self._left and len(self._rest) >= min(self._run_bytes, self._left):
+            yield from self._cut()
+
+    def close(self) -> ListMeta:
+        """Return the list's metadata; the list has ended.
+
+        Raises:
+            BrokenListError: it ended too early.
+        """
+        if self._left is None or self._left > 0:
+            raise BrokenListError(f"it ends after {self.received} bytes, amid the list")
+        meta = message("ListMeta").FromString(self._metadata)
+        return ListMeta(resource_version=meta.resourceVersion, continue_=meta.continueToken)
+
+    def _begin(self) -> bool:
+        """Drop what stands before the list; tell whether the list has begun."""
+        rest = self._rest
+        if not MAGIC.startswith(rest[: len(MAGIC)]):
+            raise BrokenListError("it does not begin as Kubernetes' protobuf does")
+        position = len(MAGIC)
+        while True:
+            found = _prefix(rest, position)
+            if found is None:
+                return False
+            field, length, position = found
+            if field == _RAW:
+                self._left = length
+                del rest[:position]
+                return True
+            position += length
+
+    def _cut(self) -> Iterator[bytes]:
+        """Yield what is whole of the list as one run; keep its metadata and what is not whole."""
+        rest = self._rest
+        end = min(len(rest), self._left or 0)
+        whole = 0
+        while whole < end:
+            found = _prefix(rest, whole)
+            if found is None:
+                break
+            field, length, position = found
+            if position + length > end:
+                break
+            if field == _METADATA:
+                self._metadata = bytes(rest[position : position + length])
+            whole = position + length
+        if whole:
+            run = bytes(memoryview(rest)[:whole])
+            del rest[:whole]
+            self._left = (self._left or 0) - whole
+            yield run
+        elif end == self._left:
+            raise BrokenListError("an item is longer than its list")
+
+
+def _prefix(data: bytearray, position: int) -> tuple[int, int, int] | None:
+    """Return the field number, the length and the position of a value; None if not all is there."""
+    tag, position = _varint(data, position)
+    if position < 0:
+        return None
+    if tag & 7 != _LENGTH_DELIMITED:
+        raise BrokenListError(f"there is a field of wire type {tag & 7} among the items")
+    length, position = _varint(data, position)
+    return None if position < 0 else (tag >> 3, length, position)
+
+
+def _varint(data: bytearray, position: int) -> tuple[int, int]:
+    """Return a number and the position behind it, which is -1 if not all of it is there."""
+    value = shift = 0
+    while position < len(data):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise BrokenListError("a length is no number")
+    return 0, -1

@@ -1,0 +1,80 @@
+"""Lists of other kinds than Pod in protobuf, as structs; only those that come in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from rebalancer.wire import objects as o
+from rebalancer.wire.protobuf import BrokenListError
+from rebalancer.wire.protobuf.plain import plain, structured
+from rebalancer.wire.protobuf.podspec import scheduling_spec
+from rebalancer.wire.protobuf.schema import message
+
+
+def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> tuple[Any, ...]:
+    """Return the objects of a run (``rebalancer.wire.protobuf.frames``) of one of ``KINDS``.
+
+    With ``wanted``, only those of these uids; the others are not converted.
+
+    Raises:
+        BrokenListError: these are no such objects.
+    """
+    convert = _CONVERSIONS[kind]
+    try:
+        items = message(f"{kind}List").FromString(run).items
+        return tuple(
+            convert(item) for item in items if wanted is None or item.metadata.uid in wanted
+        )
+    except (DecodeError, msgspec.ValidationError) as error:
+        raise BrokenListError(f"these are no {kind}s: {error}") from None
+
+
+@lru_cache(65536)
+def _image(item: bytes) -> o.ContainerImage:
+    """An image is named by every node that holds it, in the same bytes."""
+    return structured(message("ContainerImage").FromString(item), o.ContainerImage)
+
+
+def _node(node: Any) -> o.Node:
+    status = node.status
+    images = tuple(map(_image, status.images)) or None
+    status.ClearField("images")
+    converted = structured(node, o.Node)
+    return msgspec.structs.replace(
+        converted, status=msgspec.structs.replace(converted.status, images=images)
+    )
+
+
+def _replica_set(item: Any) -> o.Workload:
+    spec, template = item.spec, item.spec.template
+    return o.Workload(
+        metadata=structured(item.metadata, o.ObjectMeta),
+        spec=o.WorkloadSpec(
+            replicas=spec.replicas if spec.HasField("replicas") else None,
+            selector=plain(spec.selector) if spec.HasField("selector") else None,
+            template=o.PodTemplate(
+                metadata=o.ObjectMeta(labels=dict(template.metadata.labels) or None),
+                spec=scheduling_spec(template.spec),
+            ),
+        ),
+        status=structured(item.status, o.WorkloadStatus),
+    )
+
+
+def _deployment(item: Any) -> o.Workload:
+    return structured(item, o.Workload)
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "Node": _node,
+    "ReplicaSet": _replica_set,
+    "Deployment": _deployment,
+}
+
+KINDS = frozenset(_CONVERSIONS)
+"""The others are few or small, and stay JSON."""

@@ -1,0 +1,65 @@
+"""Messages as the dictionaries that the API's JSON would be, and as structs of ``rebalancer.wire.objects``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.times import rfc3339
+
+T = TypeVar("T")
+_Convert = Callable[[Any], Any]
+
+
+def structured(of: Any, struct: type[T]) -> T:
+    """Return a message as a struct with the same field names.
+
+    Raises:
+        msgspec.ValidationError: it does not fit.
+    """
+    return msgspec.convert(plain(of), struct)
+
+
+def plain(of: Any) -> dict[str, Any]:
+    """Return what is set in a message, by its fields' names: quantities and times as text."""
+    plan = _PLANS.get(of.DESCRIPTOR.full_name)
+    if plan is None:
+        plan = _PLANS[of.DESCRIPTOR.full_name] = _plan(of.DESCRIPTOR)
+    found = {}
+    for field, value in of.ListFields():
+        name, convert = plan[field.number]
+        found[name] = value if convert is None else convert(value)
+    return found
+
+
+_PLANS: dict[str, dict[int, tuple[str, _Convert | None]]] = {}
+
+
+def _plan(descriptor: Any) -> dict[int, tuple[str, _Convert | None]]:
+    return {field.number: (field.name, _conversion(field)) for field in descriptor.fields}
+
+
+def _conversion(field: Any) -> _Convert | None:
+    """Return how to make the values of a field plain, None if they are."""
+    of = field.message_type
+    if of is not None and of.GetOptions().map_entry:
+        inner = _conversion(of.fields_by_name["value"])
+        return dict if inner is None else lambda entries: {k: inner(v) for k, v in entries.items()}
+    one = None if of is None else _SPECIAL.get(of.full_name, plain)
+    if field.has_presence:  # every field that is not repeated, in proto2
+        return one
+    return list if one is None else lambda values: [one(value) for value in values]
+
+
+def time_text(of: Any) -> str | None:
+    """Return a Time as in JSON; the zero time, an empty message, is null there."""
+    return rfc3339(of.seconds) if of.HasField("seconds") else None
+
+
+_SPECIAL: dict[str, _Convert] = {
+    message("Time").DESCRIPTOR.full_name: time_text,
+    message("Quantity").DESCRIPTOR.full_name: lambda quantity: quantity.string,
+}

@@ -1,0 +1,168 @@
+"""Pod specs in protobuf: a key by which equal ones are recognised unparsed, and the struct."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from typing import Any
+
+from rebalancer.wire import objects as o
+from rebalancer.wire.protobuf.plain import plain, structured
+from rebalancer.wire.protobuf.schema import message
+
+_MEMO = 4096
+"""Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
+
+
+def spec_key(spec: Any) -> Hashable:
+    """Return what must be equal for two pods of one controller to be of one class."""
+    return (
+        spec.affinity,
+        tuple(spec.nodeSelector),
+        tuple(spec.tolerations),
+        tuple(spec.topologySpreadConstraints),
+        tuple([_container_key(container) for container in spec.containers]),
+        tuple([_container_key(container) for container in spec.initContainers]),
+        tuple(spec.overhead),
+        spec.resources,
+        spec.priority,
+        spec.schedulerName,
+        spec.hostNetwork,
+        tuple(spec.schedulingGates),
+        tuple(spec.resourceClaims),
+        tuple([key for volume in spec.volumes if (key := _volume_key(volume)) is not None]),
+        spec.terminationGracePeriodSeconds,
+    )
+
+
+def _container_key(container: Any) -> Hashable:
+    return (
+        container.name,
+        container.image,
+        container.resources,
+        tuple(container.ports),
+        container.restartPolicy,
+    )
+
+
+def _volume_key(volume: Any) -> Hashable:
+    """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
+    source = volume.volumeSource
+    fields = source.ListFields()
+    if not fields:
+        return None
+    if source.HasField("persistentVolumeClaim"):
+        claim = source.persistentVolumeClaim
+        return ("claim", claim.claimName, claim.readOnly)
+    if source.HasField("ephemeral"):
+        return ("ephemeral", volume.name)
+    if source.HasField("image"):
+        return ("image", source.image.reference)
+    return "local"
+
+
+def forget_pinned_node(spec: Any) -> None:
+    """Drop the node affinity by which each DaemonSet pod names its node.
+
+    It would make every such pod a class of its own, and they are never moved.
+    """
+    affinity = message("Affinity").FromString(spec.affinity)
+    if not (affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")):
+        spec.ClearField("affinity")
+
+
+def scheduling_spec(spec: Any) -> o.SchedulingSpec:
+    """Return a PodSpec as the struct that JSON gives, too.
+
+    Raises:
+        google.protobuf.message.DecodeError: a part of it is damaged.
+    """
+    return o.SchedulingSpec(
+        node_selector=strings(spec.nodeSelector) or None,
+        affinity=_affinity(spec.affinity) if spec.HasField("affinity") else None,
+        tolerations=tuple(map(_toleration, spec.tolerations)) or None,
+        topology_spread_constraints=tuple(map(_spread, spec.topologySpreadConstraints)) or None,
+        containers=tuple(map(_container, spec.containers)),
+        init_containers=tuple(map(_container, spec.initContainers)),
+        overhead=_quantities(spec.overhead) or None,
+        resources=_resources(spec.resources) if spec.HasField("resources") else None,
+        priority=spec.priority if spec.HasField("priority") else None,
+        priority_class_name=spec.priorityClassName or None,
+        scheduler_name=spec.schedulerName or "default-scheduler",
+        host_network=spec.hostNetwork,
+        scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
+        resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
+        volumes=tuple(
+            _volume(volume) for volume in spec.volumes if _volume_key(volume) is not None
+        ),
+        termination_grace_period_seconds=spec.terminationGracePeriodSeconds
+        if spec.HasField("terminationGracePeriodSeconds")
+        else None,
+    )
+
+
+def strings(entries: Iterable[bytes]) -> dict[str, str]:
+    """Return the entries of a map of strings."""
+    parse = message("StringEntry").FromString
+    parsed = map(parse, entries)
+    return {entry.key: entry.value for entry in parsed}
+
+
+def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
+    parsed = map(message("QuantityEntry").FromString, entries)
+    return {entry.key: entry.value.string for entry in parsed}
+
+
+def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] | None:
+    return tuple(plain(message(name).FromString(item)) for item in items) or None
+
+
+def _container(container: Any) -> o.Container:
+    return o.Container(
+        name=container.name,
+        image=container.image,
+        resources=_resources(container.resources) if container.HasField("resources") else None,
+        ports=tuple(map(_port, container.ports)) or None,
+        restart_policy=container.restartPolicy if container.HasField("restartPolicy") else None,
+    )
+
+
+def _volume(volume: Any) -> o.Volume:
+    source = volume.volumeSource
+    claim, image = source.persistentVolumeClaim, source.image
+    return o.Volume(
+        name=volume.name,
+        persistent_volume_claim=o.ClaimSource(claim_name=claim.claimName, read_only=claim.readOnly)
+        if source.HasField("persistentVolumeClaim")
+        else None,
+        ephemeral={} if source.HasField("ephemeral") else None,
+        empty_dir={} if source.HasField("emptyDir") else None,
+        host_path={} if source.HasField("hostPath") else None,
+        image=o.ImageVolume(reference=image.reference) if source.HasField("image") else None,
+    )
+
+
+@lru_cache(_MEMO)
+def _toleration(item: bytes) -> o.Toleration:
+    return structured(message("Toleration").FromString(item), o.Toleration)
+
+
+@lru_cache(_MEMO)
+def _port(item: bytes) -> o.ContainerPort:
+    return structured(message("ContainerPort").FromString(item), o.ContainerPort)
+
+
+@lru_cache(_MEMO)
+def _resources(item: bytes) -> o.ResourceRequirements:
+    return structured(message("ResourceRequirements").FromString(item), o.ResourceRequirements)
+
+
+@lru_cache(_MEMO)
+def _spread(item: bytes) -> o.TopologySpreadConstraint:
+    parsed = message("TopologySpreadConstraint").FromString(item)
+    return structured(parsed, o.TopologySpreadConstraint)
+
+
+@lru_cache(_MEMO)
+def _affinity(item: bytes) -> o.Affinity:
+    return structured(message("Affinity").FromString(item), o.Affinity)

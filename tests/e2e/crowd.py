@@ -1,0 +1,111 @@
+"""Many small applications that each want one move, so that a run takes its time; and a watcher of their budgets."""
+
+import contextlib
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from tests.controlplane import ControlPlane, objects, operations, scheduling, stages, wait_until
+
+ZONES = ("a", "b", "c")
+LAST = "crowd-c"
+SLOWLY = {
+    "budgets": {"inFlight": 1, "perRun": 1000, "perHour": 1000, "perNode": 1000},
+    "safety": {"maxPendingPods": 100},
+}
+"""Keys of a policy: one move after the other, as many as there are."""
+
+
+def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
+    """Let each app stand 2/1 in two zones, with a budget that allows one; then the third zone joins."""
+    for zone in ZONES[:2]:
+        plane.apply([objects.node(f"crowd-{zone}", zone=f"zone-{zone}")])
+    operations.wait_nodes_ready(plane.api, 2)
+    for name in (f"app-{i:02d}" for i in range(apps)):
+        labels = {"app": name, "crowd": "yes"}
+        wish = scheduling.prefer_apart({"app": name}, objects.ZONE)
+        slow = {stages.READY_AFTER: ready_after}
+        plane.apply(
+            [
+                objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish),
+                objects.pdb(name, {"app": name}, minAvailable=2),
+            ]
+        )
+    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
+    plane.apply([objects.node(LAST, zone="zone-c")])
+    operations.wait_nodes_ready(plane.api, 3)
+    wait_budgets(plane)
+
+
+def crowd_again(plane: ControlPlane, apps: int) -> None:
+    """Empty the third zone: all apps stand 2/1 again."""
+    operations.cordon(plane.api, [LAST])
+    for pod in plane.api.list_all(f"/api/v1/pods?fieldSelector=spec.nodeName={LAST}"):
+        name = pod["metadata"]["name"]
+        plane.api.delete(f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
+    operations.cordon(plane.api, [LAST], on=False)
+    wait_budgets(plane)
+
+
+def wait_budgets(plane: ControlPlane) -> None:
+    """Wait until the controller has counted all replicas for all budgets."""
+
+    def counted() -> bool:
+        budgets = plane.api.list_all("/apis/policy/v1/poddisruptionbudgets")
+        return all(found.get("status", {}).get("disruptionsAllowed") == 1 for found in budgets)
+
+    wait_until(counted, 30, "every budget allows one disruption")
+
+
+def settle(plane: ControlPlane, apps: int) -> None:
+    """Wait until all replicas stand again after a run was cut off."""
+    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
+    wait_budgets(plane)
+
+
+def pods(plane: ControlPlane) -> dict[str, dict[str, Any]]:
+    """Return the crowd's pods that do not terminate, by uid."""
+    found = operations.pods(plane.api, "default", "crowd=yes")
+    return {
+        pod["metadata"]["uid"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def moved(plane: ControlPlane) -> int:
+    """Return how many pods stand in the third zone."""
+    return sum(pod["spec"].get("nodeName") == LAST for pod in pods(plane).values())
+
+
+class BudgetWatcher:
+    """Samples all budgets while it is open; ``broken`` lists every sample with too few healthy pods."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.broken: list[str] = []
+        self.samples = 0
+        self._api = plane.api
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.1):
+            # While the server is down there is nothing to see.
+            with contextlib.suppress(Exception):
+                for found in self._api.list_all("/apis/policy/v1/poddisruptionbudgets"):
+                    status = found["status"]
+                    if status["currentHealthy"] < status["desiredHealthy"]:
+                        self.broken.append(f"{found['metadata']['name']}: {status}")
+                self.samples += 1

@@ -1,0 +1,71 @@
+"""Two runs at once: the Lease of the chart keeps them apart."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.controlplane import wait_until
+from tests.e2e import crowd
+from tests.e2e.installed import Installed
+
+APPS = 6
+
+
+def hold(installed, holder, seconds):
+    """Write the Lease as a run would that has just taken it."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": seconds,
+        "renewTime": now,
+        "acquireTime": now,
+    }
+    installed.api.patch(installed.lease_path, {"spec": spec})
+
+
+@pytest.fixture
+def installed(cluster, tmp_path):
+    crowd.gather(cluster, APPS)
+    return Installed(cluster, tmp_path, policy=crowd.SLOWLY)
+
+
+def test_a_second_run_leaves_at_once_and_says_until_when(installed):
+    first = installed.start()
+    wait_until(lambda: crowd.moved(installed.plane), 30, "the first run's first move")
+    started = time.monotonic()
+    second = installed.run()
+    assert time.monotonic() - started < 5
+    assert second.code == 0
+    assert "holds the Lease until 20" in second.out
+    assert "rebalancer-kube-rebalancer-1" in second.out
+    done = first.wait()
+    assert done.code == 0, done.err
+    assert len(done.evicted) == APPS == crowd.moved(installed.plane)
+
+
+def test_a_dead_holders_lease_blocks_no_longer_than_its_term(installed):
+    hold(installed, "a-dead-run", 6)
+    blocked = installed.run()
+    assert blocked.code == 0
+    assert "a-dead-run" in blocked.out
+    assert crowd.moved(installed.plane) == 0
+    time.sleep(6)
+    done = installed.run()
+    assert done.code == 0, done.err
+    assert crowd.moved(installed.plane) == APPS
+
+
+def test_a_run_that_loses_its_lease_stops_evicting(cluster, tmp_path):
+    many = 24  # so many that the run outlasts the renewal of its Lease
+    crowd.gather(cluster, many, ready_after="2s")
+    installed = Installed(cluster, tmp_path, policy=crowd.SLOWLY)
+    run = installed.start()
+    wait_until(lambda: crowd.moved(cluster), 30, "the first move")
+    hold(installed, "another-run", 60)
+    done = run.wait()
+    assert done.code == 4, done.err
+    assert "Lease" in done.report["cut"]
+    assert 0 < len(done.evicted) < many
+    assert crowd.moved(cluster) == len(done.evicted)
+    assert cluster.api.get(installed.lease_path)["spec"]["holderIdentity"] == "another-run"

@@ -1,0 +1,90 @@
+"""The servers fail in mid-run, and the token changes: retries, a clear outcome, no work reported that was not done."""
+
+import time
+
+import pytest
+
+from tests.controlplane import wait_until
+from tests.e2e import crowd
+from tests.e2e.installed import Installed
+
+APPS = 8
+
+
+@pytest.fixture
+def installed(cluster, tmp_path):
+    crowd.gather(cluster, APPS)
+    return Installed(cluster, tmp_path, policy=crowd.SLOWLY)
+
+
+def started(installed):
+    run = installed.start()
+    wait_until(lambda: crowd.moved(installed.plane), 30, "the first move")
+    return run
+
+
+def check_and_finish(installed, done):
+    """What the run says is what was done; the next one does the rest."""
+    crowd.settle(installed.plane, APPS)
+    assert done.code in (0, 4), done.err
+    undone = [move for move in done.report["moves"] if move["outcome"] != "evicted"]
+    if done.code == 0:
+        assert not undone
+    else:
+        assert done.report["cut"] or all(move["message"] for move in undone)
+    assert crowd.moved(installed.plane) == APPS - len(undone)
+    installed.free_lease()
+    rest = installed.run()
+    assert rest.code == 0, rest.err
+    assert crowd.moved(installed.plane) == APPS
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_api_server_is_restarted_in_mid_run(installed, kill):
+    plane = installed.plane
+    with crowd.BudgetWatcher(plane) as watcher:
+        run = started(installed)
+        plane.restart("kube-apiserver", kill=kill)
+        done = run.wait()
+        plane.restart_clients()
+        check_and_finish(installed, done)
+    assert watcher.samples > 10
+    assert not watcher.broken
+
+
+def test_etcd_stands_still_for_twenty_seconds(installed):
+    plane = installed.plane
+    with crowd.BudgetWatcher(plane) as watcher:
+        run = started(installed)
+        plane.stop("etcd")
+        time.sleep(20)
+        plane.start("etcd")
+        done = run.wait()
+        plane.wait_ready("kube-apiserver")
+        plane.restart_clients()
+        check_and_finish(installed, done)
+    assert watcher.samples > 10
+    assert not watcher.broken
+
+
+def test_the_token_is_rotated_in_mid_run(cluster, tmp_path):
+    many = 24  # the server remembers a good token for ten seconds: the run must outlast that
+    crowd.gather(cluster, many)
+    installed = Installed(cluster, tmp_path, policy=crowd.SLOWLY)
+    old = installed.token_file.read_text()
+    run = started(installed)
+    account = f"/api/v1/namespaces/rebalancing/serviceaccounts/{installed.name}"
+    metadata = {"name": installed.name, "namespace": "rebalancing"}
+    # With its ServiceAccount every token of it ends, and a new account of the name has the same rights.
+    cluster.api.delete(account)
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    cluster.api.post("/api/v1/namespaces/rebalancing/serviceaccounts", body)
+    installed.kubeconfig_with_token()
+    assert installed.token_file.read_text() != old
+    done = run.wait()
+    assert done.code == 0, done.err
+    assert len(done.evicted) == many == crowd.moved(cluster)
+    stale = cluster.client(old)
+    with pytest.raises(Exception, match="401"):
+        stale.get("/api/v1/pods?limit=1")
+    stale.close()
