@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,14 @@ from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.report.progress import Progress
 from rebalancer.report.render import render
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import HeldLease
+    from rebalancer.memory.keeper import Keeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class RunOptions:
     detailed_exitcode: bool = False
     deadline: float = 600.0
     lease: str | None = None
+    memory: str | None = None
     quiet: bool = False
     log_format: str = "text"
     color: bool | None = None
@@ -97,10 +100,12 @@ def save_snapshot(
     return ExitCode.DONE
 
 
-def _reference(flag: str, text: str | None) -> tuple[str, str] | None:
-    """Return ``NAMESPACE/NAME`` as a pair."""
-    if text is None:
-        return None
+def reference(flag: str, text: str) -> tuple[str, str]:
+    """Return ``NAMESPACE/NAME`` as a pair.
+
+    Raises:
+        PolicyError: it is something else.
+    """
     namespace, _, name = text.partition("/")
     if not namespace or not name:
         raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
@@ -134,7 +139,10 @@ class _Run:
         self._planning = Planning(loaded, registry, scope, lifted=options.lift_budgets)
         self._notes: list[str] = list(loaded.warnings)
         self._held: HeldLease | None = None
-        self._lease = _reference("--lease", options.lease)
+        lease, memory = options.lease, options.memory
+        self._lease = reference("--lease", lease) if lease is not None else None
+        self._memory = reference("--memory", memory) if memory is not None else None
+        self._keeper: Keeper | None = None
 
     def on_file(self, path: str) -> ExitCode:
         """Report on a snapshot file."""
@@ -180,7 +188,23 @@ class _Run:
             reading = read_cluster(client, clock=self._environment.clock.unix)
         self._notes += reading.readings.notes
         skew = reading.readings.clock_skew or 0.0
+        if self._memory is not None:
+            self._recall(client, reading.snapshot, *self._memory)
         return self._planning.plan(reading.snapshot, skew, self._timings)
+
+    def _recall(self, client: Client, snapshot: Snapshot, namespace: str, name: str) -> None:
+        """Let the plan know what came of earlier runs."""
+        from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
+        from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
+
+        store = MemoryStore(client, namespace, name)
+        self._keeper = Keeper(store, f"{namespace}/{name}", self._notes.append)
+        self._keeper.load(snapshot)
+        self._planning.remember(self._keeper.cooling(), self._keeper.moved_last_hour())
+
+    def _remember(self, outcomes: Iterable[Outcome]) -> None:
+        if self._keeper is not None:
+            self._keeper.record(outcomes, self._environment.clock.unix())
 
     def _acquire(self, client: Client, stack: ExitStack) -> str | None:
         """Take the Lease; return why this run must not go on, if another holds it."""
@@ -215,6 +239,7 @@ class _Run:
 
         moves = [move for move in planned.plan.moves if not move.observed]
         if not moves:
+            self._remember(())
             return None
         environment = self._environment
         actor = ClusterActor(
@@ -236,7 +261,11 @@ class _Run:
                 stopped=self._stopped,
                 domains=planned.snapshot.nodes.labels_of,
             )
-            return executor.run(planned.plan.moves, lambda rest: self._recheck(client, rest))
+            try:
+                return executor.run(planned.plan.moves, lambda rest: self._recheck(client, rest))
+            finally:
+                # Also after a signal, and when the cluster is lost from sight: what was done was done.
+                self._remember(executor.outcomes)
 
     def _recheck(self, client: Client, rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
         """Judge what is left of the plan on the cluster as it is now."""

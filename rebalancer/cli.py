@@ -106,6 +106,11 @@ def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
     help="End the run in good order after so long.",
 )
 @click.option("--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist.")
+@click.option(
+    "--memory",
+    metavar="NS/NAME",
+    help="ConfigMap that remembers what came of earlier moves. It must exist.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 @click.option(
     "--log-format",
@@ -134,6 +139,27 @@ def snapshot(kubeconfig: str | None, context_name: str | None, path: str) -> int
     from rebalancer.app import save_snapshot, system_environment  # noqa: PLC0415
 
     return int(save_snapshot(kubeconfig, context_name, path, system_environment()))
+
+
+@main.command()
+@_on_cluster
+@click.option("--memory", metavar="NS/NAME", required=True, help="ConfigMap of run --memory.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Form of the history.",
+)
+def history(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
+    """Print what is remembered of earlier moves, and which workloads rest."""
+    from rebalancer.app import reference, system_environment  # noqa: PLC0415
+    from rebalancer.memory.show import show_history  # noqa: PLC0415
+
+    where = reference("--memory", memory)
+    environment = system_environment()
+    return int(show_history(kubeconfig, context_name, where, output, environment))
 
 
 @main.group()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rebalancer.cost.term import Term, View
 from rebalancer.environment import Timings
@@ -38,6 +38,12 @@ class Planning:
     ) -> None:
         self._policy, self._registry = loaded.policy, registry
         self._scope, self._lifted = scope, lifted
+        self._moved_last_hour = 0
+
+    def remember(self, cooling: Mapping[str, str], moved_last_hour: int) -> None:
+        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour."""
+        self._scope = replace(self._scope, cooling=cooling)
+        self._moved_last_hour = moved_last_hour
 
     def plan(self, snapshot: Snapshot, clock_skew: float, timings: Timings) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings."""
@@ -64,6 +70,8 @@ class Planning:
                 budgets=policy.budgets,
                 of_strategy={c.strategy: policy.budgets_of(c.strategy) for c in contributions},
                 lifted=self._lifted,
+                moved_last_hour=self._moved_last_hour,
+                cooling=self._scope.cooling,
             ),
             protect(snapshot, policy.protect, self._scope),
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -121,7 +121,7 @@ def _process(command: list[str]) -> Process:
             command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=_ROOT
         )
         try:
-            status, usage = _wait(process, began + _SECONDS)
+            peak = _follow(process, began + _SECONDS)
         except BaseException:
             process.kill()
             process.wait()
@@ -129,19 +129,25 @@ def _process(command: list[str]) -> Process:
         seconds = time.monotonic() - began
         out.seek(0)
         err.seek(0)
-        texts = out.read().decode(), err.read().decode()
-    return Process(os.waitstatus_to_exitcode(status), *texts, seconds, usage.ru_maxrss / 1024)
+        return Process(process.returncode, out.read().decode(), err.read().decode(), seconds, peak)
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, Any]:
-    """Wait for a child with its own resource usage, which `Popen.wait` would throw away."""
-    while time.monotonic() < deadline:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return status, usage
+def _follow(process: subprocess.Popen[bytes], deadline: float) -> float:
+    """Wait for a process; return its peak memory in MiB.
+
+    The kernel's own high-water mark, read again and again: what it tells after the end (``ru_maxrss``)
+    counts this process as well, which the child was a copy of before it became another program.
+    """
+    peak = 0.0
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{process.args!r} did not end within {_SECONDS:g} s")
         time.sleep(0.02)
-    raise TimeoutError(f"{process.args!r} did not end within {_SECONDS:g} s")
+        with contextlib.suppress(OSError):
+            marks = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+            peak = max([peak, *(int(mark.split()[1]) / 1024 for mark in marks)])
+    return peak
 
 
 PEER_POLICY: dict[str, Any] = {

@@ -36,7 +36,7 @@ class Figures:
     cpu_deviation: float
     memory_deviation: float
     band: tuple[float, float]
-    """Least and most requested millicores of a node."""
+    """Least and most requested cpu of a node, as shares of its allocatable."""
     lower_bound: int | None = None
     planned: int | None = None
     stopped: str = ""
@@ -161,7 +161,7 @@ def _one(
     time.sleep(0.3)  # what the watcher has yet to hear of
     objects = observe(plane)
     counts = counted(instance, placement(objects))
-    cpu = instance.used(counts)[0]
+    cpu = instance.used(counts)[0] / instance.capacity[0]
     deviation = instance.deviations(counts)
     report = done.report
     return (

@@ -19,7 +19,7 @@ from benchmarks.decisions.rules import HARD, Apart, Cap, Even, Ints, Rule
 
 _SLACK = 1e-6
 Band = tuple[float, float]
-"""Least and most requested millicores of a node."""
+"""Least and most requested cpu of a node, as shares of its allocatable."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def optimum(
     """Return the optimum from ``start``; each of the three steps may take ``seconds``."""
     began = time.monotonic()
     model = _Model(instance, start, band)
-    found = (np.inf, np.inf, np.inf)
+    found = [np.inf, np.inf, np.inf]
     status, bound, counts = "proven", 0.0, None
     for entry, objective in enumerate((model.hard, model.soft, model.moves)):
         if objective or entry == 2:
@@ -59,7 +59,7 @@ def optimum(
             status = f"{names[entry]}: {solved.status}" if status == "proven" else status
         if solved.value == np.inf:
             break
-        found = (*found[:entry], solved.value, *found[entry + 1 :])
+        found[entry] = solved.value
         bound = solved.bound
         if entry == 2:
             assert solved.variables is not None
@@ -119,7 +119,7 @@ class _Model:
             for resource in range(3):
                 low, high = -np.inf, instance.capacity[resource, node]
                 if resource == 0 and band is not None:
-                    low, high = band[0], min(high, band[1])
+                    low, high = band[0] * high, min(high, band[1] * high)
                 row = {
                     int(self._x[w, node]): float(instance.demand[resource, w])
                     for w in free.tolist()

@@ -8,27 +8,76 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tests.controlplane import ControlPlane, drift, objects, operations, scheduling, workloads
-from tests.controlplane.waiting import wait_until
 from benchmarks.decisions import volumes
+from rebalancer.wire import quantity
+from tests.controlplane import ControlPlane, objects, operations, scheduling, workloads
+from tests.controlplane.waiting import wait_until
 
 Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a node has to give, as Kubernetes quantities."""
+
+    cpu: str
+    memory: str
+
+
 ZONES = ("zone-a", "zone-b", "zone-c")
 _SECONDS = 240.0
 _TEAM = "team"
+_MIB = 2**20
+
+
+def zone_back(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+    """Everything was created while one zone of three was away (three quarters full); now it is back."""
+    every = names(nodes)
+    early = [name for name in every if zone(name) != ZONES[2]]
+    bag = mixed(nodes * 2, seed, hosts=len(early))
+    room = sized(bag, nodes, 0.5)
+    add_nodes(plane, early, room)
+    plane.apply(bag)
+    ready(plane, workloads.replicas(bag))
+    add_nodes(plane, [name for name in every if name not in early], room)
+
+
+def new_nodes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+    """Two thirds of the nodes carry everything, three quarters full; the others have just joined."""
+    every = names(nodes)
+    early = every[: nodes * 2 // 3]
+    bag = mixed(nodes * 2, seed, hosts=len(early))
+    room = sized(bag, nodes, 0.5)
+    add_nodes(plane, early, room)
+    plane.apply(bag)
+    ready(plane, workloads.replicas(bag))
+    add_nodes(plane, every[len(early) :], room)
+
+
+def drained_return(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+    """A fifth of the nodes was drained for maintenance, and is schedulable again."""
+    drained = random.Random(seed).sample(names(nodes), max(1, nodes // 5))
+    bag = mixed(nodes * 2, seed, hosts=nodes - len(drained))
+    add_nodes(plane, names(nodes), sized(bag, nodes, 0.55))
+    plane.apply(bag)
+    ready(plane, workloads.replicas(bag))
+    operations.drain(plane.api, drained, _SECONDS)
+    ready(plane, workloads.replicas(bag))
+    operations.cordon(plane.api, drained, on=False)
+    operations.wait_nodes_ready(plane.api, nodes)
 
 
 def scale_down(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     """Night: every workload has shrunk to a part of its replicas, as its ReplicaSet saw fit."""
     rng = random.Random(seed)
-    add_nodes(plane, names(nodes))
-    bag = workloads.mixed(nodes * 2, seed)
-    grown = [_with_replicas(m, m["spec"]["replicas"] * rng.randint(2, 3)) for m in bag]
-    fitting = [_within_hosts(m, nodes) for m in grown]
-    plane.apply(fitting)
-    ready(plane, workloads.replicas(fitting))
+    bag = mixed(nodes * 2, seed, hosts=nodes)
+    add_nodes(plane, names(nodes), sized(bag, nodes, 0.3))
+    grown = [_within(m, nodes, rng.randint(2, 3)) for m in bag]
+    plane.apply(grown)
+    ready(plane, workloads.replicas(grown))
     for manifest in bag:
         path = f"/apis/apps/v1/namespaces/default/deployments/{manifest['metadata']['name']}"
         plane.api.patch(path, {"spec": {"replicas": manifest["spec"]["replicas"]}})
@@ -40,8 +89,7 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     rng = random.Random(seed)
     every = names(nodes)
     pool = {name: "gold" if (i // 3) % 2 == 0 else "silver" for i, name in enumerate(every)}
-    add_nodes(plane, every, labels={name: {"pool": pool[name]} for name in every})
-    bag = workloads.mixed(nodes * 2, seed)
+    bag = mixed(nodes * 2, seed, hosts=nodes)
     for index, manifest in enumerate(bag):
         if index % 3 == 0:
             spec = manifest["spec"]["template"]["spec"]
@@ -50,6 +98,8 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
             # Twice as many gold nodes as replicas that must stand apart, so that all can be placed.
             most = max(2, nodes // 4)
             manifest["spec"]["replicas"] = min(manifest["spec"]["replicas"], most)
+    pools = {name: {"pool": pool[name]} for name in every}
+    add_nodes(plane, every, sized(bag, nodes, 0.45), labels=pools)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
     changed = rng.sample([n for n in every if pool[n] == "gold"], max(1, nodes // 10))
@@ -64,10 +114,8 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
 
 def nearly_full(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     """The nodes are 88 % full by cpu; a fifteenth of them was drained and is back."""
-    bag = workloads.mixed(nodes * 2, seed)
-    total = sum(_cpu(m) * m["spec"]["replicas"] for m in bag)
-    cpu = -(-total // round(nodes * 0.88))
-    add_nodes(plane, names(nodes), cpu=f"{cpu}m")
+    bag = mixed(nodes * 2, seed, hosts=nodes - max(1, nodes // 15))
+    add_nodes(plane, names(nodes), sized(bag, nodes, 0.88))
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
     drained = random.Random(seed).sample(names(nodes), max(1, nodes // 15))
@@ -83,12 +131,12 @@ def conflicts(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     every = names(nodes)
     early = [name for name in every if zone(name) != ZONES[2]]
     racks = {name: {"rack": f"rack-{i % 4}"} for i, name in enumerate(every)}
-    add_nodes(plane, early, labels=racks)
-    bag = [*workloads.mixed(nodes, seed), *_conflicting(rng, max(6, nodes // 3))]
+    bag = [*mixed(nodes, seed, hosts=len(early)), *_conflicting(rng, max(6, nodes // 3))]
+    room = sized(bag, nodes, 0.45)
+    add_nodes(plane, early, room, labels=racks)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
-    add_nodes(plane, [name for name in every if name not in early], labels=racks)
-    operations.wait_nodes_ready(plane.api, nodes)
+    add_nodes(plane, [name for name in every if name not in early], room, labels=racks)
 
 
 def _conflicting(rng: random.Random, count: int) -> list[Manifest]:
@@ -122,7 +170,7 @@ def _conflicting(rng: random.Random, count: int) -> list[Manifest]:
 
 def budgets(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     """A zone comes back; a third of the workloads has a budget: of nothing, of one, of a half."""
-    drift.zone_back(plane, seed=seed, nodes=nodes)
+    zone_back(plane, seed=seed, nodes=nodes)
     rng = random.Random(seed)
     bag = workloads.mixed(nodes * 2, seed)
     chosen = rng.sample(bag, len(bag) // 3)
@@ -151,9 +199,7 @@ def _wait_budgets(plane: ControlPlane, count: int) -> None:
 def mutual(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     """Pairs of workloads that repel each other's namespace met before the namespaces were labelled."""
     rng = random.Random(seed)
-    add_nodes(plane, names(nodes))
-    plane.apply([objects.namespace("red"), objects.namespace("blue")])
-    made = [*workloads.mixed(nodes, seed)]
+    made = mixed(nodes, seed, hosts=nodes)
     for index in range(max(2, nodes // 3)):
         name, hard = f"pair-{index:03d}", index % 2 == 0
         for own, other in (("red", "blue"), ("blue", "red")):
@@ -166,6 +212,8 @@ def mutual(plane: ControlPlane, *, seed: int, nodes: int) -> None:
                     affinity=_apart_from(name, other, hard=hard),
                 )
             )
+    add_nodes(plane, names(nodes), sized(made, nodes, 0.45))
+    plane.apply([objects.namespace("red"), objects.namespace("blue")])
     plane.apply(made)
     ready(plane, workloads.replicas(made))
     for name in ("red", "blue"):
@@ -189,7 +237,9 @@ def zonal_volumes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     rng = random.Random(seed)
     every = names(nodes)
     early = [name for name in every if zone(name) != ZONES[2]]
-    add_nodes(plane, early)
+    bag = mixed(nodes, seed, hosts=len(early))
+    room = sized(bag, nodes, 0.4)
+    add_nodes(plane, early, room)
     sets = [f"db-{index:02d}" for index in range(max(2, nodes // 5))]
     replicas = {name: rng.randint(3, 5) for name in sets}
     plane.apply([volumes.storage_class()])
@@ -202,18 +252,16 @@ def zonal_volumes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
         )
         for index, (name, count) in enumerate(replicas.items())
     )
-    bag = workloads.mixed(nodes, seed)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag) + sum(replicas.values()))
-    add_nodes(plane, [name for name in every if name not in early])
-    operations.wait_nodes_ready(plane.api, nodes)
+    add_nodes(plane, [name for name in every if name not in early], room)
 
 
 Scenario = Callable[..., None]
 SCENARIOS: Mapping[str, Scenario] = {
-    "zone-back": drift.zone_back,
-    "new-nodes": drift.new_nodes,
-    "drained-return": drift.drained_return,
+    "zone-back": zone_back,
+    "new-nodes": new_nodes,
+    "drained-return": drained_return,
     "scale-down": scale_down,
     "labels-change": labels_change,
     "nearly-full": nearly_full,
@@ -241,14 +289,15 @@ def zone(name: str) -> str:
 def add_nodes(
     plane: ControlPlane,
     added: Sequence[str],
-    *,
+    room: Room,
     labels: Mapping[str, Mapping[str, str]] | None = None,
-    cpu: str = "16",
 ) -> None:
     """Add nodes and wait until they are Ready, with those that were there."""
     there = len(plane.api.list_all("/api/v1/nodes"))
     plane.apply(
-        objects.node(name, zone=zone(name), labels=(labels or {}).get(name), cpu=cpu, memory="64Gi")
+        objects.node(
+            name, zone=zone(name), labels=(labels or {}).get(name), cpu=room.cpu, memory=room.memory
+        )
         for name in added
     )
     operations.wait_nodes_ready(plane.api, there + len(added), 60.0)
@@ -259,17 +308,28 @@ def ready(plane: ControlPlane, pods: int) -> None:
     operations.wait_pods_ready(plane.api, pods, _SECONDS)
 
 
-def _with_replicas(manifest: Manifest, replicas: int) -> Manifest:
+def mixed(count: int, seed: int, *, hosts: int) -> list[Manifest]:
+    """Return the mixed bag; no more replicas than ``hosts`` where they must stand apart."""
+    return [_within(manifest, hosts, 1) for manifest in workloads.mixed(count, seed)]
+
+
+def sized(bag: Sequence[Manifest], nodes: int, load: float) -> Room:
+    """Return the room of nodes that so much of is requested once all carry the bag."""
+    cpu, memory = (
+        sum(m["spec"]["replicas"] * _request(m, name) for m in bag) / (nodes * load)
+        for name in ("cpu", "memory")
+    )
+    return Room(f"{round(cpu * 1000)}m", f"{round(memory / _MIB)}Mi")
+
+
+def _within(manifest: Manifest, hosts: int, times: int) -> Manifest:
+    """Return the workload with so many times its replicas, within ``hosts`` if they must stand apart."""
+    replicas = int(manifest["spec"]["replicas"]) * times
+    if manifest["metadata"]["labels"].get("kind") == "require-other-host":
+        replicas = min(replicas, hosts)
     return {**manifest, "spec": {**manifest["spec"], "replicas": replicas}}
 
 
-def _within_hosts(manifest: Manifest, nodes: int) -> Manifest:
-    """No more replicas than nodes where they must stand apart."""
-    if manifest["metadata"]["labels"]["kind"] != "require-other-host":
-        return manifest
-    return _with_replicas(manifest, min(manifest["spec"]["replicas"], nodes))
-
-
-def _cpu(manifest: Manifest) -> int:
+def _request(manifest: Manifest, resource: str) -> float:
     container = manifest["spec"]["template"]["spec"]["containers"][0]
-    return int(container["resources"]["requests"]["cpu"].removesuffix("m"))
+    return quantity.parse(container["resources"]["requests"][resource], milli=True) / 1000

@@ -115,6 +115,11 @@ class Executor:
         outcomes = tuple(self._outcomes[move.uid] for move in moves)
         return Execution(outcomes, self._why, self._failed, self._refused)
 
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What came of the moves so far, also where :meth:`run` was left by an exception."""
+        return tuple(self._outcomes.values())
+
     def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
         kept: list[Move] = []
         for move, why in recheck(left):

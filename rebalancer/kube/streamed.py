@@ -78,8 +78,8 @@ def _decoded(
             raise NotStreamedError(f"too slow: {listing.read_bytes} bytes until the deadline")
         yield from decoder.feed(piece)
     rest, meta = decoder.close()
-    if not meta.resource_version:
-        raise NotStreamedError("the answer has no resourceVersion")
+    if meta.continue_ or not meta.resource_version:
+        raise NotStreamedError("the answer is not a whole list")
     yield from rest
     listing.items_version = meta.resource_version
 

@@ -220,6 +220,8 @@ class Planner:
         owner = self._snapshot.classes[cls].owner
         if name == "ownerUnsettled" and owner >= 0:
             return f"{self._snapshot.owners[owner].ref}: {self._snapshot.owners[owner].unsettled}"
+        if name == "coolDown" and owner >= 0:
+            return self.settings.cooling.get(self._snapshot.owners[owner].ref, TEXTS[name])
         return TEXTS[name]
 
     def _funnel(self, skips: Sequence[Skip], moves: Sequence[Move]) -> dict[str, int]:

@@ -45,6 +45,8 @@ class Settings:
     """No limit per run and per hour (--lift-budgets); the others hold."""
     moved_last_hour: int = 0
     """What earlier runs have used of the rolling hour."""
+    cooling: Mapping[str, str] = field(default_factory=dict)
+    """Owner in a cool-down -> until when and why, for the reasons that the plan gives."""
 
     @property
     def threshold(self) -> Threshold:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rebalancer.policy.params import Section, shown
-from rebalancer.policy.values import Duration, Limit, LimitField
+from rebalancer.policy.values import Duration, Limit, LimitField, PositiveDuration
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 
@@ -92,11 +92,11 @@ class Safety(Section):
         default=timedelta(seconds=60),
         description="Largest difference between our clock and the API server's.",
     )
-    max_pending_time: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+    max_pending_time: PositiveDuration = Field(
         default=timedelta(seconds=30),
         description="A replacement without a node for longer than this ends the run.",
     )
-    max_ready_time: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+    max_ready_time: PositiveDuration = Field(
         default=timedelta(minutes=2),
         description="A run waits so long for a wave's replacements to be Ready, then it ends.",
     )

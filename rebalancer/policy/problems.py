@@ -7,7 +7,6 @@ import inspect
 import json
 import typing
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +14,6 @@ from pydantic_core import ErrorDetails
 
 from rebalancer.policy.document import Document, KeyPath, Problem
 from rebalancer.policy.params import shown
-from rebalancer.policy.values import format_duration
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -101,7 +99,7 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         bound = detail.get("ctx", {}).get(name)
-        text = format_duration(bound) if isinstance(bound, timedelta) else str(bound)
+        text = f"{bound:g}" if isinstance(bound, float) else str(bound)
         return f"{shown(value)} should be {words} {text}"
     return f"{shown(value)} {detail['msg'].removeprefix('Input ')}"
 

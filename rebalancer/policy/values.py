@@ -8,11 +8,12 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from rebalancer.policy.params import shown
 
 _COUNT_MAX = 1_000_000
+_LONGEST = timedelta(days=366)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z", re.ASCII)
 _DURATION = re.compile(
     r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII
@@ -116,3 +117,15 @@ Duration = Annotated[
     ),
 ]
 """A time span in a policy model."""
+
+
+def _positive(span: timedelta) -> timedelta:
+    if not timedelta(0) < span <= _LONGEST:
+        raise ValueError(
+            f'"{format_duration(span)}" should be more than 0s and at most {format_duration(_LONGEST)}'
+        )
+    return span
+
+
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+"""A time span of more than nothing and at most a year."""

@@ -13,7 +13,7 @@ from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field
 
 from rebalancer.policy.params import Section, shown
-from rebalancer.policy.values import Duration
+from rebalancer.policy.values import PositiveDuration
 
 # A cron expression that does not match within nine years (two leap days apart) never does.
 _EPOCH = datetime(2023, 1, 1)  # noqa: DTZ001 (wall-clock time of no particular zone)
@@ -66,9 +66,7 @@ class Window(Section):
     allow: Annotated[str, AfterValidator(_valid_cron)] = Field(
         description="Cron expression of five fields: when the window opens."
     )
-    for_: Annotated[Duration, Field(gt=timedelta(0), le=timedelta(days=366))] = Field(
-        alias="for", description="How long it stays open, like 8h."
-    )
+    for_: PositiveDuration = Field(alias="for", description="How long it stays open, like 8h.")
     time_zone: Annotated[str, AfterValidator(_valid_zone)] = Field(
         default="UTC", description="IANA time zone of the cron expression, like Asia/Tokyo."
     )

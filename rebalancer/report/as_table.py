@@ -22,8 +22,8 @@ _INDENT = " " * 6
 
 _UNITS = {
     "hard": "hard: pods that still have to move",
-    "soft": "soft: the same, by weight",
-    "imbalance": "imbalance: squared",
+    "soft": "soft: weighted pods that still have to move",
+    "imbalance": "imbalance: squared deviation",
 }
 
 _STATUS_STYLE = {

@@ -1,19 +1,22 @@
-"""Which pods count for the default spread: the selector deduced from Services and the owner.
+"""Which pods count for the default spread: those that Services and the owner select.
 
 Source: ``plugins/helper/spread.go: DefaultSelector``.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.labels import matches_labels
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire.objects import Labels, LabelSelector, LabelSelectorRequirement
 
 _KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
-class DefaultSelectors:
-    """Selectors for pods that declare no spread themselves."""
+class DefaultMatches:
+    """Classes that count beside a pod that declares no spread itself."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -21,21 +24,41 @@ class DefaultSelectors:
         for namespace, selector in snapshot.services:
             key, value = min(selector.items())
             self._services.setdefault((namespace, key, value), []).append(selector)
+        self._siblings: dict[str, list[int]] | None = None
 
-    def of(self, cls: int) -> LabelSelector | None:
-        """Return the selector of a class, or None if neither a Service nor an owner yields one."""
+    def of(self, cls: int) -> Int32s | None:
+        """Return the classes, or None if neither a Service nor an owner yields a selector.
+
+        Where a ReplicaSet is named but was not read (a file may lack it), its own pods stand in for
+        what it selects, which is the same unless two controllers fight over pods.
+        """
         of_class = self._snapshot.classes[cls]
+        required = self._of_services(of_class)
+        owner = self._snapshot.selectors.get(of_class.controller_uid)
+        unread = owner is None and of_class.controller_kind in _KINDS
+        if owner is not None:
+            required += [_is(key, value) for key, value in (owner.match_labels or {}).items()]
+            required += owner.match_expressions or ()
+        if not required and not unread:
+            return None
+        selector = LabelSelector(match_expressions=tuple(required))
+        found = self._snapshot.class_index.match([of_class.namespace], selector)
+        return np.intersect1d(found, self._of_controller(of_class)) if unread else found
+
+    def _of_services(self, of_class: PodClass) -> list[LabelSelectorRequirement]:
         labels: Labels = {}
         for key, value in of_class.labels.items():
             for selector in self._services.get((of_class.namespace, key, value), ()):
                 if matches_labels(selector, of_class.labels):
                     labels.update(selector)
-        required = [_is(key, value) for key, value in sorted(labels.items())]
-        owner = self._snapshot.selectors.get(of_class.controller_uid)
-        if owner is not None and of_class.controller_kind in _KINDS:
-            required += [_is(key, value) for key, value in (owner.match_labels or {}).items()]
-            required += owner.match_expressions or ()
-        return LabelSelector(match_expressions=tuple(required)) if required else None
+        return [_is(key, value) for key, value in sorted(labels.items())]
+
+    def _of_controller(self, of_class: PodClass) -> Int32s:
+        if self._siblings is None:
+            self._siblings = {}
+            for index, other in enumerate(self._snapshot.classes):
+                self._siblings.setdefault(other.controller_uid, []).append(index)
+        return np.array(self._siblings[of_class.controller_uid], np.int32)
 
 
 def _is(key: str, value: str) -> LabelSelectorRequirement:

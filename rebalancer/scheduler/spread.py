@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.default_spread import DefaultSelectors
+from rebalancer.scheduler.default_spread import DefaultMatches
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.rounding import go_log, go_round
@@ -94,7 +94,7 @@ class Spread:
         self._snapshot = snapshot
         self._placement = placement
         self._topologies = Topologies(snapshot.nodes.labels)
-        self._selectors = DefaultSelectors(snapshot)
+        self._matches = DefaultMatches(snapshot)
         self._system = profile.default_constraints is None
         self._defaults = (
             SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
@@ -169,17 +169,15 @@ class Spread:
         return bool(explicit) or not self._system
 
     def _resolve(self, cls: int, action: str) -> tuple[Constraint, ...]:
-        of_class = self._snapshot.classes[cls]
-        declared = of_class.spec.topology_spread_constraints
+        declared = self._snapshot.classes[cls].spec.topology_spread_constraints
         if declared:
             wanted = [c for c in declared if c.when_unsatisfiable == action]
             found = [(c, self._classes(cls, c)) for c in wanted]
         else:
             wanted = [c for c in self._defaults if c.when_unsatisfiable == action]
-            selector = self._selectors.of(cls) if wanted else None
-            if selector is None:
+            classes = self._matches.of(cls) if wanted else None
+            if classes is None:
                 return ()
-            classes = self._snapshot.class_index.match([of_class.namespace], selector)
             found = [(c, (classes, True)) for c in wanted]
         keys = tuple(sorted({c.topology_key for c in wanted}))
         keys = keys if self._all_keys(cls) else ()

@@ -76,4 +76,6 @@ class ArrayCache:
             if len(self._arrays) >= self._limit:
                 self._arrays.clear()
             found = self._arrays[key] = make()
+            if isinstance(found, np.ndarray):
+                found.setflags(write=False)
         return found  # type: ignore[return-value]  # what was made under this key

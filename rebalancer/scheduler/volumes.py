@@ -96,7 +96,7 @@ class VolumeRulebook:
         found: list[o.PersistentVolumeClaim] = []
         for name in names:
             claim = self._snapshot.volumes.claims.get((namespace, name))
-            if claim is None and any("claim" in m.lower() for m in self._snapshot.missing):
+            if claim is None and self._unread("PersistentVolumeClaim"):
                 rules.unmodelled.append("the snapshot holds no PersistentVolumeClaims")
                 return None
             if claim is None:
@@ -108,6 +108,10 @@ class VolumeRulebook:
             found.append(claim)
         return found
 
+    def _unread(self, kind: str) -> bool:
+        """Tell whether the snapshot says that it lacks a kind (``Kind: why``)."""
+        return any(said.split(":")[0] == kind for said in self._snapshot.missing)
+
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         unbound: list[o.PersistentVolumeClaim] = []
         for claim in claims:
@@ -117,7 +121,7 @@ class VolumeRulebook:
             volume = self._snapshot.volumes.volumes.get(claim.spec.volume_name)
             if volume is not None:
                 self._bound(volume, rules)
-            elif any("volume" in m.lower() for m in self._snapshot.missing):
+            elif self._unread("PersistentVolume"):
                 rules.unmodelled.append("the snapshot holds no PersistentVolumes")
             else:
                 message = f'persistentvolume "{claim.spec.volume_name}" not found'
@@ -128,7 +132,10 @@ class VolumeRulebook:
     def _delayed(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         if not all(self._unbound.waits(claim) for claim in claims):
             message = "pod has unbound immediate PersistentVolumeClaims"
-            rules.rejected = (BINDING, message)
+            if self._unread("StorageClass"):
+                rules.unmodelled.append("the snapshot holds no StorageClasses")
+            else:
+                rules.rejected = (BINDING, message)
             return
         rules.unbound, unmodelled = self._unbound.reachable(claims)
         if unmodelled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -75,8 +75,8 @@ class Scope:
     """Only pods with these labels (-l)."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod this run lives in."""
-    cooling: frozenset[str] = frozenset()
-    """Owners (``Kind/namespace/name``) in a cool-down."""
+    cooling: Mapping[str, str] = field(default_factory=dict)
+    """Owners (``Kind/namespace/name``) in a cool-down -> until when and why."""
 
 
 def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:

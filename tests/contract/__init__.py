@@ -2,4 +2,8 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contract.api_rules", "tests.contract.controller_rules")
+pytest.register_assert_rewrite(
+    "tests.contract.api_rules",
+    "tests.contract.controller_rules",
+    "tests.contract.placement_rules",
+)

@@ -23,6 +23,6 @@ def ground() -> Iterator[Ground]:
     with EmbeddedCluster(Clock(time.time(), time.time), timings=_TIMINGS) as cluster:
         api = ApiClient(cluster.url, _NO_CA, TOKEN)
         stranger = ApiClient(cluster.url, _NO_CA, None)
-        yield Ground(api, stranger)
+        yield Ground(api, stranger, str(cluster.kubeconfig))
         api.close()
         stranger.close()

@@ -20,6 +20,8 @@ class Ground:
     api: ApiClient
     stranger: ApiClient
     """A client without a token."""
+    kubeconfig: str
+    """Of an administrator, for the command under test."""
 
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """Create objects, or change them."""

@@ -4,6 +4,7 @@ import pytest
 
 from tests.contract.api_rules import *  # noqa: F403 - every test of the contract
 from tests.contract.controller_rules import *  # noqa: F403
+from tests.contract.placement_rules import *  # noqa: F403
 from tests.contract.ground import Ground
 from tests.controlplane import ControlPlane
 
@@ -11,4 +12,4 @@ from tests.controlplane import ControlPlane
 @pytest.fixture
 def ground(cluster: ControlPlane) -> Ground:
     """Return the session's control plane, emptied."""
-    return Ground(cluster.api, cluster.client(None))
+    return Ground(cluster.api, cluster.client(None), str(cluster.kubeconfig))

@@ -30,7 +30,7 @@ class Liar:
 
     Params: ClassVar[type[Params]] = Params
 
-    def terms(self, view: View, params: Params) -> Sequence[Term]:
+    def terms(self, view: View, params: object) -> Sequence[Term]:
         owners = range(len(view.snapshot.owners))
         groups = [
             CapGroup(
@@ -53,7 +53,7 @@ def test_a_strategy_whose_deltas_lie_is_caught():
 class Nameless:
     Params: ClassVar[type[Params]] = Params
 
-    def terms(self, view: View, params: Params) -> Sequence[Term]:
+    def terms(self, view: View, params: object) -> Sequence[Term]:
         return []
 
 

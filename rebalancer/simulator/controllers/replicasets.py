@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from rebalancer.simulator.apiserver.deletion import delete
 from rebalancer.simulator.apiserver.kinds import POD, REPLICA_SET, Kind
+from rebalancer.simulator.apiserver.selectors import object_selector
 from rebalancer.simulator.apiserver.status import ApiError
 from rebalancer.simulator.apiserver.store import Change, Json, Key
 from rebalancer.simulator.conditions import set_condition
 from rebalancer.simulator.controllers.pods import (
+    controller_of,
     counts,
     create_pod,
     first_to_go,
     is_active,
     is_terminating,
     owner_key,
+    reference_to,
 )
 from rebalancer.simulator.engine import Controller, Engine
 
@@ -21,7 +24,7 @@ _RETRY_SECONDS = 1.0
 
 
 class ReplicaSets(Controller):
-    """Keeps as many active pods as wanted. Pods without a controller are not adopted."""
+    """Keeps as many active pods as wanted; pods without a controller that its selector matches are its own."""
 
     def __init__(self, engine: Engine, kind: Kind = REPLICA_SET) -> None:
         super().__init__(engine)
@@ -41,6 +44,7 @@ class ReplicaSets(Controller):
         found = self.store.find(self._kind, *key)
         if found is None or "deletionTimestamp" in found["metadata"]:
             return
+        self._adopt(found)
         active, failure = self._active(found), ""
         missing = found["spec"]["replicas"] - len(active)
         for pod in first_to_go(self.store, active)[: max(0, -missing)]:
@@ -53,6 +57,21 @@ class ReplicaSets(Controller):
             failure = refusal.message
             self.engine.after(_RETRY_SECONDS, lambda: self.note(key))
         self._report(self.store.get(self._kind, *key), failure)
+
+    def _adopt(self, found: Json) -> None:
+        """Claim orphans (``pkg/controller/controller_ref_manager.go``)."""
+        selector = found["spec"]["selector"]
+        if "matchLabels" not in selector and "matchExpressions" not in selector:
+            selector = {"matchLabels": selector}  # a ReplicationController's
+        matches = object_selector(selector)
+        for pod in self.store.items(POD, found["metadata"]["namespace"]):
+            orphan = controller_of(pod) is None and is_active(pod)
+            if orphan and matches(pod["metadata"].get("labels") or {}):
+                self.store.modify(POD, pod, lambda new: self._claim(new, found))
+
+    def _claim(self, pod: Json, found: Json) -> None:
+        references = pod["metadata"].setdefault("ownerReferences", [])
+        references.append(reference_to(self._kind, found))
 
     def _active(self, found: Json) -> list[Json]:
         owned = self.store.dependents(found["metadata"]["uid"], POD)

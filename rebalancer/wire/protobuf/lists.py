@@ -58,7 +58,9 @@ def _replica_set(item: Any) -> o.Workload:
             replicas=spec.replicas if spec.HasField("replicas") else None,
             selector=plain(spec.selector) if spec.HasField("selector") else None,
             template=o.PodTemplate(
-                metadata=o.ObjectMeta(labels=dict(template.metadata.labels) or None),
+                metadata=o.ObjectMeta(
+                    labels=dict(sorted(template.metadata.labels.items())) or None
+                ),
                 spec=scheduling_spec(template.spec),
             ),
         ),

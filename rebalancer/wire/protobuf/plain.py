@@ -47,7 +47,10 @@ def _conversion(field: Any) -> _Convert | None:
     of = field.message_type
     if of is not None and of.GetOptions().map_entry:
         inner = _conversion(of.fields_by_name["value"])
-        return dict if inner is None else lambda entries: {k: inner(v) for k, v in entries.items()}
+        # A map's order is the process's own; JSON from the server is in order of the keys.
+        if inner is None:
+            return lambda entries: dict(sorted(entries.items()))
+        return lambda entries: {key: inner(entries[key]) for key in sorted(entries)}
     one = None if of is None else _SPECIAL.get(of.full_name, plain)
     if field.has_presence:  # every field that is not repeated, in proto2
         return one

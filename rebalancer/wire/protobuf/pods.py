@@ -17,6 +17,11 @@ from rebalancer.wire.protobuf.podspec import (
 )
 from rebalancer.wire.protobuf.schema import message
 
+# Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.
+_PLACEMENT = tuple(
+    b"\n" + bytes([len(name)]) + name
+    for name in (b"topology.kubernetes.io/zone", b"topology.kubernetes.io/region")
+)
 _FIELD_OF = {name.encode(): field for field, name in ANNOTATION_NAMES.items()}
 
 
@@ -49,7 +54,7 @@ def _record(pod: Any) -> PodRecord:
             ready_since = float(condition.lastTransitionTime.seconds)
     if owner_kind == "DaemonSet":
         forget_pinned_node(spec)
-    labels = tuple(meta.labels)
+    labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
     return PodRecord(
         namespace,
         meta.name,

@@ -14,7 +14,7 @@ from tests.unit.scheduler.worlds import Json, World
 Cluster = tuple[list[Json], list[Json], Json]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(clusters())
 def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> None:
     nodes, standing, new = made
@@ -29,7 +29,7 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
         assert (found // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluster) -> None:
     nodes, standing, new = made

@@ -99,10 +99,22 @@ def test_a_cluster_without_nodes_has_no_landings() -> None:
     assert world.evaluate("p").total.tolist() == []
 
 
-def test_the_snapshot_may_lack_what_a_claim_needs() -> None:
+@pytest.mark.parametrize(
+    ("kind", "claims"),
+    [
+        ("PersistentVolumeClaim", []),
+        ("PersistentVolume", [{"volumeName": "v"}]),
+        ("StorageClass", [{"storageClassName": "late"}]),
+    ],
+)
+def test_what_a_file_lacks_is_named_and_not_taken_for_absent(kind: str, claims: list[Json]) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    world = World([node("a")], [pod("p", volumes=volumes)], missing=("PersistentVolumeClaims",))
-    assert predicted(world, "p") == ({"a": 1.0}, ("the snapshot holds no PersistentVolumeClaims",))
+    found = [{"metadata": {"name": "c", "namespace": "default"}, "spec": spec} for spec in claims]
+    missing = (f"{kind}: none in the file",)
+    world = World([node("a")], [pod("p", volumes=volumes)], missing=missing, claims=found)
+    landings, reasons = predicted(world, "p")
+    assert landings == {"a": 1.0}
+    assert reasons == (f"the snapshot holds no {kind}{'es' if kind.endswith('s') else 's'}",)
 
 
 texts = st.text(max_size=8)

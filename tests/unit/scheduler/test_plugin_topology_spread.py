@@ -166,6 +166,19 @@ def test_system_defaults_use_the_selector_of_the_replica_set() -> None:
     assert world.plain("p", PLUGIN) == [44, 66, 77, 100]
 
 
+def test_the_pods_of_a_replica_set_that_was_not_read_stand_in_for_its_selector() -> None:
+    owner = ("ReplicaSet", "rs", "uid-rs")
+    bare = [node(f"node-{name}") for name in "abxy"]
+    others = standing(9)  # of nobody: they carry the label, too, but are not of this ReplicaSet
+    own = [
+        pod(f"own-{name}{i}", on=f"node-{name}", labels={"foo": ""}, owner=owner)
+        for name, count in zip("abxy", (4, 3, 2, 1), strict=True)
+        for i in range(count)
+    ]
+    pods = [*others, *own, pod("p", labels={"foo": ""}, owner=owner)]
+    assert World(bare, pods).plain("p", PLUGIN) == [44, 66, 77, 100]
+
+
 def test_a_nameless_zone_is_one_more_domain_of_the_system_defaults() -> None:
     service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"foo": ""}}}
     nodes = [node("node-a", labels={ZONE: "z"}), node("node-b")]

@@ -1,0 +1,189 @@
+"""The figures of many duels as Markdown: per scenario, and against the goals."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.decisions.instance import hard, soft
+from benchmarks.decisions.rules import KINDS
+
+Result = Mapping[str, Any]
+_NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted"}
+_SHORT = {
+    "placement": "place",
+    "hardSpread": "spread!",
+    "requiredAntiAffinity": "apart!",
+    "softSpread": "spread",
+    "preferredAntiAffinity": "apart",
+    "duplicates": "dup",
+}
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Return all tables."""
+    parts = [
+        _table(("scenario, seed", *_HEAD), _rows(results)),
+        _table(("goal", "asked", "reached", "worst"), _goals(results)),
+    ]
+    return "\n\n".join(parts)
+
+
+_HEAD = (
+    "contender",
+    "evictions (per run)",
+    "of optimum",
+    "left",
+    "sd cpu / mem",
+    "after silence",
+    "twice",
+    "bound",
+    "seconds",
+    "MiB",
+)
+
+
+def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+    for result in results:
+        plan = result["plan"]
+        name = f"{plan['scenario']}, {plan['seed']}"
+        best = result["optimum"]
+        start = result["start"]
+        yield name, "(before)", "", "", _left(start["violations"]), _pair(start["deviations"]), *_no(5)
+        for key, done in result["contenders"].items():
+            last = done["runs"][-1]
+            each = " ".join(str(run["evictions"]) for run in done["runs"])
+            yield (
+                "",
+                _NAMES[key],
+                f"{done['evictions']} ({each})",
+                _ratio(done["evictions"], best["moves"]),
+                _left(last["violations"]),
+                _pair((last["cpu_deviation"], last["memory_deviation"])),
+                "" if done["first_silent"] is None else str(done["after_silence"]),
+                str(done["twice"]),
+                _bound(done, best),
+                f"{done['seconds']:.0f}",
+                f"{done['peak_mib']:.0f}",
+            )
+        proven = "" if best["status"] == "proven" else f" ({best['status']}, at least {best['bound']:g})"
+        free = result["unbanded"]["moves"]
+        yield (
+            "",
+            "optimum",
+            f"{best['moves']:g}{proven}; any cpu: {free:g}",
+            "",
+            f"hard {best['hard']:g}, soft {best['soft']:g}",
+            *_no(5),
+            f"{best['seconds']:.1f}",
+        )[:11]
+
+
+def _no(count: int) -> tuple[str, ...]:
+    return ("",) * count
+
+
+def _left(violations: Mapping[str, float]) -> str:
+    parts = [f"{_SHORT[kind]} {violations[kind]:g}" for kind in KINDS if violations.get(kind)]
+    return ", ".join(parts) or "0"
+
+
+def _pair(deviations: Sequence[float]) -> str:
+    return f"{deviations[0]:.3f} / {deviations[1]:.3f}"
+
+
+def _ratio(evictions: float, best: float) -> str:
+    return f"{evictions / best:.2f}" if best else "-"
+
+
+def _bound(done: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+    first = done["runs"][0]["lower_bound"]
+    return "" if first is None else f"{first}/{best['moves']:g}"
+
+
+# -- goals -------------------------------------------------------------------------------------------
+
+
+def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+    for key in ("ours", "lifted"):
+        of = [(r, r["contenders"][key]) for r in results if key in r["contenders"]]
+        if not of:
+            continue
+        name = _NAMES[key]
+        best = [_number(d["evictions"], r["optimum"]["moves"], r) for r, d in of]
+        yield (f"{name}: evictions / optimum", "median <= 1.10, each <= 1.25", *_summary(best))
+        with_peer = [(r, d, r["contenders"]["peer"]) for r, d in of if "peer" in r["contenders"]]
+        ratios = [_number(d["evictions"], sum(x["evictions"] for x in p["runs"]), r) for r, d, p in with_peer]
+        yield f"{name}: evictions / peer's ten runs", "median <= 0.6", *_summary(ratios)
+        allowed = [
+            _number(
+                d["evictions"],
+                max(0.9 * sum(x["evictions"] for x in p["runs"]), 1.1 * r["optimum"]["moves"]),
+                r,
+            )
+            for r, d, p in with_peer
+        ]
+        yield (
+            f"{name}: evictions / the larger of 0.9 of the peer's and 1.1 of the optimum",
+            "each <= 1",
+            *_summary(allowed),
+        )
+        times = [_number(d["seconds"], p["seconds"], r) for r, d, p in with_peer]
+        yield f"{name}: wall time / peer's", "<= 0.5", *_summary(times)
+        worse = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := _worse(d, p))]
+        yield f"{name}: worse than the peer on an entry", "nowhere", str(len(worse)), "; ".join(worse)
+        bounds = [(d["runs"][0]["lower_bound"], r["unbanded"]["moves"], r) for r, d in of]
+        above = [_name(r) for bound, best_moves, r in bounds if bound > best_moves]
+        total = _ratio(sum(b for b, _, _ in bounds), sum(m for _, m, _ in bounds))
+        yield (
+            f"{name}: printed bound / optimum of any cpu",
+            ">= 0.9 in total, never above 1",
+            total,
+            "above 1: " + ", ".join(above) if above else "",
+        )
+        loud = [_name(r) for r, d in of if d["after_silence"] or d["first_silent"] is None]
+        yield f"{name}: evictions after the first silent run", "0", str(len(loud)), ", ".join(loud)
+        twice = sum(d["twice"] for _, d in of) / max(1, sum(d["evictions"] for _, d in of))
+        yield f"{name}: pods moved twice", "<= 1 %", f"{twice:.1%}", ""
+        breaches = sum(len(d["breaches"]) for _, d in of)
+        yield f"{name}: budgets breached", "0", str(breaches), ""
+
+
+def _number(value: float, of: float, result: Result) -> tuple[float, str]:
+    return (value / of if of else (1.0 if value == 0 else float("inf"))), _name(result)
+
+
+def _name(result: Result) -> str:
+    return f"{result['plan']['scenario']}, {result['plan']['seed']}"
+
+
+def _summary(values: Iterable[tuple[float, str]]) -> tuple[str, str]:
+    found = sorted(values)
+    if not found:
+        return "", ""
+    worst, where = found[-1]
+    return f"median {statistics.median(v for v, _ in found):.2f}", f"{worst:.2f} ({where})"
+
+
+def _worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
+    """Return the entries of the end state on which ours is worse than the peer's tenth run."""
+    mine, theirs = ours["runs"][-1], peer["runs"][-1]
+    found = [
+        f"{_SHORT[kind]} {mine['violations'][kind]:g} to {theirs['violations'][kind]:g}"
+        for kind in KINDS
+        if mine["violations"][kind] > theirs["violations"][kind] + 1e-9
+    ]
+    for name, entry in (("sd cpu", "cpu_deviation"), ("sd mem", "memory_deviation")):
+        if mine[entry] > theirs[entry] + 0.005:
+            found.append(f"{name} {mine[entry]:.3f} to {theirs[entry]:.3f}")
+    if found:
+        sums = [f"hard {hard(v):g}, soft {soft(v):g}" for v in (mine["violations"], theirs["violations"])]
+        found.append(f"in sum {sums[0]} to {sums[1]}")
+    return ", ".join(found)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)

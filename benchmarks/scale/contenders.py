@@ -1,0 +1,106 @@
+"""The programs that are compared: the peer with and without nodeFit, ours, and one that throws all away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from benchmarks.scale.measure import Measured
+
+_BALANCE = (
+    "RemoveDuplicates",
+    "RemovePodsViolatingTopologySpreadConstraint",
+    "LowNodeUtilization",
+)
+_DESCHEDULE = ("RemovePodsViolatingInterPodAntiAffinity",)
+_LISTS = (
+    "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed",
+    "/api/v1/nodes",
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/replicasets",
+)
+"""What is long among the lists that we read."""
+
+
+def peer_policy(*, node_fit: bool) -> Mapping[str, Any]:
+    """Return the peer's policy with the four strategies, hard and soft constraints."""
+    levels = {"cpu": 20, "memory": 20, "pods": 20}
+    targets = {"cpu": 50, "memory": 50, "pods": 50}
+    config = [
+        {"name": "DefaultEvictor", "args": {"nodeFit": node_fit}},
+        {"name": "RemoveDuplicates"},
+        {"name": "RemovePodsViolatingInterPodAntiAffinity"},
+        {
+            "name": "RemovePodsViolatingTopologySpreadConstraint",
+            "args": {"constraints": ["DoNotSchedule", "ScheduleAnyway"]},
+        },
+        {
+            "name": "LowNodeUtilization",
+            "args": {"thresholds": levels, "targetThresholds": targets},
+        },
+    ]
+    plugins = {
+        "balance": {"enabled": list(_BALANCE)},
+        "deschedule": {"enabled": list(_DESCHEDULE)},
+    }
+    profile = {"name": "scale", "pluginConfig": config, "plugins": plugins}
+    return {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerPolicy",
+        "profiles": [profile],
+    }
+
+
+def peer(binary: Path, kubeconfig: Path, folder: Path, *, node_fit: bool) -> list[str]:
+    """Return the peer's command line for one dry run."""
+    policy = folder / f"peer-{'fit' if node_fit else 'nofit'}.yaml"
+    policy.write_text(yaml.safe_dump(peer_policy(node_fit=node_fit)))
+    return [
+        str(binary),
+        f"--kubeconfig={kubeconfig}",
+        f"--policy-config-file={policy}",
+        "--dry-run",
+        "--descheduling-interval=0",
+        "--secure-port=0",
+        "--v=1",
+    ]
+
+
+def peer_moves(measured: Measured) -> int | None:
+    """Return how many evictions the peer's dry run counted; None if it did not come so far."""
+    found = re.findall(r'"Number of evictions/requests".*totalEvicted=(\d+)', measured.err)
+    return int(found[-1]) if found else None
+
+
+def ours(program: Path, kubeconfig: Path) -> list[str]:
+    """Return our command line for the same: all moves, as JSON."""
+    return [
+        str(program),
+        "run",
+        "--dry-run",
+        "--lift-budgets",
+        f"--kubeconfig={kubeconfig}",
+        "--output=json",
+    ]
+
+
+def our_report(measured: Measured) -> dict[str, Any]:
+    """Return our report."""
+    return dict(msgspec.json.decode(measured.out))
+
+
+def drain(kubeconfig: Path) -> list[str]:
+    """Return the command line that reads the same lists in protobuf and throws them away."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    command = ["curl", "--silent", "--fail", "--cacert", cluster["certificate-authority"]]
+    command += ["--user-agent", "drain/1", "--header", f"Authorization: Bearer {user['token']}"]
+    command += ["--header", "Accept: application/vnd.kubernetes.protobuf"]
+    for path in _LISTS:
+        command += ["--output", "/dev/null", cluster["server"] + path]
+    return command

@@ -1,0 +1,81 @@
+"""Time, memory and CPU of whole processes, and of the API server meanwhile."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One process from exec to exit."""
+
+    status: int
+    """Its exit code; negative if a signal ended it (the time limit's is -9)."""
+    seconds: float
+    cpu: float
+    peak_mb: float
+    server_cpu: float
+    """Seconds of CPU that another process used meanwhile."""
+    out: str
+    err: str
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds that a running process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def run(
+    command: Sequence[str],
+    *,
+    server: int | None = None,
+    limit: float = 900.0,
+    environment: Mapping[str, str] | None = None,
+) -> Measured:
+    """Run a command to its end, or to the time limit; ``server`` is the process id of the API server."""
+    before = cpu_seconds(server) if server is not None else 0.0
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=dict(environment) if environment is not None else None,
+        )
+        watchdog = threading.Timer(limit, process.kill)
+        watchdog.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        finally:
+            watchdog.cancel()
+        seconds = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for stream in (out, err):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    return Measured(
+        status=process.returncode,
+        seconds=seconds,
+        cpu=usage.ru_utime + usage.ru_stime,
+        peak_mb=_megabytes(usage),
+        server_cpu=cpu_seconds(server) - before if server is not None else 0.0,
+        out=texts[0],
+        err=texts[1],
+    )
+
+
+def _megabytes(usage: resource.struct_rusage) -> float:
+    return usage.ru_maxrss / 1024

@@ -1,0 +1,41 @@
+"""Which owners rest, until when and why, in words that the report shows."""
+
+from __future__ import annotations
+
+from rebalancer.memory.document import FORGOTTEN_AFTER, Document, TermMemory
+from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES
+from rebalancer.wire.times import rfc3339
+
+# An end further away than any cool-down lasts was written under a wrong clock.
+_LONGEST = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
+
+
+def resting(term: TermMemory, now: float) -> bool:
+    """Tell whether a term's owner is in a cool-down, or given up."""
+    if term.given_up:
+        return now - term.last <= FORGOTTEN_AFTER
+    return now < term.until <= now + _LONGEST
+
+
+def state_words(term: TermMemory, now: float) -> str:
+    """Return what happens next with a term in a few words."""
+    if not resting(term, now):
+        return "tried again when it pays" if term.strikes else "fine"
+    if term.given_up:
+        until = rfc3339(term.last + FORGOTTEN_AFTER)
+        return f"given up until its spec or the zones change, or {until}: {term.given_up}"
+    return f"rests until {rfc3339(term.until)}: {term.why}"
+
+
+def cooling(document: Document, now: float) -> dict[str, str]:
+    """Return owner -> why it is left alone for now, and until when."""
+    found: dict[str, str] = {}
+    for ref, owner in document.owners.items():
+        texts = [
+            f"{name} {state_words(term, now)}"
+            for name, term in owner.terms.items()
+            if resting(term, now)
+        ]
+        if texts:
+            found[ref] = "; ".join(texts)
+    return found

@@ -1,0 +1,79 @@
+"""What ``rebalancer history`` prints: the memory as a table, or as data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import yaml
+
+from rebalancer.memory.cooling import resting, state_words
+from rebalancer.memory.document import Document, TermMemory
+from rebalancer.memory.hour import moved_last_hour
+from rebalancer.wire.times import rfc3339
+
+FORMS = ("table", "json", "yaml")
+
+
+def render_history(document: Document, now: float, output: str) -> str:
+    """Return the memory in the form ``output``, one of ``FORMS``."""
+    if output == "table":
+        return _table(document, now)
+    data = as_data(document, now)
+    if output == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def as_data(document: Document, now: float) -> dict[str, Any]:
+    """Return ``apiVersion: rebalancer/v1, kind: History``, owners by name, times in RFC 3339."""
+    return {
+        "apiVersion": "rebalancer/v1",
+        "kind": "History",
+        "at": rfc3339(now),
+        "evictionsLastHour": moved_last_hour(document, now),
+        "owners": [
+            {"owner": ref, "term": name, **_term(term, now)}
+            for ref, owner in sorted(document.owners.items())
+            for name, term in sorted(owner.terms.items())
+        ],
+    }
+
+
+def _term(term: TermMemory, now: float) -> dict[str, Any]:
+    trail = [{"from": source, "to": target} for source, target in term.trail]
+    plain: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(term, trail=()), order="deterministic"
+    )
+    full = {field.encode_name: 0 for field in msgspec.structs.fields(TermMemory)}
+    times = {key: rfc3339(plain[key]) if plain.get(key) else None for key in ("until", "last")}
+    texts = {"why": term.why, "givenUp": term.given_up, "trail": trail}
+    return {**full, **plain, **times, **texts, "resting": resting(term, now)}
+
+
+def _table(document: Document, now: float) -> str:
+    moved = moved_last_hour(document, now)
+    lines = [f"{moved} eviction{'' if moved == 1 else 's'} in the last hour."]
+    if not document.owners:
+        return f"{lines[0]} Nothing is remembered of any workload.\n"
+    for ref, owner in sorted(document.owners.items()):
+        lines += ["", ref]
+        for name, term in sorted(owner.terms.items()):
+            lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
+            lines += [f"    {source} -> {target}" for source, target in term.trail]
+            lines.append(f"    {state_words(term, now)}")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(term: TermMemory) -> str:
+    told = (
+        (term.as_predicted, "as predicted"),
+        (term.came_back, "came back"),
+        (term.elsewhere, "elsewhere"),
+        (term.blocked, "blocked"),
+    )
+    parts = [f"{number} {what}" for number, what in told if number]
+    head = f"{term.moves} move{'' if term.moves == 1 else 's'}"
+    return f"{head} ({', '.join(parts)})" if parts else head

@@ -1,0 +1,88 @@
+"""Reads the memory before a plan and writes it after: whatever fails here is a warning, not a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.kube.memory import MemoryConflictError, MemoryStore, Remembered
+from rebalancer.memory.cooling import cooling
+from rebalancer.memory.document import Document, decode, encode
+from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.remember import refreshed, remember
+from rebalancer.snapshot.model import Snapshot
+
+
+class Keeper:
+    """The memory of one run. Without a store nothing is known and nothing is kept."""
+
+    def __init__(self, store: MemoryStore | None, name: str, warn: Callable[[str], None]) -> None:
+        self._store, self._name, self._warn = store, name, warn
+        self._known: Remembered | None = None
+        self._snapshot: Snapshot | None = None
+        self.document = Document()
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Read what is remembered, and forget what no longer holds on ``snapshot``."""
+        self._snapshot = snapshot
+        if self._store is None:
+            return
+        try:
+            self._known = self._store.read()
+        except ClusterReadError as error:
+            self._warn(f"the memory could not be read, nothing is remembered: {error}")
+            return
+        if self._known is None:
+            self._warn(f"there is no ConfigMap {self._name}: nothing is remembered")
+            return
+        self.document, warning = _refreshed(self._known, snapshot)
+        if warning is not None:
+            self._warn(warning)
+
+    def cooling(self) -> dict[str, str]:
+        """Return owner -> why it rests, see :func:`rebalancer.memory.cooling.cooling`."""
+        return cooling(self.document, self._snapshot.captured_at) if self._snapshot else {}
+
+    def moved_last_hour(self) -> int:
+        """Return what earlier runs have used of the rolling hour."""
+        return moved_last_hour(self.document, self._snapshot.captured_at) if self._snapshot else 0
+
+    def record(self, outcomes: Iterable[Outcome], now: float) -> None:
+        """Remember what came of the run's moves; write it if that changes anything.
+
+        If somebody else has written meanwhile, what they wrote is read and added to, once.
+        """
+        store, known, snapshot = self._store, self._known, self._snapshot
+        if store is None or known is None or snapshot is None:
+            return
+        told = tuple(outcomes)
+        try:
+            try:
+                self._write(store, known, snapshot, told, now)
+            except MemoryConflictError:
+                known = store.read()
+                if known is None:
+                    raise
+                self._write(store, known, snapshot, told, now)
+        except ClusterReadError as error:
+            self._warn(f"what was done could not be remembered: {error}")
+
+    def _write(
+        self,
+        store: MemoryStore,
+        known: Remembered,
+        snapshot: Snapshot,
+        told: Sequence[Outcome],
+        now: float,
+    ) -> None:
+        before, warning = decode(known.data)
+        self.document = remember(refreshed(before, snapshot), snapshot, told, now)
+        # That an hour went by is no reason to write: a cluster at rest is left alone.
+        if told or warning or self.document.owners != before.owners:
+            self._known = store.write(known, encode(self.document))
+
+
+def _refreshed(known: Remembered, snapshot: Snapshot) -> tuple[Document, str | None]:
+    document, warning = decode(known.data)
+    return refreshed(document, snapshot), warning

@@ -1,0 +1,168 @@
+"""From outcomes to memory: what counts as a strike, how long the cool-down is, what is forgotten."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
+from rebalancer.memory.hour import counted
+from rebalancer.planner.plan import Move
+from rebalancer.snapshot.model import Snapshot
+
+FIRST_COOL_DOWN = 600
+"""Seconds; every further run in a row that did not do what was predicted doubles it."""
+STRIKES = 6
+"""Runs in a row after which an owner is given up: after 10, 20, 40, 80 and 160 minutes of patience."""
+
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_ENTRIES = ("hard", "soft", "imbalance")
+_TRAIL = 4
+_LONGEST_TEXT = 200
+# A prediction that names less than this share of its landings does not exclude the others.
+_COMPLETE = 0.95
+
+
+class Result(enum.Enum):
+    """What one outcome says about the prediction."""
+
+    AS_PREDICTED = "as predicted"
+    CAME_BACK = "came back"
+    ELSEWHERE = "landed elsewhere"
+    BLOCKED = "blocked"
+    OPEN = "evicted, landing not seen"
+
+
+_STRIKES = (Result.CAME_BACK, Result.ELSEWHERE, Result.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    result: Result
+    why: str
+
+
+def term_of(move: Move) -> str:
+    """Return the term a move was made for: its strategy and the entry of the cost that decides."""
+    gains = move.gain.as_tuple()
+    deciding = next((name for name, gain in zip(_ENTRIES, gains, strict=True) if gain), _ENTRIES[0])
+    return f"{move.strategy}/{deciding}"
+
+
+def zones_of(snapshot: Snapshot) -> str:
+    """Return a digest of the set of zones that nodes are in."""
+    labels = snapshot.nodes.labels
+    present = {
+        labels.values(key)[value]
+        for key in _ZONES
+        for value in set(labels.column(key).tolist())
+        if value >= 0
+    }
+    return hashlib.sha256(json.dumps(sorted(present)).encode()).hexdigest()[:12]
+
+
+def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return owner -> what changes with its spec, its uid where the spec was not read."""
+    return {owner.ref: owner.fingerprint or owner.uid for owner in snapshot.owners}
+
+
+def refreshed(document: Document, snapshot: Snapshot) -> Document:
+    """Return the document without owners that changed, or whose zones did: they start afresh.
+
+    Owners without pods are not in a snapshot; they are kept until they are forgotten by age.
+    """
+    zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
+    kept = {
+        ref: owner
+        for ref, owner in document.owners.items()
+        if owner.zones == zones and fingerprints.get(ref, owner.fingerprint) == owner.fingerprint
+    }
+    now = snapshot.captured_at
+    return counted(bounded(msgspec.structs.replace(document, owners=kept), now), 0, now)
+
+
+def remember(
+    document: Document, snapshot: Snapshot, outcomes: Iterable[Outcome], now: float
+) -> Document:
+    """Return the document with what came of a run's moves. Outcomes that say nothing change nothing.
+
+    ``snapshot`` is the one that was planned on. All moves of one owner for one term count as one try: it is
+    a strike if any of them did not do what was predicted.
+    """
+    zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
+    tries: dict[tuple[str, str], list[Outcome]] = {}
+    evicted = 0
+    for outcome in outcomes:
+        evicted += outcome.status in (Status.EVICTED, Status.LOST)
+        if outcome.status in (Status.EVICTED, Status.BLOCKED, Status.MISCONFIGURED):
+            tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
+    owners = dict(document.owners)
+    for (ref, term), of_term in tries.items():
+        fingerprint = fingerprints.get(ref, "")
+        known = owners.get(ref)
+        if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
+            known = OwnerMemory(fingerprint, zones, int(now))
+        terms = {**known.terms, term: _after(known.terms.get(term, TermMemory()), of_term, now)}
+        owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
+    changed = msgspec.structs.replace(document, owners=owners)
+    return bounded(counted(changed, evicted, now), now)
+
+
+def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMemory:
+    trail = known.trail
+    told: list[_Told] = []
+    for outcome in outcomes:
+        told.append(_told(outcome, known.trail))
+        if outcome.status is Status.EVICTED and outcome.landed is not None:
+            trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
+    count = {result: sum(one.result is result for one in told) for result in Result}
+    after = msgspec.structs.replace(
+        known,
+        moves=known.moves + sum(outcome.status is Status.EVICTED for outcome in outcomes),
+        as_predicted=known.as_predicted + count[Result.AS_PREDICTED],
+        came_back=known.came_back + count[Result.CAME_BACK],
+        elsewhere=known.elsewhere + count[Result.ELSEWHERE],
+        blocked=known.blocked + count[Result.BLOCKED],
+        last=int(now),
+        trail=trail,
+    )
+    strike = next((one for one in told if one.result in _STRIKES), None)
+    if strike is not None:
+        return _struck(after, strike.why[:_LONGEST_TEXT], now)
+    if count[Result.AS_PREDICTED]:
+        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
+    return after
+
+
+def _told(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Told:
+    move, landed = outcome.move, outcome.landed
+    if outcome.status is not Status.EVICTED:
+        return _Told(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
+    if landed is None:
+        return _Told(Result.OPEN, "")
+    if landed == move.node:
+        return _Told(Result.CAME_BACK, f"{move.pod} came back to {landed}")
+    if (landed, move.node) in trail:
+        return _Told(
+            Result.CAME_BACK, f"{move.pod} went to {landed}, where an earlier move came from"
+        )
+    complete = sum(landing.probability for landing in move.landings) >= _COMPLETE
+    if outcome.predicted is False and complete:
+        expected = move.landings[0].node
+        return _Told(Result.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}")
+    return _Told(Result.AS_PREDICTED, "")
+
+
+def _struck(known: TermMemory, why: str, now: float) -> TermMemory:
+    strikes = known.strikes + 1
+    if strikes >= STRIKES:
+        given_up = f"{strikes} runs in a row did not do what was predicted; the last: {why}"
+        return msgspec.structs.replace(known, strikes=strikes, until=0, why=why, given_up=given_up)
+    until = int(now) + FIRST_COOL_DOWN * 2 ** (strikes - 1)
+    return msgspec.structs.replace(known, strikes=strikes, until=until, why=why, given_up="")

@@ -1,0 +1,33 @@
+"""The command ``rebalancer history``."""
+
+from __future__ import annotations
+
+from rebalancer.environment import Environment
+from rebalancer.errors import ClusterReadError, ExitCode
+from rebalancer.kube.client import connect
+from rebalancer.kube.memory import MemoryStore
+from rebalancer.memory.document import decode
+from rebalancer.memory.history import render_history
+
+
+def show_history(
+    kubeconfig: str | None,
+    context: str | None,
+    where: tuple[str, str],
+    output: str,
+    environment: Environment,
+) -> ExitCode:
+    """Print the memory in the ConfigMap ``where``, (namespace, name), in the form ``output``.
+
+    Raises:
+        ClusterReadError: it could not be read, or there is none.
+    """
+    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
+    known = MemoryStore(client, *where).read()
+    if known is None:
+        raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
+    document, warning = decode(known.data)
+    if warning is not None:
+        environment.err.write(f"rebalancer: {warning}\n")
+    environment.out.write(render_history(document, environment.clock.unix(), output))
+    return ExitCode.DONE

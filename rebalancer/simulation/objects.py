@@ -1,0 +1,126 @@
+"""A snapshot file as plain objects, for edits that go beyond arrays: nodes, replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import yaml
+
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.text import YamlLoader, chunks, unpacked
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Objects:
+    """The objects of a file, changeable; ``snapshot`` folds them."""
+
+    metadata: Mapping[str, Any]
+    items: list[Json]
+
+    def of_kind(self, *kinds: str) -> list[Json]:
+        """Return the objects of these kinds, in the order of the file."""
+        return [item for item in self.items if item["kind"] in kinds]
+
+    def find(self, kind: str, name: str, namespace: str = "") -> Json | None:
+        """Return one object, None if there is none. The kind may be in any case."""
+        for item in self.items:
+            metadata = item["metadata"]
+            named = (metadata.get("name"), metadata.get("namespace", "")) == (name, namespace)
+            if named and item["kind"].lower() == kind.lower():
+                return item
+        return None
+
+    def pods_of(self, controllers: set[str]) -> list[Json]:
+        """Return the pods, not terminating or finished, of controllers given by uid."""
+        return [
+            pod
+            for pod in self.of_kind("Pod")
+            if controller(pod).get("uid") in controllers and is_active(pod)
+        ]
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of the objects as they are now."""
+        text = msgspec.json.encode(
+            {"kind": "List", "apiVersion": "v1", "metadata": self.metadata, "items": self.items}
+        )
+        return load_snapshot("-", stdin=BytesIO(text))
+
+
+def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the reference to the object's controller, empty if it has none."""
+    for reference in item["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return dict(reference)
+    return {}
+
+
+def is_active(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod runs or waits: not finished, not terminating."""
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not finished and not pod["metadata"].get("deletionTimestamp")
+
+
+def is_ready(item: Mapping[str, Any]) -> bool:
+    """Tell whether a pod or a node has the condition Ready."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def unscheduled(pod: Json) -> Json:
+    """Return the pod as it is created anew: without node, status and times of its own."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    return {**pod, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def read_objects(data: bytes) -> Objects:
+    """Return the objects of a snapshot file that ``load_snapshot`` has found readable.
+
+    Raises:
+        PolicyError: it is no list of objects.
+    """
+    stream: BinaryIO = BytesIO(data)
+    plain, head = unpacked(stream)
+    text = b"".join(chunks(plain, head)).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] == b"{":
+        documents = [msgspec.json.decode(text)]
+    else:
+        documents = [found for found in yaml.load_all(text, YamlLoader) if found is not None]
+    metadata: Mapping[str, Any] = {}
+    items: list[Json] = []
+    for document in documents:
+        if document["kind"].endswith("List"):
+            metadata = document.get("metadata") or {}
+        items += _items(document)
+    return Objects(metadata, items)
+
+
+def _items(document: Mapping[str, Any]) -> Iterator[Json]:
+    kind = document["kind"]
+    if not kind.endswith("List"):
+        yield dict(document)
+        return
+    for item in document.get("items") or ():
+        yield {"kind": kind.removesuffix("List"), **item}
+
+
+def read_data(path: str, stdin: BinaryIO) -> bytes:
+    """Return the bytes of a file; ``-`` is ``stdin``.
+
+    Raises:
+        PolicyError: it cannot be read.
+    """
+    if path == "-":
+        return stdin.read()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise PolicyError([f"{path}: cannot be read: {error.strerror or error}"]) from None

@@ -1,0 +1,194 @@
+"""Reports of users of other deschedulers, played on a cluster: the whole product against a placement.
+
+Pods are put where the report has them (``spec.nodeName``), and adopted by a ReplicaSet; then the command
+runs, really evicts, and the cluster's own controllers and scheduler answer. Run twice: what is not mended
+at once must not be tried for ever.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.ground import Ground
+from tests.controlplane import objects, operations
+from tests.controlplane.scheduling import prefer_apart, require_apart, spread
+from tests.e2e.product import NO_WAIT, Ran, rebalancer
+
+TAINT = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+HOST = objects.HOSTNAME
+
+
+def place(
+    ground: Ground,
+    name: str,
+    nodes: list[str],
+    *,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **spec: Any,
+) -> None:
+    """Let a ReplicaSet adopt Ready pods that stand on just these nodes."""
+    labels = labels or {"app": name}
+    for index, node in enumerate(nodes):
+        manifest = objects.pod(
+            f"{name}-{index}", labels=labels, annotations=annotations, nodeName=node, **spec
+        )
+        ground.api.post("/api/v1/namespaces/default/pods", manifest)
+    ground.apply(
+        objects.replicaset(name, len(nodes), labels=labels, pod_annotations=annotations, **spec)
+    )
+    path = f"/apis/apps/v1/namespaces/default/replicasets/{name}"
+
+    def settled() -> bool:
+        status = ground.api.get(path).get("status", {})
+        return bool(status.get("readyReplicas", 0) == len(nodes) == status.get("replicas"))
+
+    ground.wait(settled, f"{name} settled", 30)
+
+
+def nodes(ground: Ground, **zones: Any) -> None:
+    """Add nodes: name=zone, or name=(zone, options of objects.node)."""
+    for name, what in zones.items():
+        zone, options = what if isinstance(what, tuple) else (what, {})
+        ground.apply(objects.node(name, zone=zone, **options))
+
+    def ready() -> bool:
+        found = ground.api.list_all("/api/v1/nodes")
+        return len(found) == len(zones) and all(operations.is_ready(one) for one in found)
+
+    ground.wait(ready, "the nodes are Ready", 30)
+
+
+@pytest.fixture
+def run(ground: Ground, tmp_path):
+    """Run the command on the ground."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(NO_WAIT)
+
+    def once(*args: str) -> Ran:
+        done = rebalancer(
+            "run", f"--policy={policy}", f"--kubeconfig={ground.kubeconfig}", "--output=json", *args
+        )
+        assert done.code == 0, done.err
+        return done
+
+    return once
+
+
+def landed(done: Ran) -> list[tuple[str, str]]:
+    """From where to where pods were moved."""
+    return [(move["from"], move["landed"]) for move in done.evicted]
+
+
+def test_two_on_each_of_five_nodes_stay(ground, run):
+    nodes(ground, **{f"n{i}": "a" for i in range(5)})
+    place(ground, "web", [f"n{i % 5}" for i in range(10)])
+    assert run().evicted == []
+
+
+def test_four_on_each_worker_stay_beside_tainted_nodes(ground, run):
+    workers = {f"w{i}": "a" for i in range(3)}
+    masters = {f"m{i}": ("a", {"taints": [TAINT]}) for i in range(3)}
+    nodes(ground, **workers, **masters)
+    rule = [spread({"app": "web"}, HOST, hard=False)]
+    place(ground, "web", [f"w{i % 3}" for i in range(12)], topologySpreadConstraints=rule)
+    assert run().evicted == []
+
+
+def test_pods_that_may_not_move_count_in_the_skew(ground, run):
+    nodes(ground, na="a", nb="b")
+    rule = [spread({"tier": "web"})]
+    labels = {"tier": "web"}
+    place(
+        ground, "free", ["na", "nb"], labels={**labels, "app": "free"}, topologySpreadConstraints=rule
+    )
+    place(
+        ground,
+        "pin",
+        ["nb", "nb"],
+        labels={**labels, "app": "pin"},
+        annotations={"rebalancer/evict": "false"},
+        topologySpreadConstraints=rule,
+    )
+    assert landed(run()) == [("nb", "na")]
+    assert run().evicted == []
+
+
+def test_three_and_one_is_exactly_one_move_in_dry_run_and_in_earnest(ground, run):
+    nodes(ground, na="a", nb="b")
+    place(ground, "web", ["na", "na", "na", "nb"], topologySpreadConstraints=[spread({"app": "web"})])
+    planned = run("--dry-run").report["moves"]
+    done = run()
+    assert [move["uid"] for move in done.evicted] == [move["uid"] for move in planned]
+    assert landed(done) == [("na", "nb")]
+    assert run().evicted == []
+
+
+def test_five_that_want_a_node_each_on_three_stay_and_are_reported(ground, run):
+    nodes(ground, n0="a", n1="a", n2="a")
+    wish = require_apart({"app": "web"})
+    # Only by nodeName can five be there: the scheduler would have left two without a node.
+    place(ground, "web", ["n0", "n1", "n2", "n0", "n1"], affinity=wish)
+    done = run()
+    assert done.evicted == []
+    assert "5 pods" in str(done.report["before"]["anti-affinity"]["unsatisfiable"])
+
+
+def test_zone_and_hostname_rules_that_conflict_do_no_harm(ground, run):
+    nodes(ground, a1="a", a2="a", b1="b")
+    rules = [spread({"app": "web"}), spread({"app": "web"}, HOST)]
+    place(ground, "web", ["a1", "a2", "b1", "a1", "a2", "b1"], topologySpreadConstraints=rules)
+    assert run().evicted == []
+
+
+def test_ten_big_pods_and_one_slot_make_one_move(ground, run):
+    nodes(ground, n0=("a", {"cpu": "96", "memory": "256Gi"}), n1=("a", {"cpu": "9", "memory": "20Gi"}))
+    wish = prefer_apart({"app": "web"}, HOST)
+    place(ground, "web", ["n0"] * 10, cpu="8", memory="16Gi", affinity=wish)
+    assert landed(run()) == [("n0", "n1")]
+    assert run().evicted == []
+
+
+def test_a_pod_bigger_than_the_threshold_stays(ground, run):
+    nodes(ground, n0=("a", {"cpu": "7"}), n1=("a", {"cpu": "3500m"}), n2=("a", {"cpu": "3500m"}))
+    place(ground, "big", ["n0"], cpu="3", labels={"app": "big"})
+    place(ground, "tall", ["n0"], cpu="3", labels={"app": "tall"})
+    assert run().evicted == []
+
+
+def test_of_two_candidates_the_one_that_can_move_goes(ground, run):
+    nodes(ground, n0=("a", {"cpu": "4"}), n1=("a", {"cpu": "4"}))
+    place(ground, "other", ["n1", "n1"], cpu="10m")
+    place(ground, "stuck", ["n0", "n0"], cpu="900m", affinity=require_apart({"app": "other"}))
+    place(ground, "free", ["n0", "n0"], cpu="900m")
+    done = run()
+    assert {move["owner"] for move in done.evicted} == {"ReplicaSet/default/free"}
+
+
+def test_evict_false_means_no(ground, run):
+    nodes(ground, na="a", nb="b")
+    place(
+        ground,
+        "web",
+        ["na", "na"],
+        annotations={"descheduler.alpha.kubernetes.io/evict": "false"},
+        topologySpreadConstraints=[spread({"app": "web"})],
+    )
+    done = run()
+    assert done.evicted == []
+    assert "optedOut" in str(done.report["skipped"])
+
+
+def test_no_room_in_the_short_zone_is_no_move(ground, run):
+    nodes(ground, na="a", nb=("b", {"cpu": "500m"}))
+    place(ground, "web", ["na"] * 3, cpu="1", topologySpreadConstraints=[spread({"app": "web"})])
+    assert run().evicted == []
+
+
+def test_a_vanishing_node_is_no_place_to_move_to(ground, run):
+    leaving = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}
+    nodes(ground, na="a", nb=("b", {"taints": [leaving]}))
+    everywhere = [{"operator": "Exists"}]
+    wish = prefer_apart({"app": "web"})
+    place(ground, "web", ["na", "na"], affinity=wish, tolerations=everywhere)
+    assert run().evicted == []

@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+from pydantic import Field
+
+from rebalancer.planner.plan import Cost, Plan, Score
+from rebalancer.policy.load import load_policy
+from rebalancer.policy.model import Mode
+from rebalancer.policy.params import Params
+from rebalancer.report.model import RunReport
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+from tests.unit.report.report_examples import outcome
+
+POLICY = """\
+apiVersion: rebalancer/v1
+kind: Policy
+mode: {mode}
+strategies: {{anti-affinity: {{}}, low-utilisation: {{mode: observe}}}}
+"""
+
+
+class NoParams(Params):
+    unused: bool = Field(default=False, description="Nothing.")
+
+
+@pytest.fixture(scope="session")
+def snapshot():
+    zones = {"a1": "a", "a2": "a", "b1": "b", "c1": "c", "c2": "c", "c3": "c", "c4": "c", "c5": "c"}
+    nodes = [node(f"node-{name}", f"zone-{zone}") for name, zone in zones.items()]
+    return snapshot_of(
+        [*nodes, *workload("web", ["node-a1", "node-a2", "node-b1"], namespace="shop")]
+    )
+
+
+@pytest.fixture(scope="session")
+def policies(tmp_path_factory):
+    """Mode -> loaded policy."""
+    path = tmp_path_factory.mktemp("policies") / "policy.yaml"
+    found = {}
+    for mode in Mode:
+        path.write_text(POLICY.format(mode=f"'{mode}'"))
+        loaded = load_policy(path, {"anti-affinity": NoParams, "low-utilisation": NoParams})
+        found[mode] = replace(loaded, source="policy.yaml")
+    return found
+
+
+@pytest.fixture(scope="session")
+def report(snapshot, policies):
+    """A report; moves and outcomes given or both empty, everything else with a default."""
+
+    def made(*, moves=(), outcomes=None, skips=(), mode="enforce", **more):
+        left = Score(Cost(), 0)
+        before = {
+            "anti-affinity": Score(Cost(soft=1.0), 1) if moves else left,
+            "low-utilisation": left,
+        }
+        plan = Plan(
+            moves=tuple(moves),
+            skips=tuple(skips),
+            before=more.pop("before", before),
+            after=more.pop("after", dict.fromkeys(before, left)),
+            lower_bound=more.pop("lower_bound", len(moves)),
+            stopped=more.pop("stopped", "After these moves every rule holds."),
+            funnel={
+                "pods": 3,
+                "movable": 3,
+                "candidates": len(moves) + len(skips),
+                **{skip.code.value: len(skips) for skip in skips},
+                "moves": len(moves),
+            },
+        )
+        given = {
+            "dry_run": outcomes is None,
+            "source": "https://cluster.example:6443",
+            "snapshot": snapshot,
+            "loaded": policies[Mode(mode)],
+            "plan": plan,
+            "outcomes": tuple(map(outcome, moves)) if outcomes is None else tuple(outcomes),
+        }
+        return RunReport(**(given | more))
+
+    return made

@@ -1,0 +1,111 @@
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rebalancer.evictor.executor import Progress as WhatTheExecutorCalls
+from rebalancer.evictor.outcomes import Status
+from rebalancer.report.progress import Progress
+from tests.unit.report.report_examples import move, outcome
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def story(progress, clock):
+    progress.wave_started(1, 2, 1)
+    clock.now += 0.5
+    progress.evicted(move())
+    progress.waiting(1, 1, 1)
+    clock.now += 2
+    progress.landed(move(), "node-c1", predicted=True, seconds=2.04)
+    progress.not_evicted(outcome(move("web-1"), Status.BLOCKED, "shop/web allows no disruption"))
+    progress.done("After these moves every rule holds.")
+
+
+def test_a_run_as_it_reads_in_a_log(clock):
+    stream = io.StringIO()
+    story(Progress(stream, clock=clock), clock)
+    assert stream.getvalue() == (
+        "    0.0 s  wave 1 of 2: 1 move\n"
+        "    0.5 s  evicted  shop/web-0 from node-a1\n"
+        "    0.5 s  waiting  for 1 replacement to be Ready, 1 without a node\n"
+        "    2.5 s  landed   shop/web-0 -> node-c1, as predicted\n"
+        "    2.5 s  blocked  shop/web-1: shop/web allows no disruption\n"
+        "    2.5 s  done     After these moves every rule holds.\n"
+    )
+
+
+def test_a_run_as_machines_read_it(clock):
+    stream = io.StringIO()
+    story(Progress(stream, clock=clock, form="json"), clock)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == [
+        "wave",
+        "evicted",
+        "waiting",
+        "landed",
+        "blocked",
+        "done",
+    ]
+    assert lines[3] == {
+        "event": "landed",
+        "at": 2.5,
+        "pod": "shop/web-0",
+        "node": "node-c1",
+        "predicted": True,
+        "seconds": 2.04,
+    }
+
+
+def test_quiet_is_quiet(clock):
+    stream = io.StringIO()
+    story(Progress(stream, clock=clock, form="quiet"), clock)
+    assert stream.getvalue() == ""
+
+
+def test_waiting_is_told_when_it_changes_and_every_ten_seconds(clock):
+    stream = io.StringIO()
+    progress = Progress(stream, clock=clock)
+    for second in range(25):
+        clock.now = 1000.0 + second
+        progress.waiting(1, 0, 2 if second < 3 else 1)
+    times = [line.split()[0] for line in stream.getvalue().splitlines()]
+    assert times == ["0.0", "3.0", "13.0", "23.0"]
+
+
+def test_lines_of_many_threads_stay_whole(clock):
+    stream = io.StringIO()
+    progress = Progress(stream, clock=clock)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: progress.evicted(move(f"web-{i:03}")), range(200)))
+    lines = sorted(stream.getvalue().splitlines())
+    assert lines == [f"    0.0 s  evicted  shop/web-{i:03} from node-a1" for i in range(200)]
+
+
+def test_control_characters_never_reach_the_stream(clock):
+    stream = io.StringIO()
+    Progress(stream, clock=clock).evicted(move("\x1b[2J\nx"))
+    assert stream.getvalue().count("\n") == 1
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_an_unknown_form_is_refused(clock):
+    with pytest.raises(ValueError, match="is none of text, json, quiet"):
+        Progress(io.StringIO(), clock=clock, form="xml")
+
+
+def test_it_has_every_method_that_the_executor_calls():
+    wanted = {name for name in vars(WhatTheExecutorCalls) if not name.startswith("_")}
+    assert wanted <= set(dir(Progress))

@@ -1,0 +1,267 @@
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.evictor.outcomes import Status
+from rebalancer.planner.plan import Code, Cost, Score
+from rebalancer.report.as_table import as_table
+from tests.unit.report.report_examples import landing, move, outcome, skip
+
+DRY = """\
+Dry run with policy policy.yaml (mode enforce, eagerness careful)
+https://cluster.example:6443, Kubernetes 1.36, 8 nodes, 3 pods,
+  2027-01-15T08:00:00Z
+
+                             rules unmet  soft
+  anti-affinity              1 -> 0       1 -> 0
+  low-utilisation (observe)  -            -
+  (soft: weighted pods that still have to move)
+
+Moves
+
+  shop/web-0
+      node-a1 (zone-a) -> node-c1 (zone-c)
+      anti-affinity, gain 1 soft, cost 1: Deployment/shop/web apart over zones
+      (preferred): zone-a 2, zone-c 0
+
+Left where they are: 3 pods
+
+  2 NoRoom: no node would take the replacement
+      shop/api-0, shop/api-1: no node has 4 cpu left
+
+  1 PodDisruptionBudget: a PodDisruptionBudget allows no disruption now
+      shop/db-0: shop/db allows no disruption (2 healthy, 2 desired)
+
+3 pods > 3 movable > 4 candidates > 1 move
+
+Plan: 1 move; at least 1 is needed.
+After these moves every rule holds.
+"""
+
+
+def lines_with(text, words):
+    return [line.strip() for line in text.splitlines() if words in line]
+
+
+def test_a_dry_run_reads_like_this(report):
+    skips = [
+        skip("api-1"),
+        skip("api-0"),
+        skip("db-0", Code.PDB, "shop/db allows no disruption (2 healthy, 2 desired)"),
+    ]
+    assert as_table(report(moves=[move()], skips=skips)) == DRY
+
+
+def test_a_run_tells_what_happened_and_where_the_pod_landed(report):
+    done = outcome(
+        move(), Status.EVICTED, "replaced by web-9", landed="node-c1", predicted=True, seconds=2.14
+    )
+    text = as_table(report(moves=[move()], outcomes=[done]))
+    assert text.startswith("Run with policy")
+    assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
+    assert "node-a1 (zone-a) -> node-c1 (zone-c) after 2.1 s, as predicted\n" in text
+    assert text.endswith(
+        "Plan: 1 move; at least 1 is needed.\n"
+        "Done: 1 evicted, 1 of 1 landed as predicted.\n"
+        "After these moves every rule holds.\n"
+    )
+
+
+def test_a_landing_elsewhere_stands_beside_its_prediction(report):
+    one = move("web-0", landing("node-c1", 0.7), landing("node-b1", 0.3))
+    done = outcome(one, Status.EVICTED, landed="node-a2", predicted=False, seconds=1.0)
+    text = as_table(report(moves=[one], outcomes=[done]))
+    assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in " ".join(text.split())
+    assert lines_with(text, "Done:") == ["Done: 1 evicted, 0 of 1 landed as predicted."]
+
+
+@pytest.mark.parametrize(
+    ("landings", "wanted"),
+    [
+        ([], "unpredicted"),
+        ([("node-c1", 1.0)], "node-c1 (zone-c)"),
+        ([("node-c1", 0.62), ("node-b1", 0.38)], "node-c1 (zone-c) 62 %, node-b1 (zone-b) 38 %"),
+        ([("node-c1", 0.5), ("node-c2", 0.5)], "zone-c: node-c1 50 %, node-c2 50 %"),
+        (
+            [(f"node-c{i}", 0.2) for i in range(1, 6)],
+            "zone-c: node-c1 20 %, node-c2 20 %, node-c3 20 %, node-c4 20 % and 1 more node",
+        ),
+        (
+            [*((f"node-c{i}", 0.19) for i in range(1, 6)), ("node-b1", 0.05)],
+            "zone-c 95 %, zone-b 5 % (node-c1 19 % and 5 more nodes)",
+        ),
+        ([("node-c1", 0.996), ("node-b1", 0.004)], "node-c1 (zone-c) >99 %, node-b1 (zone-b) <1 %"),
+    ],
+)
+def test_predicted_landings_are_told_by_node_if_few_else_by_zone(report, landings, wanted):
+    one = replace(move(), landings=tuple(landing(*given) for given in landings))
+    text = " ".join(as_table(report(moves=[one])).split())
+    assert f"node-a1 (zone-a) -> {wanted} anti-affinity, gain" in text
+
+
+def test_every_status_has_its_word_and_its_reason(report):
+    moves = [move(f"web-{status}") for status in Status]
+    ends = [
+        outcome(m, status, f"because {status}") for m, status in zip(moves, Status, strict=True)
+    ]
+    text = as_table(report(moves=moves, outcomes=ends))
+    for status in set(Status) - {Status.EVICTED, Status.PLANNED}:
+        assert re.search(rf"shop/web-{status} +{status}$", text, re.MULTILINE)
+        assert f"because {status}" in text
+    done = " ".join(text.partition("Done: ")[2].split("\n"))
+    assert "1 blocked by a PodDisruptionBudget" in done
+    assert "1 evicted" in done
+    assert "1 not landed yet" in done
+
+
+def test_a_run_with_nothing_to_do_says_so_in_one_line(report):
+    text = as_table(report(outcomes=[], stopped="Nothing to do: every rule holds."))
+    assert text.splitlines()[-1] == "Nothing to do: every rule holds."
+    assert "Plan:" not in text
+    assert "Moves" not in text
+    assert "Every rule that can hold holds: anti-affinity, low-utilisation." in text
+
+
+def test_a_run_that_stands_still_says_why_and_tries_nothing(report):
+    why = "3 of 8 nodes are NotReady, safety.maxNotReadyNodes allows 1"
+    ends = [outcome(move(), Status.NOT_ATTEMPTED, why)]
+    text = as_table(report(moves=[move()], outcomes=ends, standstill=(why,)))
+    assert text.endswith(f"Standing still: {why}.\n")
+    assert "Done:" not in text
+
+
+def test_a_run_that_was_cut_off_says_by_what(report):
+    ends = [outcome(move(), Status.NOT_ATTEMPTED, "stopped by a signal")]
+    text = as_table(report(moves=[move()], outcomes=ends, cut="stopped by a signal"))
+    assert text.endswith("Done: 1 not attempted.\nStopped early: stopped by a signal.\n")
+
+
+@pytest.mark.parametrize(
+    ("mode", "first"),
+    [("enforce", "Dry run with"), ("observe", "Observing run with"), ("off", "Idle run with")],
+)
+def test_the_first_line_says_what_kind_of_run_it_is(report, mode, first):
+    given = report(moves=[move()] if mode != "off" else [], mode=mode)
+    assert as_table(replace(given, dry_run=True)).startswith(
+        f"{first} policy policy.yaml (mode {mode}"
+    )
+
+
+def test_waves_are_told_apart(report):
+    text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
+    heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
+    assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
+    assert "Plan: 3 moves in 2 waves; at least 3 are needed." in text
+
+
+def test_long_lists_are_cut_and_say_by_how_much(report):
+    moves = [
+        move(f"web-{i:02}", owner=f"Deployment/shop/{'web' if i < 22 else 'api'}")
+        for i in range(25)
+    ]
+    skips = [skip(f"p{i:02}", message=f"reason {i % 5}") for i in range(50)]
+    text = as_table(report(moves=moves, skips=skips, warnings=[f"w{i}" for i in range(10)]))
+    assert lines_with(text, "... and") == [
+        "... and 2 more (-o json shows all)",
+        "... and 5 more (-o json shows all): 3 of Deployment/shop/api, 2 of",
+        "... and 20 more (-o json shows all)",
+    ]
+    assert "shop/web-19\n" in text
+    assert "shop/web-20\n" not in text
+    assert "shop/p00, shop/p05 and 8 more: reason 0" in text
+
+
+def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
+    skips = [
+        skip("a", Code.BUDGET, "perRun 10"),
+        skip("b", Code.PROTECTED, "volumes: uses persistent volumes"),
+        skip("c", Code.PROTECTED, "young: younger than protect.minPodAge"),
+        skip(
+            "c", Code.PROTECTED, "young: younger than protect.minPodAge", strategy="low-utilisation"
+        ),
+    ]
+    text = as_table(report(skips=skips, outcomes=[]))
+    assert "Left where they are: 3 pods" in text
+    assert text.index("3 Protected") < text.index("1 Budget")
+
+
+def test_what_observing_strategies_would_do_is_counted_apart(report):
+    moves = [move("a"), move("b", observed=True, wave=2, strategy="low-utilisation")]
+    assert "Plan: 2 moves (1 observed only) in 2 waves" in as_table(report(moves=moves))
+
+
+def test_what_no_placement_can_mend_is_listed(report):
+    score = Score(
+        Cost(hard=2.0), 1, ("Deployment/shop/db over zones: 5 pods, 3 domains: 2 must share",)
+    )
+    before = {"anti-affinity": score}
+    text = as_table(report(outcomes=[], before=before, after=before))
+    assert "Cannot hold: Deployment/shop/db over zones: 5 pods, 3 domains: 2 must share" in text
+
+
+def test_scores_stand_as_before_and_after_and_equal_ones_once(report):
+    before = {"x": Score(Cost(5.0, 8.0, 47.04), 6), "y": Score(Cost(0.0, 31.0, 0.0), 8)}
+    after = {"x": Score(Cost(1.0, 4.5, 25.26), 6), "y": Score(Cost(0.0, 31.0, 0.0), 8)}
+    text = as_table(report(moves=[move()], before=before, after=after))
+    rows = [line.split("  ") for line in text.splitlines() if line.startswith(("  x", "  y"))]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [["x", "6", "5 -> 1", "8 -> 4.5", "47 -> 25.3"], ["y", "8", "-", "31", "-"]]
+
+
+def test_a_gain_tells_what_decides_and_what_gets_worse(report):
+    text = as_table(report(moves=[move(gain=Cost(1.0, 2.0, -0.5))]))
+    assert "gain 1 hard, -0.5 imbalance, cost 1" in " ".join(text.split())
+
+
+def test_colour_is_only_added_if_asked_for_and_changes_no_word(report):
+    given = report(
+        moves=[move()],
+        outcomes=[outcome(move(), Status.FAILED, "no")],
+        skips=[skip("a")],
+        warnings=["careful"],
+    )
+    plain, colored = as_table(given), as_table(given, color=True)
+    assert "\x1b" not in plain
+    assert "\x1b[31mfailed\x1b[0m" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+
+
+def test_control_characters_of_foreign_names_never_reach_the_terminal(report):
+    evil = "\x1b[2Jgone\r\nFAKE LINE"
+    text = as_table(
+        report(
+            moves=[move(evil, reason=evil, node=evil, owner=evil)],
+            skips=[skip(evil, message=evil)],
+            warnings=[evil],
+            source=evil,
+            stopped=evil,
+            before={evil: Score(Cost(1.0), 1, (evil,))},
+        )
+    )
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert "\nFAKE" not in text
+
+
+_NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,38}[a-z]", fullmatch=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(_NAMES, st.sampled_from(list(Status)), st.integers(1, 3)), max_size=30),
+    st.lists(st.tuples(_NAMES, st.sampled_from(list(Code)), st.text(max_size=60)), max_size=30),
+)
+def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left):
+    moves = [move(name, wave=wave) for name, _, wave in sorted(moved, key=lambda one: one[2])]
+    ends = [
+        outcome(m, status, "some words why") for m, (_, status, _) in zip(moves, moved, strict=True)
+    ]
+    skips = [skip(name, code, message) for name, code, message in left]
+    text = as_table(report(moves=moves, outcomes=ends, skips=skips))
+    # One word may be wider: it is a name that somebody wants to copy.
+    assert [line for line in text.splitlines()[1:] if len(line) > 80 and " " in line.strip()] == []
+    heads = re.findall(r"^  (\d+) (\w+): ", text, re.MULTILINE)
+    assert sum(int(number) for number, code in heads if code in set(Code)) == len(skips)
