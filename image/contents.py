@@ -37,7 +37,7 @@ def write_contents(root: Path, packages: Path, libraries: Mapping[str, Path]) ->
 
 def _distributions(packages: Path) -> list[dict[str, Any]]:
     found = {
-        (dist.metadata["Name"].lower(), dist.version): dist.metadata.get("License-Expression")
+        (dist.name.lower(), dist.version): dist.metadata.json.get("license_expression")
         for dist in importlib.metadata.distributions(path=[str(packages)])
     }
     return [

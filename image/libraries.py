@@ -26,10 +26,9 @@ def copy(root: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for file in sorted(_elf_files(root)):
         needed, loaders = _needs(file)
-        for name, path in needed.items():
-            # Wheels bring some libraries along, and find them by themselves.
-            if not path.resolve().is_relative_to(root.resolve()):
-                found[name] = path
+        # Wheels bring some libraries along, and find them by themselves.
+        outside = (item for item in needed.items() if not _is_below(item[1], root))
+        found.update(outside)
         for loader in loaders:
             target = root / loader.relative_to("/")
             if not target.exists():
@@ -40,6 +39,10 @@ def copy(root: Path) -> dict[str, Path]:
     for name, path in found.items():
         shutil.copy2(path.resolve(), root / _TO / name)
     return found
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def _elf_files(root: Path) -> Iterator[Path]:

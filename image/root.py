@@ -1,5 +1,6 @@
-"""Fills a directory with all that the image holds: the interpreter that runs this, its shared libraries, our
-wheel and its dependencies, and a list of it all. No shell, no package manager, nothing else.
+"""Fills a directory with all that the image holds, and nothing else: no shell, no package manager.
+
+That is the interpreter that runs this, its shared libraries, our wheel, its dependencies, a list of it all.
 
 ``python -m image.root DIRECTORY`` is what the Containerfile runs in its build stage, and what tests run.
 Standard library and pip only.

@@ -162,6 +162,55 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
     return int(show_history(kubeconfig, context_name, where, output, environment))
 
 
+@main.command()
+@_policy
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    required=True,
+    help="Snapshot file to begin with ('-': standard input).",
+)
+@click.option(
+    "--cycles",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Runs to play, two minutes apart; it ends earlier when nothing more will be done.",
+)
+@click.option(
+    "--add-node",
+    multiple=True,
+    metavar="NAME[:zone=Z,...]",
+    help="A node joins; more keys: like=NODE, cpu, memory, pods, or labels.",
+)
+@click.option("--remove-node", multiple=True, metavar="NAME", help="A node is gone.")
+@click.option(
+    "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."
+)
+@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
+@click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
+@click.option(
+    "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Form of the report.",
+)
+def simulate(**options: object) -> int:
+    """Play run after run offline, on a snapshot file and what-if changes to it."""
+    from rebalancer.app import system_environment  # noqa: PLC0415
+    from rebalancer.simulation.command import SimulateOptions  # noqa: PLC0415
+    from rebalancer.simulation.command import simulate as play  # noqa: PLC0415
+
+    chosen = SimulateOptions(**options)  # type: ignore[arg-type]
+    return int(play(chosen, system_environment(), sys.stdin.buffer))
+
+
 @main.group()
 def policy() -> None:
     """Check and show policies."""

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,11 @@ class Peer(Contender):
         return Run(done)
 
 
-def default_policy() -> str:
-    """Return the policy of a default install, but with no minimum age of a pod."""
+def default_policy(*, without: Collection[str] = ()) -> str:
+    """Return the policy of a default install, but with no minimum age of a pod.
+
+    ``without`` leaves strategies out.
+    """
     folder = _ROOT / "rebalancer" / "policy" / "default"
     policy = yaml.safe_load((folder / "rebalancer.yaml").read_text())
     policy["protect"]["minPodAge"] = "0s"
@@ -108,7 +112,7 @@ def default_policy() -> str:
             if key not in ("apiVersion", "kind")
         }
         for path in sorted(folder.glob("*.yaml"))
-        if path.name != "rebalancer.yaml"
+        if path.stem not in ("rebalancer", *without)
     }
     return str(yaml.safe_dump(policy, sort_keys=False))
 

@@ -50,6 +50,8 @@ class Programme:
 
     def minimise(self, objective: Row, seconds: float) -> Solved:
         """Return the least value of ``objective``, proven unless the time limit was reached."""
+        if not self._low:
+            return Solved("proven", 0.0, 0.0, np.zeros(0))
         costs = np.zeros(len(self._low))
         for variable, cost in objective.items():
             costs[variable] = cost

@@ -50,7 +50,15 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         name = f"{plan['scenario']}, {plan['seed']}"
         best = result["optimum"]
         start = result["start"]
-        yield name, "(before)", "", "", _left(start["violations"]), _pair(start["deviations"]), *_no(5)
+        yield (
+            name,
+            "(before)",
+            "",
+            "",
+            _left(start["violations"]),
+            _pair(start["deviations"]),
+            *_no(5),
+        )
         for key, done in result["contenders"].items():
             last = done["runs"][-1]
             each = " ".join(str(run["evictions"]) for run in done["runs"])
@@ -67,7 +75,9 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
                 f"{done['seconds']:.0f}",
                 f"{done['peak_mib']:.0f}",
             )
-        proven = "" if best["status"] == "proven" else f" ({best['status']}, at least {best['bound']:g})"
+        proven = (
+            "" if best["status"] == "proven" else f" ({best['status']}, at least {best['bound']:g})"
+        )
         free = result["unbanded"]["moves"]
         yield (
             "",
@@ -114,7 +124,10 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         best = [_number(d["evictions"], r["optimum"]["moves"], r) for r, d in of]
         yield (f"{name}: evictions / optimum", "median <= 1.10, each <= 1.25", *_summary(best))
         with_peer = [(r, d, r["contenders"]["peer"]) for r, d in of if "peer" in r["contenders"]]
-        ratios = [_number(d["evictions"], sum(x["evictions"] for x in p["runs"]), r) for r, d, p in with_peer]
+        ratios = [
+            _number(d["evictions"], sum(x["evictions"] for x in p["runs"]), r)
+            for r, d, p in with_peer
+        ]
         yield f"{name}: evictions / peer's ten runs", "median <= 0.6", *_summary(ratios)
         allowed = [
             _number(
@@ -132,7 +145,12 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         times = [_number(d["seconds"], p["seconds"], r) for r, d, p in with_peer]
         yield f"{name}: wall time / peer's", "<= 0.5", *_summary(times)
         worse = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := _worse(d, p))]
-        yield f"{name}: worse than the peer on an entry", "nowhere", str(len(worse)), "; ".join(worse)
+        yield (
+            f"{name}: worse than the peer on an entry",
+            "nowhere",
+            str(len(worse)),
+            "; ".join(worse),
+        )
         bounds = [(d["runs"][0]["lower_bound"], r["unbanded"]["moves"], r) for r, d in of]
         above = [_name(r) for bound, best_moves, r in bounds if bound > best_moves]
         total = _ratio(sum(b for b, _, _ in bounds), sum(m for _, m, _ in bounds))
@@ -178,7 +196,10 @@ def _worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
         if mine[entry] > theirs[entry] + 0.005:
             found.append(f"{name} {mine[entry]:.3f} to {theirs[entry]:.3f}")
     if found:
-        sums = [f"hard {hard(v):g}, soft {soft(v):g}" for v in (mine["violations"], theirs["violations"])]
+        sums = [
+            f"hard {hard(v):g}, soft {soft(v):g}"
+            for v in (mine["violations"], theirs["violations"])
+        ]
         found.append(f"in sum {sums[0]} to {sums[1]}")
     return ", ".join(found)
 

@@ -46,14 +46,18 @@ def node_affinity(rng: random.Random, pod: Manifest) -> None:
 
 
 def node_fields(rng: random.Random, pod: Manifest) -> None:
-    field = {
-        "key": "metadata.name",
-        "operator": "NotIn",
-        "values": [f"node-{rng.randrange(9):04d}"],
-    }
+    names = [f"node-{rng.randrange(9):04d}" for _ in range(3)]
+    if rng.random() < 0.5:
+        terms = [{"matchFields": [_field("NotIn", names[0])]}]
+    else:
+        terms = [{"matchFields": [_field("In", name)]} for name in names]
     _node_affinity(pod)["requiredDuringSchedulingIgnoredDuringExecution"] = {
-        "nodeSelectorTerms": [{"matchFields": [field]}]
+        "nodeSelectorTerms": terms
     }
+
+
+def _field(operator: str, name: str) -> Manifest:
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
 def preferred_node_affinity(rng: random.Random, pod: Manifest) -> None:

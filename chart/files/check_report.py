@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 (a script, handed to the interpreter as text)
 """Make an observing run with the given arguments and check its report; exit with 0 if all is well."""
 
 import json

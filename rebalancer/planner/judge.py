@@ -35,6 +35,8 @@ class Verdict:
     prediction: Prediction
     gain: tuple[float, float, float]
     """Expected gain per entry; positive is better."""
+    best: tuple[float, float, float]
+    """Gain per entry at the landing that is best for it."""
     by_strategy: dict[str, float]
     """Expected gain of each strategy in the entry that decides."""
     refused: tuple[Code, str] | None
@@ -56,14 +58,18 @@ class Judge:
         nothing = (0.0, 0.0, 0.0)
         if prediction.unmodelled:
             text = f"not predictable: {', '.join(prediction.unmodelled)}"
-            return Verdict(prediction, nothing, {}, (Code.UNPREDICTED, text))
+            return Verdict(prediction, nothing, nothing, {}, (Code.UNPREDICTED, text))
         if not len(prediction.nodes):
-            return Verdict(prediction, nothing, {}, (Code.NO_ROOM, "no node takes its replacement"))
+            return Verdict(
+                prediction, nothing, nothing, {}, (Code.NO_ROOM, "no node takes its replacement")
+            )
         changes, by_strategy = self._changes(cls, node, replacement, prediction)
         expected = changes @ prediction.probability
         gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
         refused = self._refusal(cls, node, replacement, prediction, changes, gain, cost)
-        return Verdict(prediction, gain, by_strategy, refused)
+        most = -changes.min(axis=1)
+        best = (float(most[0]), float(most[1]), float(most[2]))
+        return Verdict(prediction, gain, best, by_strategy, refused)
 
     def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
         """Predict in the state that the scheduler will see: the victim terminating, or gone."""
@@ -110,7 +116,8 @@ class Judge:
         leaving = float(probability[self._view.snapshot.nodes.leaving[nodes]].sum())
         if leaving > _LEAVING_SHARE:
             return Code.LEAVING_NODE, f"{leaving:.0%} of its landings are on nodes about to go"
-        better = _improves(changes)
+        sign = _signs(changes)
+        better = sign < 0
         where = self._where(prediction)
         back = float(probability[nodes == node].sum())
         if back >= 0.5:
@@ -120,11 +127,15 @@ class Judge:
         broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
         if broken.any() or (changes[0] > 0).any():
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
-        sure = float(probability[better].sum())
-        if sure < self._threshold.confidence - TOLERANCE:
+        sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
+        least, most = self._threshold.better, self._threshold.worse
+        if sure < least - TOLERANCE:
             return Code.UNSURE, (
-                f"better in {sure:.0%} of its landings, the policy asks for "
-                f"{self._threshold.confidence:.0%} ({where})"
+                f"better in {sure:.0%} of its landings, the policy asks for {least:.0%} ({where})"
+            )
+        if risk > most + TOLERANCE:
+            return Code.UNSURE, (
+                f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} ({where})"
             )
         return self._too_little(gain, cost)
 
@@ -153,9 +164,9 @@ class Judge:
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _improves(changes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return at which landings (K,) the cost improves, entries compared left to right."""
+def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return -1 where a landing (K,) makes the cost better, +1 where worse, entries left to right."""
     decided = np.zeros(changes.shape[1])
     for entry in changes[::-1]:
         decided = np.where(entry != 0, np.sign(entry), decided)
-    return decided < 0
+    return decided

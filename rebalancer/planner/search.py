@@ -22,6 +22,9 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Floats, Int32s
 
+# Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
+_GAMBLE = 0.05
+
 Pair = tuple[int, int]
 Key = tuple[float, float, float]
 
@@ -47,6 +50,12 @@ class Refusal:
     strategy: str
     code: Code
     message: str
+
+
+def _is_gamble(verdict: Verdict) -> bool:
+    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
+    best, expected = verdict.best[:2], verdict.gain[:2]
+    return any(most - mean > _GAMBLE for most, mean in zip(best, expected, strict=True))
 
 
 def _is_behind(key: Key, other: Key) -> bool:
@@ -156,7 +165,9 @@ class Search:
         chosen: list[Chosen] = []
         wave = first_wave
         while True:
-            of_wave = self._wave(wave, observed=observed)
+            of_wave = self._wave(wave, observed=observed, only_certain=True)
+            if not of_wave:
+                of_wave = self._wave(wave, observed=observed, only_certain=False)
             self._view.state.reap()
             self._allowance.next_wave()
             self._quota.reset()
@@ -165,24 +176,20 @@ class Search:
             chosen += of_wave
             wave += 1
 
-    def _wave(self, wave: int, *, observed: bool) -> list[Chosen]:
+    def _wave(self, wave: int, *, observed: bool, only_certain: bool) -> list[Chosen]:
+        """Return the moves of one wave.
+
+        Moves that might land badly wait until no certain one is left: each replacement that lands makes
+        nodes differ more, and later landings more certain.
+        """
         chosen: list[Chosen] = []
         heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
         retried: set[Pair] = set()
-        while heap and not self._allowance.full():
-            if (limit := self._allowance.ended()) is not None:
-                self._hold_back(heap, limit)
-                break
-            key, pair = heapq.heappop(heap)
-            current = self._entry(pair)
-            if current is None or current[0] > key:
-                # Its gain shrank since it was queued; a fresher entry stands for it, if any does.
-                if current is not None and current[0] != key:
-                    heapq.heappush(heap, current)
-                continue
+        while (popped := self._pop(heap)) is not None:
+            key, pair = popped
             verdict = self._consider(pair)
-            if verdict is None:
+            if verdict is None or (only_certain and _is_gamble(verdict)):
                 continue
             pod = self._pods_of(pair)[0]
             exact = self._key(verdict.gain, float(self._cost[pod]))
@@ -198,6 +205,21 @@ class Search:
                 if (entry := self._entry(fresh)) is not None:
                     heapq.heappush(heap, entry)
         return chosen
+
+    def _pop(self, heap: list[tuple[Key, Pair]]) -> tuple[Key, Pair] | None:
+        """Return the best entry that still stands, None when the wave is full or nothing is left."""
+        while heap and not self._allowance.full():
+            if (limit := self._allowance.ended()) is not None:
+                self._hold_back(heap, limit)
+                return None
+            key, pair = heapq.heappop(heap)
+            current = self._entry(pair)
+            if current is not None and current[0] == key:
+                return current
+            if current is not None and current[0] > key:
+                # It promises less than when it was queued.
+                heapq.heappush(heap, current)
+        return None
 
     def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
         """Note that nothing that is left may go in this run."""

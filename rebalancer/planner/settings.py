@@ -17,19 +17,21 @@ class Threshold:
     """Least expected gain in pods that still have to move, per unit of eviction cost."""
     imbalance: float
     """Least expected gain in squared deviation, per unit of eviction cost."""
-    confidence: float
+    better: float
     """Least probability of the landings that improve the cost."""
+    worse: float
+    """Most probability of the landings that make it worse; the others leave it as it is."""
 
 
 # One eviction of an ordinary pod costs 1, of one that just started 2. A preferred rule of weight 100 is
 # worth 1, one of weight 10 is worth 0.1; careful still mends that, and what a system-critical pod (cost 10
 # to 20) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
 THRESHOLDS: Mapping[Eagerness, Threshold] = {
-    Eagerness.TIMID: Threshold(0.25, 0.02, 0.95),
-    Eagerness.CAREFUL: Threshold(0.05, 0.002, 0.9),
-    Eagerness.STEADY: Threshold(0.02, 0.001, 0.8),
-    Eagerness.EAGER: Threshold(0.01, 0.0005, 0.65),
-    Eagerness.RELENTLESS: Threshold(0.0, 0.0, 0.5),
+    Eagerness.TIMID: Threshold(0.25, 0.02, better=0.9, worse=0.05),
+    Eagerness.CAREFUL: Threshold(0.05, 0.002, better=0.75, worse=0.1),
+    Eagerness.STEADY: Threshold(0.02, 0.001, better=0.6, worse=0.15),
+    Eagerness.EAGER: Threshold(0.01, 0.0005, better=0.5, worse=0.25),
+    Eagerness.RELENTLESS: Threshold(0.0, 0.0, better=0.34, worse=0.34),
 }
 
 

@@ -94,6 +94,17 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes with YAML 1.2's core schema; constructs nothing."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (as PyYAML declares it)
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # Here rather than in the result: PyYAML recurses, and is slow about it.
+        if self._depth > _MOST_DEPTH:
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            raise _UnusableError(line, f"is nested more than {_MOST_DEPTH} levels deep")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:
@@ -130,8 +141,6 @@ def _compose(raw: bytes) -> yaml.Node:
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _UnusableError(*_syntax(error)) from None
-    except RecursionError:
-        raise _UnusableError(0, f"is nested more than {_MOST_DEPTH} levels deep") from None
     if node is None:
         raise _UnusableError(0, "is empty; a policy has at least apiVersion and kind")
     return node

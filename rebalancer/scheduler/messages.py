@@ -11,7 +11,6 @@ from rebalancer.snapshot.state import ClusterState
 _FIXED = {
     "NodeUnschedulable": "node(s) were unschedulable",
     "TaintToleration": "node(s) had untolerated taint(s)",
-    "NodeAffinity": "node(s) didn't match Pod's node affinity/selector",
     "NodePorts": "node(s) didn't have free ports for the requested pod ports",
     "VolumeRestrictions": (
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
@@ -20,6 +19,7 @@ _FIXED = {
     "NodeVolumeLimits": "node(s) exceed max volume count",
     "VolumeZone": "node(s) had no available volume zone",
 }
+_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _SPREAD = "node(s) didn't match pod topology spread constraints"
 
 
@@ -57,8 +57,15 @@ def _variable(
         lacking = model.spread.lacks_key_first(state, cls, node)
         return [f"{_SPREAD} (missing required label)" if lacking else _SPREAD]
 
+    named = model.placement.named(cls)
+
+    def affinity(node: int) -> list[str]:
+        looked_at = named is None or model.snapshot.nodes.names[node] in named
+        return [_AFFINITY if looked_at else "node(s) didn't satisfy plugin(s) [NodeAffinity]"]
+
     rules = model.filters.volumes.of(cls)
     return {
+        "NodeAffinity": affinity,
         "NodeResourcesFit": lambda node: model.resources.shortages(state, cls, node),
         "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],
         "PodTopologySpread": spread,

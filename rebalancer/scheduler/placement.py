@@ -61,6 +61,20 @@ class Placement:
             ("affinity", self.signature(cls)[0]), lambda: self._affinity(self._class(cls).spec)
         )
 
+    def named(self, cls: int) -> frozenset[str] | None:
+        """Return the nodes that required node affinity names one by one, None if it does not.
+
+        The scheduler then looks at no others (``nodeaffinity.PreFilter``).
+        """
+        required = _required(self._class(cls).spec)
+        found: set[str] = set()
+        for term in required.node_selector_terms if required is not None else ():
+            named = [set(f.values or ()) for f in term.match_fields or () if f.operator == "In"]
+            if not named:
+                return None
+            found |= set.intersection(*named)
+        return frozenset(found) or None
+
     def taint_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) without an untolerated NoSchedule or NoExecute taint."""
         return self._cache.get(

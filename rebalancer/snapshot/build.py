@@ -28,7 +28,7 @@ from rebalancer.snapshot.model import (
     Volumes,
 )
 from rebalancer.snapshot.nodes import fold_nodes
-from rebalancer.snapshot.owners import Controller, Ownership, replacement_spec
+from rebalancer.snapshot.owners import Controller, Counted, Ownership, replacement_spec
 from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations, PodRecord
@@ -270,7 +270,11 @@ class Fold:
         owners: list[Owner] = []
         for top in sorted(tops):
             members = tops[top]
-            counted = (int(living_of[members].sum()), int(ready_of[members].sum()))
+            counted = Counted(
+                living=int(living_of[members].sum()),
+                ready=int(ready_of[members].sum()),
+                controllers=len({self._specs[m][0].uid for m in members if living_of[m]}),
+            )
             for member in members:
                 owner_of[member] = len(owners)
             newest = self._specs[members[-1]][0]

@@ -24,6 +24,17 @@ class Controller:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was seen of an owner's pods."""
+
+    living: int
+    """Neither finished nor terminating."""
+    ready: int
+    controllers: int
+    """Direct controllers (ReplicaSets) that have living pods."""
+
+
 class Ownership:
     """Resolves controllers to top controllers over the workloads that were read."""
 
@@ -48,16 +59,25 @@ class Ownership:
         return controller.kind, controller.name, controller.uid
 
     def owner(
-        self, controller: Controller, kind: str, name: str, uid: str, counted: tuple[int, int]
+        self, controller: Controller, kind: str, name: str, uid: str, counted: Counted
     ) -> Owner:
         """Return the Owner of this top controller.
 
-        ``counted`` are the (living, ready) pods seen, which stand in where no object was read.
+        What was ``counted`` stands in where no object was read, and where an object's status lags behind
+        its pods.
         """
         workload = self._by_uid.get(uid) or self._by_uid.get(controller.uid)
         if workload is None:
             return Owner(
-                kind, controller.namespace, name, uid, *counted, None, kind == "StatefulSet", ""
+                kind,
+                controller.namespace,
+                name,
+                uid,
+                counted.living,
+                counted.ready,
+                None,
+                kind == "StatefulSet",
+                "",
             )
         replicas = workload.spec.replicas
         if replicas is None:
@@ -69,7 +89,7 @@ class Ownership:
             uid=uid,
             replicas=replicas or 0,
             ready=workload.status.ready_replicas,
-            unsettled=_unsettled(kind, workload, replicas or 0),
+            unsettled=_unsettled(kind, workload, replicas or 0, counted),
             waits=_waits(kind, workload),
             fingerprint=f"{workload.metadata.uid}/{workload.metadata.generation}",
         )
@@ -84,17 +104,22 @@ def _waits(kind: str, workload: o.Workload) -> bool:
     )
 
 
-def _unsettled(kind: str, workload: o.Workload, replicas: int) -> str | None:
+def _unsettled(kind: str, workload: o.Workload, replicas: int, counted: Counted) -> str | None:
     status = workload.status
     if kind in ("Job", "CronJob", "DaemonSet"):
         return None
     if status.observed_generation < workload.metadata.generation:
         return "its controller has not seen the newest spec"
+    rolling = kind == "StatefulSet" and _rolling(workload, replicas)
+    # Pods are seen before their controllers have counted them: after an eviction of ours, above all.
+    whole = counted.living == counted.ready == replicas and counted.controllers == 1
+    if whole and not rolling and (kind != "Deployment" or status.updated_replicas):
+        return None
     if status.replicas != replicas:
         return f"scaling: {status.replicas} pods, {replicas} wanted"
     if kind == "Deployment" and (status.updated_replicas or 0) < replicas:
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
-    if kind == "StatefulSet" and _rolling(workload, replicas):
+    if rolling:
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     if status.ready_replicas < replicas:
         return f"{status.ready_replicas} of {replicas} replicas ready"

@@ -64,9 +64,14 @@ class Ground:
 
     # -- the story -----------------------------------------------------------------------------------
 
+    def keep_others_away(self) -> None:
+        """Keep pods that do not tolerate it off the real node, which has no network for them."""
+        taint = {"key": "rebalancer.test/real", "value": "true", "effect": "NoSchedule"}
+        self.api.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": [taint]}})
+
     def drift(self, replicas: int = 3, app: str = "nginx", **spec: Any) -> None:
         """Let replicas stand in two simulated zones; then a third one joins."""
-        self._keep_others_away()
+        self.keep_others_away()
         for zone in ("a", "b"):
             self.add_node(zone)
         operations.wait_nodes_ready(self.api, 3)
@@ -101,10 +106,6 @@ class Ground:
             if (name := found["metadata"]["name"]) != NAME:
                 self.api.delete(f"/api/v1/nodes/{name}")
 
-    def _keep_others_away(self) -> None:
-        taint = {"key": "rebalancer.test/real", "value": "true", "effect": "NoSchedule"}
-        self.api.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": [taint]}})
-
     # -- the runs ------------------------------------------------------------------------------------
 
     def run_pods(self) -> list[dict[str, Any]]:
@@ -123,11 +124,21 @@ class Ground:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
         return str(self.api.get(path))
 
-    def start_job(self, name: str) -> None:
-        """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does."""
+    def follow(self, pod: dict[str, Any]) -> str:
+        """Return a pod's log to its end, as ``kubectl logs --follow`` does: the log goes with the pod."""
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+        return str(self.api.get(f"{path}?follow=true"))
+
+    def start_job(self, name: str, **container: Any) -> None:
+        """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does.
+
+        Keyword arguments replace fields of its container.
+        """
         cron_jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
         (cron_job,) = self.api.list_all(cron_jobs)
         template = cron_job["spec"]["jobTemplate"]
+        template["spec"]["template"]["spec"]["containers"][0] |= container
         job = {
             "apiVersion": "batch/v1",
             "kind": "Job",

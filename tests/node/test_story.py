@@ -20,7 +20,7 @@ def test_the_cron_job_mends_twice_in_a_row_and_then_is_silent(drifted):
     assert sorted(drifted.zones().values()) == [1, 2]
     drifted.release().install(drifted.values())
 
-    first = wait_until(lambda: drifted.finished(), 120, "the first run ended")[0]
+    first = wait_until(drifted.finished, 120, "the first run ended")[0]
     log = drifted.log(first)
     assert first["status"]["phase"] == "Succeeded", log
     assert first["spec"]["nodeName"] == NAME

@@ -9,6 +9,7 @@ from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
+from strategies.node_affinity import NodeAffinityParams
 from tests.unit.planner.conftest import make_planner
 
 NAME = "node-affinity"
@@ -125,7 +126,7 @@ def test_options_switch_required_and_preferred_off():
     objects += workload("a", ["n0", "n0"], spec=required(disk="ssd"))
     objects += workload("b", ["n0", "n0"], spec=preferred((100, {"disk": "ssd"})))
     for off, owner in (("required", "Deployment/default/b"), ("preferred", "Deployment/default/a")):
-        result = plan(objects, params={NAME: STRATEGY.Params(**{off: False})})
+        result = plan(objects, params={NAME: NodeAffinityParams(**{off: False})})
         assert {move.owner for move in result.moves} == {owner}
 
 

@@ -10,6 +10,7 @@ from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, node, spread, workload
+from strategies.taints import TaintsParams
 from tests.unit.planner.conftest import make_planner
 
 NAME = "taints"
@@ -21,7 +22,7 @@ def taint(key, effect="NoSchedule", value=""):
 
 
 def plan(objects, **params):
-    made = make_planner(objects, strategies=[NAME], params={NAME: STRATEGY.Params(**params)})
+    made = make_planner(objects, strategies=[NAME], params={NAME: TaintsParams(**params)})
     return made.plan()
 
 
@@ -129,7 +130,7 @@ def test_a_pod_that_the_scheduler_would_put_back_stays():
 @pytest.mark.parametrize("text", ["", "=a", " "])
 def test_a_taint_without_a_key_is_refused(text):
     with pytest.raises(ValidationError, match="names no taint"):
-        STRATEGY.Params(include=(text,))
+        TaintsParams(include=(text,))
 
 
 TAINTS = [[], [taint("a")], [taint("a"), taint("b")], [taint("s", "PreferNoSchedule")]]
@@ -152,7 +153,7 @@ def clusters(draw):
 @settings(max_examples=30, deadline=None)
 @given(clusters(), st.booleans())
 def test_on_any_cluster_the_contract_holds_and_a_plan_never_makes_things_worse(objects, soft):
-    params = STRATEGY.Params(prefer_no_schedule=soft)
+    params = TaintsParams(prefer_no_schedule=soft)
     check_strategy(STRATEGY, params, [snapshot_of(objects)])
     result = plan(objects, prefer_no_schedule=soft)
     before, after = result.before[NAME].cost, result.after[NAME].cost

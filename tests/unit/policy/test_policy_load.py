@@ -341,7 +341,7 @@ def test_a_strategy_that_cannot_be_loaded_is_a_problem_at_its_place(tmp_path):
 
     path = tmp_path / "p.yaml"
     path.write_text(f"{POLICY}strategies: {{broken: {{}}}}\n")
-    found = refused(path, Known(broken=None))
+    found = refused(path, Known(broken=Params))
     assert found == ["P:3: strategies.broken: broken cannot be imported: no module named x"]
 
 

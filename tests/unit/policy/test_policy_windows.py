@@ -96,7 +96,7 @@ def minutes_that_open(spec, start, end):
             yield float(second)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(_CHANGES),
     st.sampled_from(_CRONS),

@@ -104,3 +104,15 @@ def test_an_outdated_version_and_unmodelled_parts_are_said() -> None:
     found = explained(world, "p")
     assert found["unmodelled"] == ["scheduled by mine"]
     assert "1.20" in found["note"]
+
+
+def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    selector = {"disk": "ssd"}
+    world = World([node("a"), node("b")], [pod("p", affinity=affinity, nodeSelector=selector)])
+    assert refused(world, "p") == {
+        "a": ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
+        "b": ("NodeAffinity", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+    }

@@ -1,0 +1,109 @@
+"""The planner in a closed loop with the scheduler model: no cluster, every landing drawn from the prediction."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.decisions.reading import Objects
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.planner.plan import Move, Skip
+from rebalancer.planner.recheck import recheck
+from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.state import ClusterState
+from rebalancer.testing.snapshots import snapshot_of
+
+Object = dict[str, Any]
+_WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet")
+_RUNS = 12
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the loop did."""
+
+    moves: tuple[str, ...]
+    """``pod from -> to (reason)``, in order."""
+    silent: bool
+    """The last run planned nothing."""
+    end: list[Object]
+    bound: int
+    """Lower bound printed by the first run."""
+    skips: tuple[Skip, ...]
+    """Of the last run."""
+
+
+class Loop:
+    """Plays runs on objects; the same for the same seed."""
+
+    def __init__(self, loaded: LoadedPolicy, registry: Registry, seed: int) -> None:
+        self._planning = Planning(loaded, registry, Scope(), lifted=True)
+        self._policy = loaded.policy
+        self._rng = random.Random(seed)
+
+    def play(self, objects: Sequence[Object]) -> Played:
+        """Run until nothing is planned, twelve times at most."""
+        world = copy.deepcopy(list(objects))
+        story: list[str] = []
+        bound = -1
+        for _ in range(_RUNS):
+            planned = self._planning.plan(snapshot_of(world), 0.0, Timings(SystemClock()))
+            if bound < 0:
+                bound = planned.plan.lower_bound
+            if not planned.plan.moves:
+                return Played(tuple(story), True, world, bound, planned.plan.skips)
+            self._carry_out(world, list(planned.plan.moves), story)
+        return Played(tuple(story), False, world, bound, ())
+
+    def _carry_out(self, world: list[Object], left: list[Move], story: list[str]) -> None:
+        wave = left[0].wave
+        while left:
+            if left[0].wave != wave:
+                wave = left[0].wave
+                verdicts = recheck(self._planning.planner(snapshot_of(world)), left)
+                left = [move for move, why in verdicts if why is None]
+                continue
+            move = left.pop(0)
+            story.append(self._move(world, move))
+
+    def _move(self, world: list[Object], move: Move) -> str:
+        """Evict, and put the replacement where the scheduler would: drawn by its probabilities."""
+        snapshot = snapshot_of(world)
+        pod = list(snapshot.pods.uid).index(move.uid)
+        landed = self._landing(snapshot, pod)
+        found = next(o for o in world if o["metadata"].get("uid") == move.uid)
+        found["metadata"]["uid"] += "'"
+        found["metadata"]["name"] += "r"
+        found["spec"]["nodeName"] = landed
+        return f"{move.pod} {move.node} -> {landed} ({move.reason})"
+
+    def _landing(self, snapshot: Snapshot, pod: int) -> str:
+        state = ClusterState(snapshot)
+        replacement = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+        state.evict(pod)
+        model = SchedulerModel(snapshot, scheduler_profile(self._policy, snapshot))
+        prediction = model.predict(state, replacement)
+        if not len(prediction.nodes):
+            raise RuntimeError(f"{snapshot.pod_ref(pod)} was evicted, and no node takes it")
+        weights = prediction.probability.tolist()
+        [node] = self._rng.choices(prediction.nodes.tolist(), weights)
+        return snapshot.nodes.names[node]
+
+
+def as_objects(world: Sequence[Object]) -> Objects:
+    """Sort API objects into the lists that the ruler reads."""
+    return Objects(
+        nodes=[o for o in world if o["kind"] == "Node"],
+        pods=[o for o in world if o["kind"] == "Pod"],
+        workloads=[o for o in world if o["kind"] in _WORKLOADS],
+        budgets=[o for o in world if o["kind"] == "PodDisruptionBudget"],
+        namespaces=[o for o in world if o["kind"] == "Namespace"],
+    )

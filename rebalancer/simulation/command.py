@@ -1,0 +1,100 @@
+"""The command ``rebalancer simulate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from typing import BinaryIO
+
+import numpy as np
+
+from rebalancer.environment import Environment, Timings
+from rebalancer.errors import ExitCode
+from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.policy.model import Policy
+from rebalancer.registry import Registry
+from rebalancer.simulation.budgets import renew_budgets
+from rebalancer.simulation.cycles import Loop, Pace
+from rebalancer.simulation.nodes import NewNode, add_node, remove_node
+from rebalancer.simulation.objects import read_data, read_objects
+from rebalancer.simulation.show import render_course
+from rebalancer.simulation.workloads import Scale, scale
+from rebalancer.simulation.world import World
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The flags of ``simulate``."""
+
+    snapshot_path: str
+    cycles: int = 20
+    policy_path: str | None = None
+    add_node: tuple[str, ...] = ()
+    remove_node: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    lift_budgets: bool = False
+    no_memory: bool = False
+    seed: int | None = None
+    """Draws landings from their distribution; None takes the most probable ones."""
+    output: str = "table"
+
+
+def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO) -> ExitCode:
+    """Play the cycles and print what happened.
+
+    Raises:
+        RebalancerError: the policy, the snapshot or an edit is wrong.
+    """
+    registry = Registry.installed()
+    loaded = load_policy(options.policy_path, registry)
+    snapshot = changed_snapshot(options, stdin)
+    loop = Loop(
+        World(
+            snapshot,
+            lambda of: scheduler_profile(loaded.policy, of),
+            None if options.seed is None else np.random.default_rng(options.seed),
+        ),
+        lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
+        Pace(cycles=options.cycles, memory=not options.no_memory),
+        Timings(environment.clock),
+        windows=_has_windows(loaded.policy),
+    )
+    text = render_course(
+        loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
+    )
+    environment.out.write(text)
+    environment.out.flush()
+    return ExitCode.DONE
+
+
+def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
+    """Return the snapshot of the file with the edits made: nodes first, then replicas.
+
+    Raises:
+        PolicyError: the file cannot be read, or an edit cannot be made on it.
+    """
+    new_nodes = [NewNode.parse(text) for text in options.add_node]
+    scales = [Scale.parse(text) for text in options.scale]
+    path = options.snapshot_path
+    if not (new_nodes or options.remove_node or scales):
+        return load_snapshot(path, stdin=stdin)
+    data = read_data(path, stdin)
+    # Read as it is first: what is wrong with the file is said in its own name.
+    load_snapshot(path, stdin=BytesIO(data))
+    objects = read_objects(data)
+    for new in new_nodes:
+        add_node(objects, new)
+    for name in options.remove_node:
+        remove_node(objects, name)
+    for wanted in scales:
+        scale(objects, wanted)
+    renew_budgets(objects)
+    return objects.snapshot()
+
+
+def _has_windows(policy: Policy) -> bool:
+    return bool(policy.windows) or any(of.windows for of in policy.strategies.values())

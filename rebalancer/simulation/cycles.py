@@ -1,0 +1,201 @@
+"""The closed loop: plan, act, remember, let time pass, again, until nothing more will ever be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rebalancer.environment import Timings
+from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.memory.cooling import cooling
+from rebalancer.memory.document import Document
+from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.remember import refreshed, remember
+from rebalancer.planner.plan import Cost, Move, Score
+from rebalancer.planner.recheck import recheck
+from rebalancer.planning import Planned, Planning
+from rebalancer.simulation.world import World
+
+# Between two waves: a replacement is scheduled, started and Ready.
+_WAVE_SECONDS = 10.0
+# So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
+_LATER = 86_400.0
+
+_MakePlanning = Callable[[], Planning]
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One run, as the report of a simulation tells it."""
+
+    number: int
+    at: float
+    """Unix seconds of the snapshot."""
+    before: Mapping[str, Score]
+    after: Mapping[str, Score]
+    """What the next run finds: where pods landed, not where they were expected."""
+    outcomes: tuple[Outcome, ...]
+    waves: int
+    pending: int
+    """Pods without a node afterwards."""
+    moved_twice: int
+    """Pods moved more than once since the first cycle, their replacements being the same pods."""
+    resting: int
+    """Owners in a cool-down."""
+    stopped: str
+    """Why the run ended where it did."""
+    lower_bound: int
+
+    @property
+    def evictions(self) -> int:
+        """Pods evicted."""
+        return sum(outcome.status is Status.EVICTED for outcome in self.outcomes)
+
+    @property
+    def as_predicted(self) -> int:
+        """Replacements that landed where their move expected them."""
+        return sum(outcome.predicted is True for outcome in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A whole simulation."""
+
+    cycles: tuple[Cycle, ...]
+    silent: str | None
+    """Why nothing more will ever be done, None if cycles ran out first."""
+    later: int
+    """Moves that a run a day later would make, with every cool-down over."""
+    pods: int
+    document: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How far and how fast."""
+
+    cycles: int
+    interval: float = 120.0
+    """Seconds between two runs."""
+    memory: bool = True
+    """Remember from run to run; without it every run is the first."""
+
+
+def total(scores: Mapping[str, Score]) -> Cost:
+    """Return the cost over all strategies."""
+    return Cost(
+        sum(score.cost.hard for score in scores.values()),
+        sum(score.cost.soft for score in scores.values()),
+        sum(score.cost.imbalance for score in scores.values()),
+    )
+
+
+class Loop:
+    """One simulation over a world that it changes."""
+
+    def __init__(
+        self,
+        world: World,
+        make_planning: _MakePlanning,
+        pace: Pace,
+        timings: Timings,
+        *,
+        windows: bool,
+    ) -> None:
+        """``windows`` tells whether the policy has any: what only observes now may act later."""
+        self._world, self._make_planning, self._pace = world, make_planning, pace
+        self._planning = make_planning()
+        self._timings, self._windows = timings, windows
+        self._document = Document()
+        self._known_later: tuple[int, int] | None = None
+        self._changes = 0
+
+    def run(self) -> Course:
+        """Play the cycles."""
+        self._world.schedule()
+        planned = self._plan()
+        cycles: list[Cycle] = []
+        silent: str | None = None
+        while len(cycles) < self._pace.cycles and silent is None:
+            started = self._world.now
+            outcomes, waves, cut = self._act(planned)
+            if self._pace.memory:
+                self._document = remember(
+                    self._document, planned.snapshot, outcomes, self._world.now
+                )
+            evicted = any(outcome.status is Status.EVICTED for outcome in outcomes)
+            self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
+            placed = self._world.schedule()
+            following = self._plan()
+            stopped = cut or "; ".join(planned.standstill) or planned.plan.stopped
+            cycles.append(
+                Cycle(
+                    number=len(cycles) + 1,
+                    at=started,
+                    before=planned.plan.before,
+                    after=following.plan.before,
+                    outcomes=tuple(outcomes),
+                    waves=waves,
+                    pending=self._world.pending,
+                    moved_twice=int((self._world.moves > 1).sum()),
+                    resting=len(cooling(self._document, self._world.now)),
+                    stopped=stopped,
+                    lower_bound=planned.plan.lower_bound,
+                )
+            )
+            self._changes += evicted or placed > 0
+            if not evicted and not placed and not self._later():
+                silent = stopped
+            planned = following
+        return Course(tuple(cycles), silent, self._later(), len(self._world.moves), self._document)
+
+    def _plan(self) -> Planned:
+        snapshot = self._world.snapshot
+        if self._pace.memory:
+            self._document = refreshed(self._document, snapshot)
+            now = snapshot.captured_at
+            self._planning.remember(
+                cooling(self._document, now), moved_last_hour(self._document, now)
+            )
+        return self._planning.plan(snapshot, 0.0, self._timings)
+
+    def _act(self, planned: Planned) -> tuple[list[Outcome], int, str | None]:
+        """Carry a plan out wave by wave, as a run does; return outcomes, waves and what cut it short."""
+        left = [move for move in planned.plan.moves if not move.observed]
+        outcomes: list[Outcome] = []
+        waves = 0
+        cut = "; ".join(planned.standstill) or None
+        while left and cut is None:
+            wave = left[0].wave
+            if waves:
+                self._world.wait(_WAVE_SECONDS)
+                left = self._rechecked(left, outcomes)
+            now = [move for move in left if move.wave == wave]
+            left = [move for move in left if move.wave != wave]
+            if now:
+                waves += 1
+                landed = self._world.carry_out(now)
+                outcomes += landed
+                if homeless := sum(outcome.landed is None for outcome in landed):
+                    cut = f"{homeless} replacement(s) found no node"
+        outcomes += [Outcome(move, Status.NOT_ATTEMPTED, cut or "") for move in left]
+        return outcomes, waves, cut
+
+    def _rechecked(self, left: Sequence[Move], outcomes: list[Outcome]) -> list[Move]:
+        kept: list[Move] = []
+        for move, why in recheck(self._planning.planner(self._world.snapshot), left):
+            if why is None:
+                kept.append(move)
+            else:
+                outcomes.append(Outcome(move, Status.DROPPED, why))
+        return kept
+
+    def _later(self) -> int:
+        """Return the moves of a run without memory when all patience is over; kept while nothing changes."""
+        if self._known_later is None or self._known_later[0] != self._changes:
+            now = self._world.snapshot
+            later = replace(now, captured_at=now.captured_at + _LATER)
+            plan = self._make_planning().plan(later, 0.0, self._timings).plan
+            acting = [move for move in plan.moves if self._windows or not move.observed]
+            self._known_later = (self._changes, len(acting))
+        return self._known_later[1]

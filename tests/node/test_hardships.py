@@ -1,0 +1,162 @@
+"""What happens to real pods: killed for their memory, at their deadline, by a drain of their own node, two at once."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane import operations, wait_until
+from tests.e2e import crowd
+from tests.node.ground import Ground
+from tests.node.node import NAME
+
+APPS = 10
+NEVER = "0 0 29 2 *"
+
+
+@pytest.fixture
+def crowded(ground: Ground) -> Iterator[Ground]:
+    """Ten apps that want one slow move each, and the chart without a schedule."""
+    ground.keep_others_away()
+    crowd.gather(ground.plane, APPS, ready_after="2s")
+    yield ground
+    ground.clear()
+
+
+def install(ground, **more):
+    policy = {"protect": {"minPodAge": "0s"}, **crowd.SLOWLY}
+    ground.release().install(ground.values(schedule=NEVER, policy=policy, **more))
+
+
+def moving(ground, job):
+    """Start a run and wait until it is amid its moves."""
+    ground.start_job(job)
+    wait_until(lambda: crowd.moved(ground.plane), 40, "the first move")
+
+
+def finish(ground, watcher):
+    """Whatever happened before: the next run mends the rest, and no budget was broken."""
+    crowd.settle(ground.plane, APPS)
+    free_lease(ground)
+    ground.start_job("the-next-run")
+    pod = ground.wait_finished("the-next-run", 90)
+    assert pod["status"]["phase"] == "Succeeded", ground.log(pod)
+    assert crowd.moved(ground.plane) == APPS
+    assert watcher.samples > 10
+    assert not watcher.broken
+
+
+def free_lease(ground):
+    (lease,) = ground.api.list_all("/apis/coordination.k8s.io/v1/namespaces/rebalancing/leases")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/rebalancing/leases/{lease['metadata']['name']}"
+    ground.api.patch(path, {"spec": None})
+
+
+def terminated(pod):
+    (status,) = pod["status"]["containerStatuses"]
+    return status["state"]["terminated"]
+
+
+def test_its_deadline_ends_it_in_good_order(crowded):
+    install(crowded, runDeadlineSeconds=5, activeDeadlineSeconds=60)
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        moving(crowded, "short")
+        pod = crowded.wait_finished("short")
+        log = crowded.log(pod)
+        done = crowd.moved(crowded.plane)
+        assert 0 < done < APPS
+        assert "deadline" in log or "not ready yet" in log
+        install_again(crowded)
+        finish(crowded, watcher)
+
+
+def install_again(ground):
+    policy = {"protect": {"minPodAge": "0s"}, **crowd.SLOWLY}
+    ground.release().upgrade(ground.values(schedule=NEVER, policy=policy))
+
+
+def test_the_jobs_deadline_stops_it_by_a_signal_and_it_reports(crowded):
+    install(crowded, runDeadlineSeconds=1, activeDeadlineSeconds=17)
+    # Only the Job's own deadline is to strike.
+    jobs = "/apis/batch/v1/namespaces/rebalancing/cronjobs"
+    (cron_job,) = crowded.api.list_all(jobs)
+    template = cron_job["spec"]["jobTemplate"]["spec"]
+    (container,) = template["template"]["spec"]["containers"]
+    container["args"] = [arg for arg in container["args"] if "--deadline" not in arg]
+    template["activeDeadlineSeconds"] = 9
+    crowded.api.put(f"{jobs}/{cron_job['metadata']['name']}", cron_job)
+
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        moving(crowded, "stopped")
+        pod = stopping(crowded, "stopped")
+        log = crowded.follow(pod)
+        assert "stopped by a signal" in log
+        assert 0 < crowd.moved(crowded.plane) < APPS
+        install_again(crowded)
+        finish(crowded, watcher)
+
+
+def stopping(ground, job):
+    """Wait until the Job's pod is told to stop, and return it: its log goes with it."""
+
+    def told():
+        pod = ground.pod_of(job)
+        return pod if pod is not None and "deletionTimestamp" in pod["metadata"] else None
+
+    return wait_until(told, 40, f"the pod of {job} told to stop")
+
+
+def test_killed_for_its_memory_the_next_run_goes_on(crowded):
+    # Less than the interpreter with its libraries needs: killed somewhere on the way.
+    install(crowded, resources={"limits": {"memory": "40Mi"}})
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        crowded.start_job("starved")
+        pod = crowded.wait_finished("starved")
+        assert terminated(pod)["reason"] == "OOMKilled"
+        assert terminated(pod)["exitCode"] == 137
+        install_again(crowded)
+        finish(crowded, watcher)
+
+
+def test_a_drain_of_its_own_node_ends_it_in_good_order(crowded):
+    install(crowded)
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        moving(crowded, "drained")
+        pod = crowded.pod_of("drained")
+        operations.cordon(crowded.api, [NAME])
+        operations.evict(crowded.api, "rebalancing", pod["metadata"]["name"])
+        log = crowded.follow(pod)
+        assert "stopped by a signal" in log
+        assert 0 < crowd.moved(crowded.plane) < APPS
+        operations.cordon(crowded.api, [NAME], on=False)
+        finish(crowded, watcher)
+
+
+def test_killed_outright_the_next_run_goes_on(crowded):
+    install(crowded)
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        moving(crowded, "killed")
+        pod = crowded.pod_of("killed")
+        (status,) = pod["status"]["containerStatuses"]
+        container = status["containerID"].removeprefix("containerd://")
+        crowded.node.ctr("tasks", "kill", "--signal=SIGKILL", container)
+        ended = crowded.wait_finished("killed")
+        assert terminated(ended)["exitCode"] == 137
+        assert 0 < crowd.moved(crowded.plane) < APPS
+        finish(crowded, watcher)
+
+
+def test_a_second_pod_leaves_at_once(crowded):
+    install(crowded)
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        moving(crowded, "first")
+        started = time.monotonic()
+        crowded.start_job("second")
+        second = crowded.wait_finished("second")
+        assert time.monotonic() - started < 15
+        assert second["status"]["phase"] == "Succeeded"
+        assert "holds the Lease until" in crowded.log(second)
+        first = crowded.wait_finished("first", 90)
+        assert first["status"]["phase"] == "Succeeded", crowded.log(first)
+        assert crowd.moved(crowded.plane) == APPS
+        finish(crowded, watcher)

@@ -1,0 +1,101 @@
+"""The real pod: how it starts, what it may, what it uses, against what the chart asks for."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART
+from tests.controlplane import wait_until
+from tests.node.ground import Ground
+from tests.node.node import NAME
+
+NEVER = "0 0 29 2 *"
+
+
+@pytest.fixture
+def drifted(ground: Ground) -> Iterator[Ground]:
+    ground.drift()
+    yield ground
+    ground.clear()
+
+
+def test_it_runs_as_nobody_on_a_read_only_root_without_any_capability(drifted):
+    drifted.release().install(drifted.values(schedule=NEVER, mode="observe"))
+    look = (
+        "import json,os;"
+        "status=dict(l.split(':\\t',1) for l in open('/proc/self/status') if ':\\t' in l);"
+        "readonly=[l.split()[3].split(',')[0] for l in open('/proc/mounts') if l.split()[1]=='/'];"
+        "print(json.dumps([os.getuid(), status['CapEff'].strip(), status['NoNewPrivs'].strip(),"
+        " status['Seccomp'].strip(), readonly, os.path.exists('/bin/sh')]))"
+    )
+    drifted.start_job("look", command=["/usr/local/bin/python3"], args=["-I", "-c", look])
+    pod = drifted.wait_finished("look")
+    found = json.loads(drifted.log(pod))
+    # Seccomp 2: a filter is in force.
+    assert found == [65532, "0" * 16, "1", "2", ["ro"], False]
+
+
+def test_with_observe_the_log_is_the_report_and_nothing_moves(drifted):
+    before = drifted.zones()
+    drifted.release().install(drifted.values(schedule=NEVER, mode="observe", output="json"))
+    drifted.start_job("observe")
+    pod = drifted.wait_finished("observe")
+    log = drifted.log(pod)
+    assert pod["status"]["phase"] == "Succeeded", log
+    report = json.loads(log[log.index("{") :])
+    assert report["dryRun"]
+    assert len(report["moves"]) == 1
+    assert drifted.zones() == before
+
+
+def test_helm_test_runs_inside_and_checks_the_report(drifted):
+    drifted.release().install(drifted.values(schedule=NEVER))
+    before = drifted.zones()
+    drifted.release().test()
+    pod = drifted.pod_of("rebalancer-kube-rebalancer-test")
+    assert pod is not None
+    assert re.search(r"^\d+ nodes and \d+ pods were read", drifted.log(pod), re.MULTILINE)
+    assert drifted.zones() == before
+
+
+def test_it_starts_in_a_second_and_stays_within_its_requests(drifted, record_property):
+    drifted.release().install(drifted.values(schedule=NEVER))
+    measure = (
+        "import resource,subprocess,sys,time;"
+        "run=[sys.executable,'-IB','-m','rebalancer'];"
+        "t=time.monotonic();subprocess.run([*run,'--version'],check=True);"
+        "start=time.monotonic()-t;"
+        "t=time.monotonic();"
+        "subprocess.run([*run,*sys.argv[1:]],check=True,stdout=subprocess.DEVNULL);"
+        "whole=time.monotonic()-t;"
+        "use=resource.getrusage(resource.RUSAGE_CHILDREN);"
+        "print('measured',start,whole,use.ru_utime+use.ru_stime,use.ru_maxrss/1024)"
+    )
+    arguments = ["-I", "-c", measure, "run", "--policy=/etc/rebalancer/policy"]
+    drifted.start_job("measure", command=["/usr/local/bin/python3"], args=arguments)
+    pod = drifted.wait_finished("measure")
+    log = drifted.log(pod)
+    assert pod["status"]["phase"] == "Succeeded", log
+    (line,) = re.findall(r"^measured (.*)$", log, re.MULTILINE)
+    start, whole, cpu, mebibytes = (float(word) for word in line.split())
+    measured = f"start {start:.2f} s, run {whole:.2f} s, CPU {cpu:.2f} s, peak {mebibytes:.0f} MiB"
+    record_property("measured", measured)
+    asked = yaml.safe_load((CHART / "values.yaml").read_text())["resources"]
+    assert start < 1, measured
+    assert mebibytes < int(asked["requests"]["memory"].removesuffix("Mi")), measured
+    # Over one period of two minutes.
+    assert cpu / 120 * 1000 < int(asked["requests"]["cpu"].removesuffix("m")), measured
+
+
+def test_the_pod_has_ended_twenty_seconds_after_the_job_began(drifted):
+    drifted.release().install(drifted.values(schedule=NEVER))
+    started = time.monotonic()
+    drifted.start_job("quick")
+    pod = drifted.wait_finished("quick", 20)
+    assert time.monotonic() - started < 20
+    assert pod["spec"]["nodeName"] == NAME
+    wait_until(lambda: sorted(drifted.zones().values()) == [1, 1, 1], 5, "one pod per zone")

@@ -1,0 +1,46 @@
+"""What ``history`` prints."""
+
+import json
+
+import yaml
+
+from rebalancer.memory.document import Document
+from rebalancer.memory.history import render_history
+from rebalancer.memory.remember import remember
+from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, well
+
+API = "Deployment/default/api"
+DOCUMENT = remember(Document(), cluster(), [badly(), well(owner=API, pod="api-0")], NOW)
+
+
+def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
+    text = render_history(DOCUMENT, NOW, "table")
+    assert text.splitlines() == [
+        "2 evictions in the last hour.",
+        "",
+        API,
+        f"  {TERM}: 1 move (1 as predicted), last 2027-01-15T08:00:00Z",
+        "    n0 -> n1",
+        "    fine",
+        "",
+        WEB,
+        f"  {TERM}: 1 move (1 came back), last 2027-01-15T08:00:00Z",
+        "    n0 -> n0",
+        "    rests until 2027-01-15T08:10:00Z: web-0 came back to n0",
+    ]
+
+
+def test_an_empty_memory_says_so():
+    assert "Nothing is remembered" in render_history(Document(), NOW, "table")
+
+
+def test_json_and_yaml_hold_the_same_with_all_fields():
+    data = json.loads(render_history(DOCUMENT, NOW, "json"))
+    assert data == yaml.safe_load(render_history(DOCUMENT, NOW, "yaml"))
+    assert (data["kind"], data["evictionsLastHour"]) == ("History", 2)
+    fine, resting = data["owners"]
+    assert (fine["owner"], fine["resting"], fine["until"]) == (API, False, None)
+    assert fine.keys() == resting.keys()
+    assert resting["until"] == "2027-01-15T08:10:00Z"
+    assert resting["trail"] == [{"from": "n0", "to": "n0"}]
+    assert (resting["cameBack"], resting["strikes"], resting["blocked"]) == (1, 1, 0)

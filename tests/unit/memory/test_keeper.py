@@ -1,0 +1,137 @@
+"""Reading and writing the memory: conflicts, loss, and no write without need."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.kube.memory import MemoryStore
+from rebalancer.memory.document import KEY, Document, decode, encode
+from rebalancer.memory.keeper import Keeper
+from rebalancer.memory.remember import remember
+from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
+from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, well
+
+PATH = "/api/v1/namespaces/ops/configmaps/memory"
+SNAPSHOT = cluster()
+
+
+class Held:
+    """A ConfigMap with optimistic locking, as a script."""
+
+    def __init__(self, server: ScriptedServer, data: dict[str, str]) -> None:
+        self.data, self.version, self.puts = data, 1, 0
+        self.between: dict[str, str] | None = None
+        """What somebody else writes just before the next PUT arrives."""
+        server.handle("GET", PATH, lambda _: self._said())
+        server.handle("PUT", PATH, self._put)
+
+    def _said(self) -> Say:
+        metadata = {"name": "memory", "resourceVersion": str(self.version)}
+        return Say({"kind": "ConfigMap", "metadata": metadata, "data": self.data})
+
+    def _put(self, asked: Asked) -> Say:
+        self.puts += 1
+        if self.between is not None:
+            self.data, self.between, self.version = self.between, None, self.version + 1
+        if asked.body["metadata"]["resourceVersion"] != str(self.version):
+            return Say(status_body(409, "modified"), 409)
+        self.data, self.version = asked.body["data"], self.version + 1
+        return self._said()
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as running:
+        yield running
+
+
+def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[Keeper, list[str]]:
+    warnings: list[str] = []
+    store = MemoryStore(client_of(server.url, tmp_path, Sleeps()), "ops", "memory")
+    keeper = Keeper(store, "ops/memory", warnings.append)
+    keeper.load(SNAPSHOT)
+    return keeper, warnings
+
+
+def told(*outcomes, at=NOW):
+    return encode(remember(Document(), SNAPSHOT, outcomes, at))
+
+
+def test_what_one_run_writes_the_next_one_knows(server, tmp_path):
+    held = Held(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    assert (keeper.cooling(), keeper.moved_last_hour()) == ({}, 0)
+    keeper.record([badly(), well(owner="Deployment/default/api")], NOW)
+    following, _ = loaded(server, tmp_path)
+    assert set(following.cooling()) == {WEB}
+    assert following.moved_last_hour() == 2
+    assert (held.puts, warnings) == (1, [])
+
+
+def test_a_conflict_is_read_again_and_merged_once(server, tmp_path):
+    held = Held(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    held.between = told(badly(owner="Deployment/default/api"))
+    keeper.record([badly()], NOW)
+    document, _ = decode(held.data)
+    assert set(document.owners) == {WEB, "Deployment/default/api"}
+    assert sum(count for _, count in document.evictions) == 2
+    assert (held.puts, warnings) == (2, [])
+
+
+def test_a_second_conflict_is_a_warning_not_an_endless_fight(server, tmp_path):
+    held = Held(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    server.on("PUT", PATH, Say(status_body(409, "modified"), 409))
+    keeper.record([badly()], NOW)
+    assert "could not be remembered" in warnings[0]
+    assert held.data == {}
+    assert len(server.to(PATH, "PUT")) == 2
+
+
+def test_a_run_that_did_nothing_writes_nothing(server, tmp_path):
+    held = Held(server, told(badly(), at=NOW - 7000))
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([], NOW)
+    assert held.puts == 0
+
+
+def test_what_was_forgotten_is_written_even_if_nothing_was_done(server, tmp_path):
+    held = Held(server, encode(remember(Document(), cluster(zones="xy"), [badly()], NOW)))
+    keeper, _ = loaded(server, tmp_path)
+    assert keeper.cooling() == {}
+    keeper.record([], NOW)
+    assert decode(held.data)[0].owners == {}
+
+
+def test_a_corrupt_memory_is_replaced_and_said(server, tmp_path):
+    held = Held(server, {KEY: "}{"})
+    keeper, warnings = loaded(server, tmp_path)
+    assert "started afresh" in warnings[0]
+    keeper.record([], NOW)
+    assert decode(held.data) == (Document(), None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Say(status_body(404, "not found"), 404), "there is no ConfigMap ops/memory"),
+        (Say(status_body(403, "no"), 403), "may not get configmaps memory"),
+    ],
+)
+def test_without_memory_a_run_goes_on_with_a_warning(server, tmp_path, answer, says):
+    server.on("GET", PATH, answer)
+    keeper, warnings = loaded(server, tmp_path)
+    assert says in warnings[0]
+    assert (keeper.cooling(), keeper.moved_last_hour()) == ({}, 0)
+    keeper.record([badly()], NOW)
+    assert server.to(PATH, "PUT") == []
+
+
+def test_strikes_add_up_over_runs(server, tmp_path):
+    held = Held(server, {})
+    for run in range(3):
+        keeper, _ = loaded(server, tmp_path)
+        keeper.record([badly()], NOW + run)
+    assert decode(held.data)[0].owners[WEB].terms[TERM].strikes == 3
