@@ -12,7 +12,7 @@ from rebalancer.cost.groups import CapGroup, ConflictGroup, Domains, Group, Spre
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.term import Bound, Candidates, Entry, Strategy, Term, View
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Params, Percent
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -37,6 +37,7 @@ __all__ = [
     "Nodes",
     "Owner",
     "Params",
+    "Percent",
     "PodClass",
     "PodFlag",
     "Pods",

@@ -256,7 +256,7 @@ class _Run:
                 actor,
                 feed,
                 environment.clock,
-                Pace(deadline=self._deadline),
+                self._pace(),
                 self._progress(),
                 stopped=self._stopped,
                 domains=planned.snapshot.nodes.labels_of,
@@ -276,6 +276,14 @@ class _Run:
         if reasons := self._planning.standstill(snapshot, skew):
             return [(move, f"standing still: {reasons[0]}") for move in rest]
         return recheck(self._planning.planner(snapshot), rest)
+
+    def _pace(self) -> Pace:
+        safety = self._loaded.policy.safety
+        return Pace(
+            deadline=self._deadline,
+            pending=safety.max_pending_time.total_seconds(),
+            ready=safety.max_ready_time.total_seconds(),
+        )
 
     def _stopped(self) -> str | None:
         if self._environment.stop.is_set():

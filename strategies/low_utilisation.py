@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from rebalancer.api import Bools, Bound, Candidates, Entry, Floats, Int32s, Params, Term, View
+from rebalancer.api import (
+    Bools,
+    Bound,
+    Candidates,
+    Entry,
+    Floats,
+    Int32s,
+    Params,
+    Percent,
+    Term,
+    View,
+)
 
 # A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
 # pod that carries the overload to another node gains nothing worth an eviction.
@@ -16,27 +26,15 @@ _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
 
 
-def _fraction(value: object) -> object:
-    """``20%`` as 0.2."""
-    if isinstance(value, str) and value.endswith("%"):
-        return float(value[:-1]) / 100
-    raise ValueError(f"{value!r} is no percentage; write for example 20%")
-
-
-Fraction = Annotated[float, BeforeValidator(_fraction), Field(ge=0, le=1)]
-
-
 class LowUtilisationParams(Params):
     """Options of low-utilisation. Percentages are of a node's allocatable, by requests."""
 
-    under: dict[str, Fraction] = Field(
+    under: dict[str, Percent] = Field(
         default={"cpu": 0.2, "memory": 0.2, "pods": 0.2},
-        validate_default=False,
         description="A node below all of these is under-used.",
     )
-    over: dict[str, Fraction] = Field(
+    over: dict[str, Percent] = Field(
         default={"cpu": 0.5, "memory": 0.5, "pods": 0.5},
-        validate_default=False,
         description="A node above any of these is over-used, and gives pods while one is under-used.",
     )
     deviation: bool = Field(

@@ -11,7 +11,7 @@ import urllib3
 
 from benchmarks.scale import objects
 from benchmarks.scale.copies import Etcd, Original, uids
-from benchmarks.scale.shape import App, Shape, apps, zone_of
+from benchmarks.scale.shape import ZONES, App, Shape, apps, zone_of
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.controlplane.api import ApiClient
 from tests.controlplane.cluster import ControlPlane
@@ -98,6 +98,9 @@ class _Originals:
     def _make(self, path: str, manifest: dict[str, Any], status: Any = None) -> Original:
         made = self._api.post(path, manifest)
         own = f"{path}/{made['metadata']['name']}"
+        if made.get("spec", {}).pop("taints", None):
+            # The server taints every new node as not ready, until a controller would take that off.
+            made = self._api.put(own, made)
         if status is not None:
             made["status"] = status
             self._api.put(f"{own}/status", made)
@@ -157,6 +160,8 @@ def _of_app(
             **common,
             objects.SUFFIX: suffix,
             objects.NODE: f"no{node:05d}",
+            # Since 1.35 a bound pod carries its node's zone.
+            ZONES[-1]: zone_of(node),
             of_kind["pod"].uid: next(fresh),
         }
         yield f"/registry/pods/{namespace}/{current}-{suffix}", of_kind["pod"].copy(changes)

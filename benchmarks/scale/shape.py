@@ -77,12 +77,12 @@ def apps(shape: Shape) -> Iterator[App]:
 def _spread(shape: Shape, zones: int, rng: random.Random) -> list[int]:
     """Return a node for each replica, zone by zone in turn, no node twice while there are others."""
     per_zone = [range(zone, shape.nodes, len(ZONES)) for zone in range(min(zones, shape.nodes))]
-    chosen: list[int] = []
     need = -(-shape.replicas // len(per_zone))
     columns = [
         rng.sample(nodes, need) if len(nodes) >= need else rng.choices(nodes, k=need)
         for nodes in per_zone
     ]
-    for replica in range(shape.replicas):
-        chosen.append(columns[replica % len(columns)][replica // len(columns)])
-    return chosen
+    return [
+        columns[replica % len(columns)][replica // len(columns)]
+        for replica in range(shape.replicas)
+    ]

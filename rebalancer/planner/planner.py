@@ -20,7 +20,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.protect import TEXTS, names_of
+from rebalancer.snapshot.protect import COOL_DOWN, TEXTS, names_of
 from rebalancer.snapshot.state import ClusterState
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
@@ -52,7 +52,7 @@ class Planner:
         self._snapshot, self.settings, self.protected = snapshot, settings, protected
         self._allowance = Allowance(snapshot, settings, int(np.count_nonzero(protected == 0)))
         self._blocked = blocked_pods(snapshot, self._allowance)
-        movable = (protected == 0) & (self._blocked == 0)
+        movable = ((protected & ~COOL_DOWN) == 0) & (self._blocked == 0)
         self.view = View(snapshot, ClusterState(snapshot), scheduler, movable)
         self._cost = eviction_cost(snapshot)
         self._contributions = contributions

@@ -257,6 +257,11 @@ class Search:
             return None
         return verdict
 
+    def _rests(self, cls: int) -> bool:
+        """Tell whether the owner is in a cool-down: its wish is told, not carried out."""
+        owner = self._view.snapshot.classes[cls].owner
+        return owner >= 0 and self._view.snapshot.owners[owner].ref in self._settings.cooling
+
     def _waits(self, cls: int) -> bool:
         owner = self._view.snapshot.classes[cls].owner
         return owner >= 0 and self._view.snapshot.owners[owner].waits
@@ -312,7 +317,7 @@ class Search:
         found = self._pods.get(pair)
         if found is None:
             pods = self._view.state.pods_on(*pair)
-            pods = pods[self._view.movable[pods]]
+            pods = pods[self._view.movable[pods] & (not self._rests(pair[0]))]
             order = np.lexsort((pods, self._cost[pods]))
             found = self._pods[pair] = pods[order].tolist()
         return found

@@ -21,8 +21,8 @@ _MOST_UNSATISFIABLE = 3
 _INDENT = " " * 6
 
 _UNITS = {
-    "hard": "hard: pods that still have to move",
-    "soft": "soft: weighted pods that still have to move",
+    "hard": "hard: pods still to move",
+    "soft": "soft: pods still to move, by weight",
     "imbalance": "imbalance: squared deviation",
 }
 

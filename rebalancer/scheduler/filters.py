@@ -90,6 +90,11 @@ class Filters:
         masks.append((FILTERS.index("Unreadable"), self._readable))
         for index, good in sorted(masks, key=lambda pair: pair[0]):
             failed[(failed == 0) & ~good] = index
+        named = self._placement.named(cls)
+        if named is not None:
+            # The scheduler looks at no other node, so no earlier filter can refuse it first.
+            others = [name not in named for name in self._snapshot.nodes.names]
+            failed[others] = FILTERS.index("NodeAffinity")
         rejected = self._rejected_before(cls)
         if rejected:
             failed[:] = rejected

@@ -40,6 +40,8 @@ NAMES = (
     "coolDown",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
+COOL_DOWN = _BIT["coolDown"]
+"""The one protection that ends by itself: the pod can be moved, and the wish to move it is told."""
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
     "terminating": "is terminating",

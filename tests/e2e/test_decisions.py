@@ -1,5 +1,37 @@
-"""The short form of the decisions benchmark: one small drift, ours beside the peer and a proven optimum."""
+"""The short form of the decisions benchmark: small drifts, ours beside the peer on the same cluster."""
+
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip
+from benchmarks.decisions.checkpoint import Checkpoint
+from benchmarks.decisions.contenders import Ours, Peer
+from benchmarks.decisions.convergence import converge, observe, settle
+from benchmarks.decisions.instance import counted, hard, soft
+from benchmarks.decisions.reading import placement, read
+from benchmarks.decisions.scenarios import SCENARIOS
+
+
+@pytest.mark.parametrize("scenario", ["budgets", "scale-down"])
+def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Path, scenario):
+    SCENARIOS[scenario](cluster, seed=0, nodes=9)
+    objects = observe(cluster)
+    instance, pods = read(objects), len(objects.pods)
+    before = instance.violations(counted(instance, placement(objects)))
+    assert sum(before.values()) > 5, "the scenario left nothing to mend"
+    checkpoint = Checkpoint(cluster, tmp_path / "etcd")
+    peer, _ = converge(cluster, Peer(tmp_path), instance, pods=pods, most=3, after=0)
+    checkpoint.restore()
+    settle(cluster, pods)
+    ours, _ = converge(
+        cluster, Ours(tmp_path, lifted=True), instance, pods=pods, most=8, after=1
+    )
+    assert ours.first_silent is not None, [run.evictions for run in ours.runs]
+    assert ours.after_silence == 0
+    assert ours.breaches == []
+    assert ours.samples > ours.evictions
+    mine, theirs = ours.runs[-1].violations, peer.runs[-1].violations
+    assert hard(mine) <= hard(theirs)
+    assert soft(mine) <= soft(theirs)
+    # No plan mends all this with fewer moves than the first run's bound says.
+    assert ours.until_silence >= (ours.runs[0].lower_bound or 0) > 0

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
 from rebalancer.planner.plan import Cost, Landing, Move
 from rebalancer.simulator.engine import Timings
-from rebalancer.testing.cluster import EmbeddedCluster, deployment, prefer_apart
+from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 
 MEMORY = "default/memory"
 WEB = "Deployment/default/web"
@@ -28,19 +29,22 @@ protect: {minPodAge: 0s}
 strategies: {anti-affinity: {}}
 """
 
-Run = Callable[..., tuple[int, dict]]
+Run = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
 def drifted() -> Iterator[EmbeddedCluster]:
     """Three replicas that want a zone each, two zones, and a third that has just joined."""
-    with EmbeddedCluster(timings=Timings(startup=0.05)) as cluster:
+    with EmbeddedCluster(
+        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    ) as cluster:
         for zone in "ab":
             cluster.add_node(f"n-{zone}", zone)
+        cluster.settle()
         labels = {"app": "web"}
         cluster.apply(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}},
-            deployment("web", 3, labels=labels, **prefer_apart(labels)),
+            deployment("web", 3, labels=labels, affinity=prefer_apart(labels)),
         )
         cluster.settle()
         cluster.add_node("n-c", "c")
@@ -54,16 +58,14 @@ def run(drifted: EmbeddedCluster, tmp_path: Path) -> Run:
     policy = tmp_path / "policy.yaml"
     policy.write_text(NOW_POLICY)
 
-    def once(stop: threading.Event | None = None, **options: object) -> tuple[int, dict]:
+    def once(stop: threading.Event | None = None, **options: Any) -> tuple[int, dict[str, Any]]:
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(
             SystemClock(), {}, out, err, stop if stop is not None else threading.Event()
         )
-        chosen = {"memory": MEMORY, "quiet": True, "output": "json", **options}
+        chosen: dict[str, Any] = {"memory": MEMORY, "quiet": True, "output": "json", **options}
         code = run_once(
-            RunOptions(
-                policy_path=str(policy), kubeconfig=str(drifted.kubeconfig), **chosen
-            ),
+            RunOptions(policy_path=str(policy), kubeconfig=str(drifted.kubeconfig), **chosen),
             environment,
         )
         return int(code), json.loads(out.getvalue())
@@ -80,3 +82,119 @@ def remembered(cluster: EmbeddedCluster) -> Document:
 def rewrite(cluster: EmbeddedCluster, document: Document) -> None:
     found = cluster.get("ConfigMap", "memory")
     cluster.apply({**found, "apiVersion": "v1", "kind": "ConfigMap", "data": encode(document)})
+
+
+def strike(cluster: EmbeddedCluster) -> Document:
+    """What is remembered after the one right move went wrong."""
+    move = Move(
+        namespace="default",
+        pod="web-x",
+        uid="x",
+        owner=WEB,
+        node="n-a",
+        landings=(Landing("n-c", 1.0, {}),),
+        strategy="anti-affinity",
+        reason="two in zone a",
+        gain=Cost(0.0, 1.0, 0.0),
+        cost=1.0,
+        wave=1,
+    )
+    came_back = Outcome(move, Status.EVICTED, "", landed="n-a", predicted=False)
+    return remember(Document(), cluster.snapshot(), [came_back], cluster.snapshot().captured_at)
+
+
+def test_what_a_run_did_is_remembered_and_history_prints_it(drifted, run, capsys):
+    code, report = run()
+    assert (code, [move["landed"] for move in report["moves"]]) == (0, ["n-c"])
+    document = remembered(drifted)
+    term = document.owners[WEB].terms["anti-affinity/soft"]
+    assert (term.moves, term.as_predicted, term.strikes) == (1, 1, 0)
+    kubeconfig = f"--kubeconfig={drifted.kubeconfig}"
+    assert command(["history", kubeconfig, f"--memory={MEMORY}"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 eviction in the last hour." in printed
+    assert f"{WEB}\n  anti-affinity/soft: 1 move (1 as predicted)" in printed
+    assert command(["history", kubeconfig, "--memory=default/none"]) == int(ExitCode.UNREADABLE)
+    assert "no ConfigMap default/none" in capsys.readouterr().err
+
+
+def test_after_its_move_the_plan_itself_ends_and_nothing_more_is_written(drifted, run):
+    run()
+    written = drifted.get("ConfigMap", "memory")
+    code, report = run()
+    assert (code, report["moves"], report["skipped"]) == (0, [], [])
+    assert drifted.get("ConfigMap", "memory") == written
+
+
+def test_a_workload_that_rests_is_left_alone_and_the_report_says_until_when_and_why(drifted, run):
+    rewrite(drifted, strike(drifted))
+    code, report = run()
+    assert (code, report["moves"]) == (0, [])
+    texts = {skip["message"] for skip in report["skipped"]}
+    assert len(texts) == 1
+    text = texts.pop()
+    assert "anti-affinity/soft rests until" in text
+    assert "web-x came back to n-a" in text
+
+
+def test_the_hour_that_earlier_runs_used_up_holds_a_run_back(drifted, run):
+    minute = int(drifted.snapshot().captured_at // 60)
+    rewrite(drifted, Document(evictions=((minute - 5, 20),)))
+    _, report = run()
+    assert report["moves"] == []
+    assert {skip["message"] for skip in report["skipped"]} == {"perHour: 0 were left of it"}
+    _, lifted = run(lift_budgets=True, dry_run=True)
+    assert len(lifted["moves"]) == 1
+
+
+def test_a_dry_run_knows_the_memory_and_leaves_it_alone(drifted, run):
+    rewrite(drifted, strike(drifted))
+    written = drifted.get("ConfigMap", "memory")
+    _, report = run(dry_run=True)
+    assert report["moves"] == []
+    assert drifted.get("ConfigMap", "memory") == written
+
+
+def test_a_corrupt_memory_is_a_warning_and_the_run_goes_on(drifted, run):
+    found = drifted.get("ConfigMap", "memory")
+    broken = {**found, "apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: "}{"}}
+    drifted.apply(broken)
+    code, report = run()
+    assert (code, len(report["moves"])) == (0, 1)
+    assert any("started afresh" in warning for warning in report["warnings"])
+    assert WEB in remembered(drifted).owners
+
+
+def test_without_the_config_map_a_run_goes_on(drifted, run):
+    drifted.delete("ConfigMap", "memory")
+    code, report = run()
+    assert (code, len(report["moves"])) == (0, 1)
+    assert any("there is no ConfigMap default/memory" in text for text in report["warnings"])
+
+
+class SignalAfterEviction(threading.Event):
+    """Set as soon as a pod that was there at the beginning is going, or gone."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._known = self._living()
+
+    def _living(self) -> set[str]:
+        return {
+            pod["metadata"]["uid"]
+            for pod in self._cluster.objects("Pod", "default")
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def is_set(self) -> bool:
+        return not self._known <= self._living()
+
+
+def test_a_signal_after_an_eviction_leaves_it_remembered_and_exit_code_4(drifted, run):
+    code, report = run(stop=SignalAfterEviction(drifted))
+    assert code == ExitCode.PARTIAL
+    assert report["cut"] == "stopped by a signal"
+    document = remembered(drifted)
+    assert document.owners[WEB].terms["anti-affinity/soft"].moves == 1
+    assert sum(count for _, count in document.evictions) == 1

@@ -111,7 +111,8 @@ def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     selector = {"disk": "ssd"}
-    world = World([node("a"), node("b")], [pod("p", affinity=affinity, nodeSelector=selector)])
+    nodes = [node("a"), node("b", unschedulable=True)]
+    world = World(nodes, [pod("p", affinity=affinity, nodeSelector=selector)])
     assert refused(world, "p") == {
         "a": ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
         "b": ("NodeAffinity", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),

@@ -1,0 +1,233 @@
+"""Pods in protobuf become the same records as in JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rebalancer.wire import objects as o
+from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord, decode_page
+from rebalancer.wire.protobuf import BrokenListError
+from rebalancer.wire.protobuf.frames import ListFrames
+from rebalancer.wire.protobuf.pods import pod_records
+from rebalancer.wire.protobuf.schema import message
+from tests.unit.wire.protobuf_bytes import encoded, entries, field, listed, pod
+
+
+def records(*items: bytes, unread: bytes = b"") -> list[PodRecord]:
+    return [
+        record
+        for run in ListFrames().feed(listed(list(items), unread=unread))
+        for record in pod_records(run)
+    ]
+
+
+def from_json(**pod_fields: Any) -> PodRecord:
+    found, _ = decode_page(json.dumps({"items": [pod_fields]}).encode())
+    return next(found)
+
+
+def selector(app: str) -> dict[str, Any]:
+    return {"matchLabels": {"app": app}}
+
+
+FULL_JSON: dict[str, Any] = {
+    "metadata": {
+        "name": "a",
+        "namespace": "default",
+        "uid": "uid-a",
+        "creationTimestamp": "2026-09-21T13:33:20Z",
+        "labels": {"app": "web", "tier": "front"},
+        "annotations": {"rebalancer/evict": "true", "made-by": "us"},
+        "ownerReferences": [
+            {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+        ],
+    },
+    "spec": {
+        "nodeName": "n1",
+        "schedulerName": "default-scheduler",
+        "priority": 5,
+        "priorityClassName": "high",
+        "hostNetwork": True,
+        "terminationGracePeriodSeconds": 30,
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 300}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 2,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": selector("web"),
+                "minDomains": 3,
+            }
+        ],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"labelSelector": selector("web"), "topologyKey": "host"}
+                ]
+            }
+        },
+        "containers": [
+            {
+                "name": "main",
+                "image": "nginx",
+                "ports": [{"hostPort": 80, "protocol": "TCP"}],
+                "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
+            }
+        ],
+        "initContainers": [
+            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": {}}
+        ],
+        "overhead": {"cpu": "10m"},
+        "schedulingGates": [{"name": "wait"}],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "own", "ephemeral": {}},
+            {"name": "img", "image": {"reference": "models:1"}},
+            {"name": "config", "configMap": {"name": "x"}},
+        ],
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-09-21T13:34:20Z"}
+        ],
+    },
+}
+
+
+def full_protobuf() -> bytes:
+    spec = FULL_JSON["spec"]
+    parts: dict[str, Any] = {
+        "tolerations": [encoded("Toleration", **t) for t in spec["tolerations"]],
+        "topologySpreadConstraints": [
+            encoded("TopologySpreadConstraint", **c) for c in spec["topologySpreadConstraints"]
+        ],
+        "affinity": encoded("Affinity", **spec["affinity"]),
+        "nodeSelector": entries(spec["nodeSelector"]),
+        "containers": [
+            {
+                "name": "main",
+                "image": "nginx",
+                "ports": [encoded("ContainerPort", hostPort=80, protocol="TCP")],
+                "resources": encoded(
+                    "ResourceRequirements",
+                    requests={
+                        "cpu": message("Quantity")(string="100m"),
+                        "memory": message("Quantity")(string="1Gi"),
+                    },
+                ),
+            }
+        ],
+        "initContainers": [
+            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": b""}
+        ],
+        "overhead": [field(1, b"cpu") + field(2, field(1, b"10m"))],
+        "schedulingGates": [field(1, b"wait")],
+        "volumes": [
+            {
+                "name": "data",
+                "volumeSource": {"persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+            },
+            {"name": "scratch", "volumeSource": {"emptyDir": b""}},
+            {"name": "own", "volumeSource": {"ephemeral": b""}},
+            {"name": "img", "volumeSource": {"image": {"reference": "models:1"}}},
+            {"name": "config", "volumeSource": {}},
+        ],
+    }
+    scalars = ("priority", "priorityClassName", "hostNetwork", "terminationGracePeriodSeconds")
+    meta = FULL_JSON["metadata"]
+    return pod(
+        "a",
+        spec={**{name: spec[name] for name in scalars}, **parts},
+        labels=meta["labels"],
+        annotations=meta["annotations"],
+        ownerReferences=meta["ownerReferences"],
+        creationTimestamp={"seconds": 1_789_997_600},
+    )
+
+
+def test_a_full_pod_is_the_same_from_protobuf_and_from_json() -> None:
+    mine, theirs = records(full_protobuf())[0], from_json(**FULL_JSON)
+    assert mine._replace(key=None, spec=None, ready_since=0.0) == theirs._replace(
+        key=None, spec=None, ready_since=0.0
+    )
+    assert mine.ready_since == 1_790_000_060.0
+    (labels, spec), (labels_there, spec_there) = mine.spec(), theirs.spec()
+    assert labels == labels_there
+    assert spec == spec_there
+
+
+def test_fields_that_are_not_declared_change_nothing() -> None:
+    plain, more = records(pod())[0], records(pod(), unread=field(99, b"x" * 500))[0]
+    assert plain.key == more.key
+    assert plain.name == more.name
+
+
+def test_pods_that_differ_in_name_and_node_only_are_of_one_class() -> None:
+    first, second = records(pod("a", node="n1"), pod("b", node="n2"))
+    assert first.key == second.key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"spec": {"affinity": b"\x0a\x00"}},
+        {"spec": {"tolerations": [b"\x0a\x01k"]}},
+        {"spec": {"containers": [{"name": "main"}]}},
+        {"labels": {"app": "b"}},
+        {"ownerReferences": [{"kind": "ReplicaSet", "uid": "rs-2", "controller": True}]},
+    ],
+)
+def test_pods_that_differ_in_what_matters_are_of_two_classes(other: dict[str, Any]) -> None:
+    first, second = records(pod("a"), pod("b", **other))
+    assert first.key != second.key
+
+
+def test_labels_that_binding_copied_from_the_node_do_not_make_a_class() -> None:
+    zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
+    first, second = records(pod("a", labels={"app": "x"}), pod("b", labels={"app": "x", **zone}))
+    assert first.key == second.key
+    assert second.spec()[0] == {"app": "x"}
+
+
+def test_pods_of_one_daemon_set_are_of_one_class_although_each_names_its_node() -> None:
+    def pinned(name: str) -> bytes:
+        field_of_name = {"key": "metadata.name", "operator": "In", "values": [name]}
+        term = {"nodeSelectorTerms": [{"matchFields": [field_of_name]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": term}
+        owner = {"kind": "DaemonSet", "name": "d", "uid": "ds", "controller": True}
+        affinity = encoded("Affinity", nodeAffinity=required)
+        return pod(name, spec={"affinity": affinity}, ownerReferences=[owner])
+
+    first, second = records(pinned("a"), pinned("b"))
+    assert first.key == second.key
+    assert first.spec()[1].affinity is None
+
+
+def test_only_annotations_that_matter_are_taken() -> None:
+    long_name = "example.com/" + "x" * 130
+    (plain,) = records(pod(annotations={"a": "b", long_name: "c", "": ""}))
+    assert plain.annotations is NO_ANNOTATIONS
+    (told,) = records(pod(annotations={"karpenter.sh/do-not-disrupt": "true", "a": "b"}))
+    assert told.annotations.do_not_disrupt == "true"
+
+
+def test_a_terminating_pod_is_one_although_its_time_is_the_zero_time() -> None:
+    assert records(pod(deletionTimestamp={"seconds": 5}))[0].deleting
+    assert not records(pod())[0].deleting
+
+
+def test_absent_fields_have_the_defaults_of_json() -> None:
+    bare = encoded("Pod", metadata={"name": "a", "namespace": "default"})
+    (mine,) = records(bare)
+    theirs = from_json(metadata={"name": "a", "namespace": "default"})
+    assert mine.spec() == theirs.spec()
+    assert mine.spec()[1] == o.SchedulingSpec(init_containers=(), volumes=())
+
+
+def test_bytes_that_are_no_pods_are_said_to_be_none() -> None:
+    with pytest.raises(BrokenListError, match="no pods"):
+        list(pod_records(field(2, b"\x0a\xff\xff\x01")))
