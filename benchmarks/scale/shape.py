@@ -19,7 +19,7 @@ class Shape:
     pods: int
     replicas: int = 10
     apps_per_namespace: int = 30
-    drifted: float = 0.08
+    drifted: float = 0.12
     """Share of the apps that have no pod in the last zone, as after its outage."""
     doubled: float = 0.02
     """Share of the apps of which two pods share a node."""

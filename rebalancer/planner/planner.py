@@ -71,6 +71,12 @@ class Planner:
         wanted = set(uids)
         return {uid: pod for pod, uid in enumerate(self._snapshot.pods.uid) if uid in wanted}
 
+    def is_wished(self, cls: int, node: int) -> bool:
+        """Tell whether some term would still rather see pods of ``cls`` off ``node``."""
+        of_class = np.array([cls], np.int32)
+        rows = [weighted.term.candidates(of_class) for weighted in self.weighted_terms()]
+        return any(bool((found.node == node).any()) for found in rows)
+
     def commit(self, pod: int, cls: int, node: int) -> None:
         """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
         move_in_state(self.view, pod, cls, node)

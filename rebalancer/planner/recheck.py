@@ -39,6 +39,8 @@ def _why_not(planner: Planner, judge: Judge, move: Move, pod: int | None) -> str
     if protected := names_of(int(planner.protected[pod])):
         return f"protected now: {', '.join(protected)}"
     cls = int(snapshot.pods.cls[pod])
+    if not (move.gain.hard or move.gain.soft) and not planner.is_wished(cls, node):
+        return "the node is no longer over-used, or none is under-used"
     verdict = judge.judge(pod, cls, node, move.cost)
     if verdict.refused is not None:
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"

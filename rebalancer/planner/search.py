@@ -159,6 +159,7 @@ class Search:
         self.pool = Pool(terms)
         self.refusals: dict[Pair, Refusal] = {}
         self._pods: dict[Pair, list[int]] = {}
+        self._asked: dict[int, int] = {}
 
     def run(self, first_wave: int, *, observed: bool) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -213,6 +214,7 @@ class Search:
                 self._hold_back(heap, limit)
                 return None
             key, pair = heapq.heappop(heap)
+            self._renew(pair)
             current = self._entry(pair)
             if current is not None and current[0] == key:
                 return current
@@ -220,6 +222,16 @@ class Search:
                 # It promises less than when it was queued.
                 heapq.heappush(heap, current)
         return None
+
+    def _renew(self, pair: Pair) -> None:
+        """Ask again about a pair that is only about imbalance: any move may have ended the reason for it."""
+        wish = self.pool.get(pair)
+        if wish is None or wish.gains[0] or wish.gains[1]:
+            return
+        version = self._view.state.version
+        if self._asked.get(pair[0], -1) != version:
+            self.pool.refresh(np.array([pair[0]], np.int32))
+            self._asked[pair[0]] = version
 
     def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
         """Note that nothing that is left may go in this run."""

@@ -18,7 +18,7 @@ https://cluster.example:6443, Kubernetes 1.36, 8 nodes, 3 pods,
                              rules unmet  soft
   anti-affinity              1 -> 0       1 -> 0
   low-utilisation (observe)  -            -
-  (soft: weighted pods that still have to move)
+  (soft: pods still to move, by weight)
 
 Moves
 
