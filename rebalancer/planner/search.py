@@ -160,6 +160,7 @@ class Search:
         self.refusals: dict[Pair, Refusal] = {}
         self._pods: dict[Pair, list[int]] = {}
         self._asked: dict[int, int] = {}
+        self._commits = 0
 
     def run(self, first_wave: int, *, observed: bool) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -228,10 +229,9 @@ class Search:
         wish = self.pool.get(pair)
         if wish is None or wish.gains[0] or wish.gains[1]:
             return
-        version = self._view.state.version
-        if self._asked.get(pair[0], -1) != version:
+        if self._asked.get(pair[0], 0) != self._commits:
             self.pool.refresh(np.array([pair[0]], np.int32))
-            self._asked[pair[0]] = version
+            self._asked[pair[0]] = self._commits
 
     def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
         """Note that nothing that is left may go in this run."""
@@ -294,6 +294,7 @@ class Search:
         move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
         self._allowance.spend(cls, node, strategy)
         self._pods[pair].remove(pod)
+        self._commits += 1
         self.refusals.pop(pair, None)
         return Chosen(pod, cls, node, verdict, strategy, reason, wave, observed)
 

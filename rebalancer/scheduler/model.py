@@ -153,6 +153,9 @@ class SchedulerModel:
         found = self._unmodelled.get(cls)
         if found is None:
             reasons = list(unmodelled(self.snapshot.classes[cls], self.profile.scheduler_name))
+            reasons += [
+                f"the request for {name} is negative" for name in self.resources.negative(cls)
+            ]
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
             found = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))

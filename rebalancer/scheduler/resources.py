@@ -58,6 +58,10 @@ class Resources:
         """Return the rows of the resources that a class requests and the scheduler checks."""
         return [row for row in self._rows if self._requests[row, cls] > 0]
 
+    def negative(self, cls: int) -> list[str]:
+        """Return the resources of which a class requests less than nothing."""
+        return [name for row, name in enumerate(self.names) if self._requests[row, cls] < 0]
+
     def fits_empty(self, cls: int) -> Bools:
         """Return the nodes (N,) that could hold a pod of the class if they were empty."""
         mask = self._max_pods >= 1
@@ -113,5 +117,6 @@ class Resources:
         return ((1.0 - deviation) * float(_MAX)).astype(np.int64)
 
     def _fraction(self, used: Ints, row: int) -> Floats:
-        share: Floats = np.minimum(used[row] / np.maximum(self._allocatable[row], 1), 1.0)
+        # Nothing is below 0 but what no API server would have let in.
+        share: Floats = np.clip(used[row] / np.maximum(self._allocatable[row], 1), 0.0, 1.0)
         return share

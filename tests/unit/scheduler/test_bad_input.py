@@ -36,6 +36,12 @@ def test_a_legal_request_is_understood(text: str) -> None:
     assert predicted(world, "p") == ({"a": 1.0}, ())
 
 
+@pytest.mark.parametrize("text", ["-1", "-5902958103587058", "-1e30"])
+def test_a_negative_request_makes_the_pod_unpredicted(text: str) -> None:
+    world = World([node("a", cpu="31m"), node("b")], [pod("p", requests={"cpu": text})])
+    assert predicted(world, "p")[1] == ("the request for cpu is negative",)
+
+
 @pytest.mark.parametrize("text", ["-1", "many", "", "1Gi1"])
 def test_an_illegal_allocatable_makes_the_node_unreadable(text: str) -> None:
     world = World([node("a", cpu=text), node("b")], [pod("p")])

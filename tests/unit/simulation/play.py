@@ -1,0 +1,29 @@
+"""A loop over objects, under a policy given in a line."""
+
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.simulation.cycles import Loop, Pace
+from rebalancer.simulation.world import World
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+
+REGISTRY = Registry.installed()
+
+
+def play(objects, *, random=None, lifted=False, windows=False, path=None, **pace):
+    loaded = load_policy(path, REGISTRY)
+    world = World(snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), random)
+    loop = Loop(
+        world,
+        lambda: Planning(loaded, REGISTRY, Scope(), lifted=lifted),
+        Pace(**{"cycles": 20, **pace}),
+        Timings(SystemClock()),
+        windows=windows,
+    )
+    return world, loop.run()
+
+
+def evictions(course):
+    return [cycle.evictions for cycle in course.cycles]

@@ -1,0 +1,70 @@
+"""``rebalancer simulate`` as people call it."""
+
+import gzip
+import json
+
+import pytest
+import yaml
+
+from rebalancer.cli import command
+from rebalancer.testing.workloads import apart, node, workload
+
+OBJECTS = [
+    *(node(f"n-{zone}", zone) for zone in "ab"),
+    *workload("web", ["n-a", "n-b", "n-a"], spec=apart("web", weight=100)),
+]
+
+
+@pytest.fixture(params=["plain.json", "packed.json.gz", "cluster.yaml"])
+def path(request, tmp_path):
+    """The article's two zones, in each form that a snapshot file may have."""
+    found = tmp_path / request.param
+    data = {"kind": "List", "apiVersion": "v1", "items": OBJECTS}
+    text = (yaml.safe_dump if found.suffix == ".yaml" else json.dumps)(data).encode()
+    found.write_bytes(gzip.compress(text) if found.suffix == ".gz" else text)
+    return found
+
+
+def simulated(capsys, *args, code=0):
+    assert command(["simulate", *args]) == code
+    return capsys.readouterr().out
+
+
+def test_a_zone_that_joins_is_one_eviction_in_any_form_of_file(path, capsys):
+    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c", "-o", "json"]
+    data = json.loads(simulated(capsys, *args))
+    assert (data["kind"], data["evictions"], data["movedTwice"]) == ("Simulation", 1, 0)
+    assert [cycle["evictions"] for cycle in data["cycles"]] == [1, 0]
+    assert data["cycles"][0]["moves"][0]["landed"] == "n-c"
+    assert data["silent"]
+
+
+def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, capsys):
+    text = simulated(capsys, "--snapshot", str(path), "--cycles", "5")
+    assert "0 evictions in 1 cycles" in text
+    assert "Silent for good, even without memory a day later: Nothing to do" in text
+
+
+def test_edits_go_together(path, capsys):
+    args = ["--snapshot", str(path), "-o", "json", "--add-node=n-c:zone=c", "--remove-node=n-b"]
+    data = json.loads(simulated(capsys, *args, "--scale=deployment/default/web=5"))
+    assert data["pods"] == 5
+    assert data["cycles"][-1]["pending"] == 0
+    assert data["end"]["anti-affinity"]["soft"] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--snapshot=/nowhere.json"], "/nowhere.json"),
+        (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
+        (["--remove-node=n9"], "no node of this name"),
+        (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
+        (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
+        (["--cycles=0"], "cycles"),
+    ],
+)
+def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):
+    given = args if args[0].startswith("--snapshot") else [f"--snapshot={path}", *args]
+    assert command(["simulate", *given]) == 2
+    assert says in capsys.readouterr().err

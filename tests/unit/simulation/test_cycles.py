@@ -1,0 +1,172 @@
+"""The closed loop on clusters small enough to know the end."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.evictor.outcomes import Status
+from rebalancer.simulation.cycles import total
+from rebalancer.testing.workloads import (
+    HOSTNAME,
+    apart,
+    disruption_budget,
+    node,
+    spread,
+    workload,
+)
+from tests.unit.simulation.play import evictions, play
+
+
+def zones(names, **more):
+    return [node(f"n-{name}", name, **more) for name in names]
+
+
+def on(world, name):
+    """The nodes of a workload's pods, sorted."""
+    snapshot = world.snapshot
+    return sorted(
+        snapshot.nodes.names[snapshot.pods.node[row]]
+        for row in range(len(snapshot.pods))
+        if snapshot.pods.name[row].startswith(name)
+    )
+
+
+def test_the_story_is_one_eviction_and_then_silence_for_good():
+    objects = [
+        *zones("abc"),
+        *workload("web", ["n-a", "n-a", "n-b"], spec=apart("web", weight=100)),
+    ]
+    world, course = play(objects)
+    assert evictions(course) == [1, 0]
+    assert on(world, "web") == ["n-a", "n-b", "n-c"]
+    assert course.silent is not None
+    assert course.later == 0
+    assert [total(cycle.after).soft for cycle in course.cycles] == [0, 0]
+    assert course.cycles[0].as_predicted == 1
+
+
+def test_a_budget_per_run_spreads_the_work_over_cycles(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 2}\n"
+        "strategies: {topology-spread: {}}\n"
+    )
+    pods = workload("web", ["n-a"] * 10, spec=spread("web", hard=True))
+    world, course = play([*zones("ab"), *pods], path=policy)
+    assert evictions(course) == [2, 2, 1, 0]
+    assert on(world, "web") == ["n-a"] * 5 + ["n-b"] * 5
+    _, lifted = play([*zones("ab"), *pods], path=policy, lifted=True)
+    assert evictions(lifted) == [5, 0]
+
+
+def test_the_hourly_budget_holds_through_the_memory_and_not_without(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perHour: 3}\n"
+        "strategies: {topology-spread: {}}\n"
+    )
+    pods = workload("web", ["n-a"] * 10, spec=spread("web", hard=True))
+    _, course = play([*zones("ab"), *pods], path=policy, cycles=3)
+    assert evictions(course) == [3, 0, 0]
+    assert course.silent is None
+    assert course.later == 2
+    _, long = play([*zones("ab"), *pods], path=policy, cycles=3, interval=3700.0)
+    assert evictions(long) == [3, 2, 0]
+    _, forgetful = play([*zones("ab"), *pods], path=policy, cycles=3, memory=False)
+    assert evictions(forgetful) == [3, 2, 0]
+
+
+def test_a_disruption_budget_of_zero_is_silence():
+    web = workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))
+    _, course = play([*zones("ab"), *web, disruption_budget("keep", "web", allowed=0)])
+    assert evictions(course) == [0]
+    assert course.silent is not None
+
+
+def test_young_pods_are_waited_for_not_called_silence():
+    web = workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))
+    for item in web:
+        if item["kind"] == "Pod":
+            for condition in item["status"]["conditions"]:
+                condition["lastTransitionTime"] = "2027-01-15T07:58:00Z"
+    _, course = play([*zones("ab"), *web])
+    assert evictions(course) == [0, 0, 1, 0]
+
+
+def test_a_pod_without_room_makes_its_owner_wait_and_is_placed_when_there_is_room():
+    # The only pod of "big" waits: nothing fits until "web" has left its node.
+    big = workload("big", ["", "n-c"], cpu="3")
+    for item in big:
+        if item["kind"] == "Pod" and not item["spec"]["nodeName"]:
+            del item["spec"]["nodeName"]
+            item["status"] = {"phase": "Pending"}
+    web = workload("web", ["n-a", "n-a"], cpu="1500m", spec=spread("web", hard=True))
+    nodes = [*zones("ab"), node("n-c", "c", taints=[{"key": "x", "effect": "NoSchedule"}])]
+    world, course = play([*nodes, *web, *big])
+    assert world.pending == 0
+    assert course.cycles[0].evictions == 0
+    assert on(world, "big") == ["n-b", "n-c"]
+
+
+def test_observing_executes_nothing(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nmode: observe\nstrategies: {topology-spread: {}}\n"
+    )
+    web = workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))
+    _, course = play([*zones("ab"), *web], path=policy)
+    assert evictions(course) == [0]
+
+
+RULES = [
+    lambda name: {},
+    lambda name: spread(name, hard=True),
+    lambda name: spread(name, HOSTNAME),
+    lambda name: apart(name, HOSTNAME, weight=100),
+    lambda name: apart(name, HOSTNAME),
+]
+shapes = st.lists(
+    st.tuples(st.integers(0, 4), st.lists(st.integers(0, 3), min_size=2, max_size=5)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def built(shape):
+    objects = [node(f"n{i}", zone) for i, zone in enumerate("aabc")]
+    for index, (rule, places) in enumerate(shape):
+        name = f"w{index}"
+        objects += workload(name, [f"n{p}" for p in places], spec=RULES[rule](name))
+    return objects
+
+
+@settings(max_examples=15, deadline=None)
+@given(shapes, st.sampled_from([None, 0, 1]))
+def test_every_small_cluster_comes_to_rest_and_no_cycle_makes_it_worse(shape, seed):
+    random = None if seed is None else np.random.default_rng(seed)
+    _, course = play(built(shape), random=random, cycles=40, lifted=True)
+    assert course.silent is not None
+    assert course.cycles[-1].evictions == 0
+    for cycle in course.cycles:
+        if cycle.as_predicted == cycle.evictions:
+            assert total(cycle.after).as_tuple()[:2] <= total(cycle.before).as_tuple()[:2]
+
+
+@settings(max_examples=5, deadline=None)
+@given(shapes)
+def test_the_same_seed_plays_the_same_game(shape):
+    runs = [play(built(shape), random=np.random.default_rng(7), cycles=3)[1] for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("random", [None, np.random.default_rng(5)])
+def test_the_books_balance(random):
+    objects = built([(1, [0, 0, 0, 0]), (2, [0, 0, 1]), (4, [2, 3])])
+    world, course = play(objects, random=random)
+    outcomes = [outcome for cycle in course.cycles for outcome in cycle.outcomes]
+    moved = [o for o in outcomes if o.status is Status.EVICTED]
+    assert int(world.moves.sum()) == len(moved)
+    assert len(world.snapshot.pods) == course.pods == 9
+    assert int((world.snapshot.pods.node >= 0).sum()) == 9
+    assert len(set(world.snapshot.pods.uid)) == 9
