@@ -22,15 +22,24 @@ def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> 
     hard_left = any(entry is Entry.HARD and bound.moves > 0 for entry, bound in after)
     counted = [bound for entry, bound in before if entry is Entry.HARD or not hard_left]
     residual = sum(b.moves * b.weight for entry, b in after if entry is Entry.HARD or not hard_left)
+    weights = sorted({bound.weight for bound in counted}, reverse=True)
+    best = 0.0
+    for least in weights:
+        heavy = [bound for bound in counted if bound.weight >= least]
+        best = max(best, _disjoint_sum(heavy) - residual / least)
+    return max(0, math.ceil(best - 1e-9))
+
+
+def _disjoint_sum(bounds: Sequence[Bound]) -> float:
+    """Return the sum over groups that share no class, largest first."""
     taken: set[int] = set()
-    total, least_weight = 0.0, math.inf
-    for bound in sorted(counted, key=lambda bound: (-bound.moves, bound.classes.tolist())):
+    total = 0.0
+    for bound in sorted(bounds, key=lambda bound: (-bound.moves, bound.classes.tolist())):
         classes = bound.classes.tolist()
         if taken.isdisjoint(classes):
             taken.update(classes)
             total += bound.moves
-            least_weight = min(least_weight, bound.weight)
-    return max(0, math.ceil(total - residual / least_weight - 1e-9))
+    return total
 
 
 def bounds_of(terms: Iterable[tuple[Term, float]]) -> list[EntryBounds]:

@@ -1,6 +1,7 @@
 """What the node tests stand on: a drifted state told by simulated nodes, and the chart on the real one."""
 
 import contextlib
+import json
 from collections import Counter
 from types import TracebackType
 from typing import Any, Self
@@ -122,13 +123,13 @@ class Ground:
         """Return a pod's log, as ``kubectl logs`` gets it: from the kubelet, through the API server."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-        return str(self.api.get(path))
+        return _text(self.api.get(path))
 
     def follow(self, pod: dict[str, Any]) -> str:
         """Return a pod's log to its end, as ``kubectl logs --follow`` does: the log goes with the pod."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-        return str(self.api.get(f"{path}?follow=true"))
+        return _text(self.api.get(f"{path}?follow=true"))
 
     def start_job(self, name: str, **container: Any) -> None:
         """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does.
@@ -168,3 +169,8 @@ class Ground:
         pod = wait_until(ended, seconds, f"the pod of {job} ended")
         assert pod is not None
         return pod
+
+
+def _text(answer: Any) -> str:
+    """Return a log as text: the client has decoded one that is JSON from end to end."""
+    return answer if isinstance(answer, str) else json.dumps(answer)

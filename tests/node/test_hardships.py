@@ -76,7 +76,7 @@ def install_again(ground):
 
 
 def test_the_jobs_deadline_stops_it_by_a_signal_and_it_reports(crowded):
-    install(crowded, runDeadlineSeconds=1, activeDeadlineSeconds=17)
+    install(crowded)
     # Only the Job's own deadline is to strike.
     jobs = "/apis/batch/v1/namespaces/rebalancing/cronjobs"
     (cron_job,) = crowded.api.list_all(jobs)
