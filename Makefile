@@ -44,8 +44,9 @@ bench: $(STAMP)  ## micro-benchmarks of each phase
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
 	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
 
-requirements: ## renew the hash-pinned requirements
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+requirements: $(STAMP)  ## renew the hash-pinned requirements
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 
 clean:  ## remove what the targets made, but not the built control plane
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,7 +7,18 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import DomainTerm, Entry, Ints, Params, PodClass, PriceGroup, Term, View
+from rebalancer.api import (
+    Bools,
+    DomainTerm,
+    Entry,
+    Floats,
+    Ints,
+    Params,
+    PodClass,
+    PriceGroup,
+    Term,
+    View,
+)
 
 
 class NodeAffinityParams(Params):
@@ -58,7 +69,24 @@ def _required_rule(of_class: PodClass) -> Hashable:
     return tuple(sorted((selector or {}).items())), required
 
 
+class _Shared:
+    """Prices per node (N,), one array for all classes that say the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[Bools | Ints, Floats]] = {}
+
+    def below(self, best: int, values: Bools | Ints, scale: float) -> Floats:
+        """Return by how much each node falls short of ``best``, over ``scale``."""
+        # By identity: the scheduler model gives classes that say the same one array; it is kept here.
+        key = (id(values), best)
+        if key not in self._known:
+            short = np.maximum(0, best - values.astype(np.int64)) / scale
+            self._known[key] = (values, short)
+        return self._known[key][1]
+
+
 def _required(view: View) -> Iterator[PriceGroup]:
+    shared = _Shared()
     names = view.snapshot.nodes.names
     for owner, classes in _classes(view, _required_rule):
         allowed = view.scheduler.node_affinity_mask(classes[0])
@@ -70,7 +98,7 @@ def _required(view: View) -> Iterator[PriceGroup]:
             view,
             label=owner,
             classes=np.array(classes, np.int32),
-            price=(~allowed).astype(float),
+            price=shared.below(1, allowed, 1.0),
             least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
             describe=lambda node: f"its nodeSelector or required affinity excludes {names[node]}",
         )
@@ -82,6 +110,7 @@ def _preferred_rule(of_class: PodClass) -> Hashable:
 
 
 def _preferred(view: View) -> Iterator[PriceGroup]:
+    shared = _Shared()
     for owner, classes in _classes(view, _preferred_rule):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
@@ -89,15 +118,18 @@ def _preferred(view: View) -> Iterator[PriceGroup]:
         if weights is None or not possible.any():
             continue
         best = int(weights[possible].max())
-        price = np.maximum(0, best - weights) / 100
-        # What a pod could have now; a better node without room is no reason to evict it.
-        room = view.scheduler.feasible(view.state, replacement)
+        price = shared.below(best, weights, 100.0)
+        least = 0.0
+        if any(price[view.state.home_nodes(cls)].any() for cls in classes):
+            # What a pod could have now; a better node without room is no reason to evict it.
+            room = view.scheduler.feasible(view.state, replacement)
+            least = float(price[room].min()) if room.any() else np.inf
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=float(price[room].min()) if room.any() else np.inf,
+            least=least,
             describe=_preference(view, weights, best),
         )
 

@@ -36,6 +36,9 @@ _OF_CONDITIONS = (
 )
 
 
+_ALL = 2**31
+
+
 class TaintsParams(Params):
     """Options of taints. A taint is named by ``key``, or by ``key=value``."""
 
@@ -95,8 +98,13 @@ def _tolerations(of_class: PodClass) -> Hashable:
     return of_class.spec.tolerations or ()
 
 
-def _untolerated(view: View, params: TaintsParams, effect: str) -> Callable[[int], Floats]:
-    """Return a function of a class to the number of untolerated taints (N,), shared by those alike."""
+def _untolerated(
+    view: View, params: TaintsParams, effect: str, most: int
+) -> Callable[[int], Floats]:
+    """Return a function of a class to the untolerated taints (N,), counted up to ``most``.
+
+    Classes with the same tolerations share one array.
+    """
     nodes = view.snapshot.nodes
     sets = [
         [t for t in taints if t.effect == effect and params.counts(t.key, t.value)]
@@ -108,7 +116,9 @@ def _untolerated(view: View, params: TaintsParams, effect: str) -> Callable[[int
         tolerations = view.snapshot.classes[cls].spec.tolerations or ()
         found = counted.get(tolerations)
         if found is None:
-            of_set = [sum(not tolerates(tolerations, t) for t in taints) for taints in sets]
+            of_set = [
+                min(most, sum(not tolerates(tolerations, t) for t in taints)) for taints in sets
+            ]
             found = np.array(of_set or [0], float)[nodes.taint_set] * ~nodes.leaving
             counted[tolerations] = found
         return found
@@ -117,40 +127,43 @@ def _untolerated(view: View, params: TaintsParams, effect: str) -> Callable[[int
 
 
 def _no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
-    untolerated = _untolerated(view, params, "NoSchedule")
+    untolerated = _untolerated(view, params, "NoSchedule", 1)
     for owner, classes in _classes(view):
-        wrong = untolerated(classes[0]) > 0
+        price = untolerated(classes[0])
+        if not price.any():
+            continue
         # No move can break this rule, since the scheduler filters by it: only what is broken matters.
-        if not any(wrong[view.state.home_nodes(cls)].any() for cls in classes):
+        if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
             continue
         replacement = view.snapshot.classes[classes[0]].replacement
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
-            price=wrong.astype(float),
+            price=price,
             least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
             describe=_words(view, params, classes[0], "NoSchedule"),
         )
 
 
 def _prefer_no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
-    untolerated = _untolerated(view, params, "PreferNoSchedule")
-    if not any(t.effect == "PreferNoSchedule" for s in view.snapshot.nodes.taint_sets for t in s):
-        return
+    untolerated = _untolerated(view, params, "PreferNoSchedule", _ALL)
     for owner, classes in _classes(view):
         price = untolerated(classes[0])
         if not price.any():
             continue
         replacement = view.snapshot.classes[classes[0]].replacement
-        # What a pod could have now; a better node without room is no reason to evict it.
-        room = view.scheduler.feasible(view.state, replacement)
+        least = 0.0
+        if any(price[view.state.home_nodes(cls)].any() for cls in classes):
+            # What a pod could have now; a better node without room is no reason to evict it.
+            room = view.scheduler.feasible(view.state, replacement)
+            least = float(price[room].min()) if room.any() else np.inf
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=float(price[room].min()) if room.any() else np.inf,
+            least=least,
             describe=_words(view, params, classes[0], "PreferNoSchedule"),
         )
 

@@ -72,7 +72,7 @@ def _decoded(
     client: Client, stream: Stream, listing: Listing, decoders: Decoders[T], deadline: float
 ) -> Generator[T, None, None]:
     decoder = decoder_of(decoders, stream.content_type)
-    for piece in _pieces(stream):
+    while piece := stream.read_up_to(_PIECE):
         listing.read_bytes += len(piece)
         if client.monotonic() > deadline:
             raise NotStreamedError(f"too slow: {listing.read_bytes} bytes until the deadline")
@@ -82,17 +82,3 @@ def _decoded(
         raise NotStreamedError("the answer is not a whole list")
     yield from rest
     listing.items_version = meta.resource_version
-
-
-def _pieces(stream: Stream) -> Generator[bytes, None, None]:
-    """Yield the answer in larger pieces: the server writes one chunk per item."""
-    gathered: list[bytes] = []
-    size = 0
-    while piece := stream.read():
-        gathered.append(piece)
-        size += len(piece)
-        if size >= _PIECE:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield b"".join(gathered)

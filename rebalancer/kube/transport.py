@@ -108,6 +108,14 @@ class Stream:
         with self._transport.translated():
             return bytes(self._raw.read1(_PIECE))
 
+    def read_up_to(self, size: int) -> bytes:
+        """Return ``size`` bytes, fewer at the end only. Raises as :meth:`read`.
+
+        A list comes in as many chunks as it has items, and each ``read`` costs about as much as an item.
+        """
+        with self._transport.translated():
+            return bytes(self._raw.read(size))
+
     def give_back(self) -> None:
         """Put the connection of an answer that was read to its end back into the pool."""
         with self._transport.translated():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rebalancer.planner.plan import Cost, Score
+from rebalancer.report.words import count
 from rebalancer.simulation.cycles import Course, Cycle, total
 from rebalancer.wire.times import rfc3339
 
@@ -157,8 +158,8 @@ def _sum_line(course: Course) -> str:
     share = f" ({twice / evictions:.1%})" if twice else ""
     bound = cycles[0].lower_bound if cycles else 0
     return (
-        f"{evictions} evictions in {len(cycles)} cycles, at least {bound} needed by the first plan; "
-        f"{twice} pods moved more than once{share}."
+        f"{count(evictions, 'eviction')} in {count(len(cycles), 'cycle')}, at least {bound} needed by "
+        f"the first plan; {count(twice, 'pod')} moved more than once{share}."
     )
 
 

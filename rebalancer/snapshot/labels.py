@@ -5,6 +5,7 @@ Semantics: ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/sch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from rebalancer.wire.objects import (
 )
 
 MISSING = -1
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class NodeLabels:
@@ -95,9 +97,13 @@ class NodeLabels:
         return mask
 
     def _field(self, field: LabelSelectorRequirement) -> Bools:
-        # metadata.name is the only field that the API allows here.
+        # metadata.name is the only field that the API allows here, and one value the only number.
         wanted = set(field.values or ())
-        if field.key != "metadata.name" or field.operator not in ("In", "NotIn"):
+        if (
+            field.key != "metadata.name"
+            or field.operator not in ("In", "NotIn")
+            or len(wanted) != 1
+        ):
             return np.zeros(self._size, bool)
         inside = np.fromiter((name in wanted for name in self._names), bool, self._size)
         return inside if field.operator == "In" else ~inside
@@ -120,10 +126,11 @@ class NodeLabels:
 
 
 def _integer(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
+    """Return what Go's ``strconv.ParseInt`` would: plain decimals of 64 bits, no 1_000 as in Python."""
+    if not _DECIMAL.fullmatch(text):
         return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

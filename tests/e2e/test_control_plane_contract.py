@@ -4,8 +4,8 @@ import pytest
 
 from tests.contract.api_rules import *  # noqa: F403 - every test of the contract
 from tests.contract.controller_rules import *  # noqa: F403
-from tests.contract.placement_rules import *  # noqa: F403
 from tests.contract.ground import Ground
+from tests.contract.placement_rules import *  # noqa: F403
 from tests.controlplane import ControlPlane
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -131,10 +132,10 @@ class Ground:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
         return _text(self.api.get(f"{path}?follow=true"))
 
-    def start_job(self, name: str, **container: Any) -> None:
+    def start_job(self, name: str, spec: Mapping[str, Any] | None = None, **container: Any) -> None:
         """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does.
 
-        Keyword arguments replace fields of its container.
+        ``spec`` replaces fields of the Job's, keyword arguments those of its container.
         """
         cron_jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
         (cron_job,) = self.api.list_all(cron_jobs)
@@ -149,7 +150,7 @@ class Ground:
                 "labels": template["metadata"].get("labels", {}),
                 "annotations": {"cronjob.kubernetes.io/instantiate": "manual"},
             },
-            "spec": template["spec"],
+            "spec": {**template["spec"], **(spec or {})},
         }
         self.api.post(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job)
 

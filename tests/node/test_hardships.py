@@ -77,23 +77,22 @@ def install_again(ground):
 
 def test_the_jobs_deadline_stops_it_by_a_signal_and_it_reports(crowded):
     install(crowded)
-    # Only the Job's own deadline is to strike.
-    jobs = "/apis/batch/v1/namespaces/rebalancing/cronjobs"
-    (cron_job,) = crowded.api.list_all(jobs)
-    template = cron_job["spec"]["jobTemplate"]["spec"]
-    (container,) = template["template"]["spec"]["containers"]
-    container["args"] = [arg for arg in container["args"] if "--deadline" not in arg]
-    template["activeDeadlineSeconds"] = 9
-    crowded.api.put(f"{jobs}/{cron_job['metadata']['name']}", cron_job)
-
+    # Only the Job's own deadline is to strike, not the run's.
+    arguments = [arg for arg in container(crowded)["args"] if "--deadline" not in arg]
     with crowd.BudgetWatcher(crowded.plane) as watcher:
-        moving(crowded, "stopped")
+        crowded.start_job("stopped", {"activeDeadlineSeconds": 9}, args=arguments)
+        wait_until(lambda: crowd.moved(crowded.plane), 40, "the first move")
         pod = stopping(crowded, "stopped")
         log = crowded.follow(pod)
         assert "stopped by a signal" in log
         assert 0 < crowd.moved(crowded.plane) < APPS
-        install_again(crowded)
         finish(crowded, watcher)
+
+
+def container(ground):
+    (cron_job,) = ground.api.list_all("/apis/batch/v1/namespaces/rebalancing/cronjobs")
+    (found,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return found
 
 
 def stopping(ground, job):
@@ -108,7 +107,7 @@ def stopping(ground, job):
 
 def test_killed_for_its_memory_the_next_run_goes_on(crowded):
     # Less than the interpreter with its libraries needs: killed somewhere on the way.
-    install(crowded, resources={"limits": {"memory": "40Mi"}})
+    install(crowded, resources={"requests": {"memory": "40Mi"}, "limits": {"memory": "40Mi"}})
     with crowd.BudgetWatcher(crowded.plane) as watcher:
         crowded.start_job("starved")
         pod = crowded.wait_finished("starved")

@@ -24,6 +24,7 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
     names = [node["metadata"]["name"] for node in feasible]
     assert world.feasible("new") == names
     evaluation = world.evaluate("new")
+    assert evaluation.feasible.nonzero()[0].tolist() == world.rows(names).tolist()
     for plugin, expected in reference.scores(cluster, new, feasible).items():
         found = evaluation.scores.get(plugin, np.zeros(len(nodes), np.int64))[world.rows(names)]
         assert (found // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin

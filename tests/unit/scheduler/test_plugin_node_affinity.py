@@ -59,6 +59,8 @@ def test_a_pod_without_preference_is_skipped() -> None:
         ([expression("kernel-version", "Gt", "0204")], {"kernel-version": "0206"}, True),
         ([expression("kernel-version", "Gt", "0204")], {"kernel-version": "x"}, False),
         ([expression("kernel-version", "Lt", "3")], {"kernel-version": "-1"}, True),
+        ([expression("kernel-version", "Gt", "3")], {"kernel-version": "1_0"}, False),
+        ([expression("kernel-version", "Gt", "3")], {"kernel-version": "9" * 19}, False),
         ([expression("kernel-version", "Lt", "3")], {}, False),
         ([expression("mem-type", "NotIn", "DDR", "DDR2")], {"mem-type": "DDR3"}, True),
         ([expression("mem-type", "NotIn", "DDR")], {}, True),
@@ -98,6 +100,12 @@ def test_match_fields_name_a_node() -> None:
     term = {"matchFields": [expression("metadata.name", "In", "node1")]}
     world = World([node("node1"), node("node2")], [pod("p", affinity=required(term))])
     assert world.feasible("p") == ["node1"]
+
+
+def test_match_fields_take_one_value_only() -> None:
+    term = {"matchFields": [expression("metadata.name", "In", "node1", "node2")]}
+    world = World([node("node1"), node("node2")], [pod("p", affinity=required(term))])
+    assert world.feasible("p") == []
 
 
 def test_a_selector_for_a_value_that_no_node_has_matches_none() -> None:
