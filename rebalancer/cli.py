@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -209,6 +210,35 @@ def simulate(**options: object) -> int:
 
     chosen = SimulateOptions(**options)  # type: ignore[arg-type]
     return int(play(chosen, system_environment(), sys.stdin.buffer))
+
+
+@main.group()
+def explain() -> None:
+    """Say why the scheduler would do what it would do."""
+
+
+@explain.command("pod")
+@click.argument("pod", metavar="NAMESPACE/NAME")
+@click.option(
+    "--node", help="Only this node: why it would not take the replacement, or its scores."
+)
+@_policy
+@_on_cluster
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Explain on a snapshot file ('-': standard input), without a cluster.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def explain_pod(**options: Any) -> int:
+    """Print each node's filter or scores for the pod's replacement, and where it would land."""
+    from rebalancer.app import system_environment  # noqa: PLC0415
+    from rebalancer.explaining import ExplainOptions, explain  # noqa: PLC0415
+
+    return int(explain(ExplainOptions(**options), system_environment()))
 
 
 @main.group()

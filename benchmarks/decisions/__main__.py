@@ -23,6 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--after", type=int, default=3, help="runs of ours after the first silent one")
     run.add_argument("--peer-runs", type=int, default=10)
     run.add_argument("--solver-seconds", type=float, default=60.0)
+    run.add_argument(
+        "--again",
+        action="store_true",
+        help="on the clusters kept in --out; contenders that are not named keep their figures",
+    )
     run.add_argument("--out", type=Path, default=Path(".cache/decisions"), help="results go here")
     table = commands.add_parser("table", help="print the tables of what was played")
     table.add_argument("--out", type=Path, default=Path(".cache/decisions"))
@@ -54,13 +59,16 @@ def _run(options: argparse.Namespace) -> int:
                     options.solver_seconds,
                 )
                 name = f"{scenario}-{options.nodes}-{seed}"
+                path = options.out / f"{name}.json"
+                again = options.again and path.exists()
+                earlier = json.loads(path.read_text()) if again else None
                 try:
-                    played = play(plane, plan, options.out / name, _say)
+                    played = play(plane, plan, options.out / name, _say, earlier=earlier)
                 except (TimeoutError, RuntimeError) as error:
                     _say(f"{name} FAILED: {error}")
                     failed += 1
                     continue
-                (options.out / f"{name}.json").write_text(json.dumps(played, indent=1) + "\n")
+                path.write_text(json.dumps(played, indent=1) + "\n")
     return 1 if failed else 0
 
 

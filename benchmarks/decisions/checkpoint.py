@@ -11,13 +11,26 @@ _CLIENTS = ("kwok", "kube-scheduler", "kube-controller-manager")
 
 
 class Checkpoint:
-    """A state of a control plane, names and uids included."""
+    """A state of a control plane, names and uids included.
+
+    It can be put back into another control plane than the one it is of, of the same version.
+    """
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        """``folder`` holds the state, or will."""
         self._plane, self._kept = plane, folder
         self._data = plane.directory / "etcd"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a state was saved."""
+        return self._kept.is_dir()
+
+    def save(self) -> None:
+        """Keep the state as it is now."""
         self._stop(gently=True)
-        shutil.copytree(self._data, folder)
+        shutil.rmtree(self._kept, ignore_errors=True)
+        shutil.copytree(self._data, self._kept)
         self._start()
 
     def restore(self) -> None:

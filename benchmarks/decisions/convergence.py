@@ -170,7 +170,7 @@ def _one(
             seconds=round(done.process.seconds, 2),
             settle_seconds=round(waited, 2),
             peak_mib=round(done.process.peak_mib, 1),
-            violations={str(k): v for k, v in instance.violations(counts).items()},
+            violations=instance.violations(counts),
             cpu_deviation=round(deviation[0], 5),
             memory_deviation=round(deviation[1], 5),
             band=(float(cpu.min()), float(cpu.max())),

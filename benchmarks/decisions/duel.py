@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,53 +42,69 @@ class Plan:
 
 
 def play(
-    plane: ControlPlane, plan: Plan, kept: Path, say: Callable[[str], None] = print
+    plane: ControlPlane,
+    plan: Plan,
+    kept: Path,
+    say: Callable[[str], None] = print,
+    *,
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Play ``plan`` and return its figures; ``kept`` receives a snapshot file and the reports."""
+    """Play ``plan`` and return its figures.
+
+    ``kept`` receives the state of the cluster, a snapshot file and the reports. With the figures of an
+    ``earlier`` play of which ``kept`` holds the state, the contenders meet the same cluster again, and
+    those that the plan does not name keep their figures.
+    """
     kept.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    plane.reset()
-    SCENARIOS[plan.scenario](plane, seed=plan.seed, nodes=plan.nodes)
-    objects = observe(plane)
-    settle(plane, len(objects.pods))
+    checkpoint = Checkpoint(plane, kept / "etcd")
+    if earlier is None or not checkpoint.exists:
+        earlier = None
+        plane.reset()
+        SCENARIOS[plan.scenario](plane, seed=plan.seed, nodes=plan.nodes)
+        settle(plane, len(observe(plane).pods))
+        checkpoint.save()
+    else:
+        checkpoint.restore()
+    pods = len(observe(plane).pods)
+    settle(plane, pods)
     objects = observe(plane)
     instance = read(objects)
     start = counted(instance, placement(objects))
     _save_snapshot(plane, kept / "start.json.gz")
-    say(f"{plan.scenario}/{plan.seed}: {len(objects.pods)} pods, {time.monotonic() - began:.0f} s")
-    result: dict[str, Any] = {
-        "plan": asdict(plan),
-        "pods": len(objects.pods),
-        "start": {
-            "violations": instance.violations(start),
-            "deviations": instance.deviations(start),
-        },
-        "contenders": {},
-    }
-    band = None
+    say(f"{plan.scenario}/{plan.seed}: {pods} pods, {time.monotonic() - began:.0f} s")
+    contenders: dict[str, Any] = dict(earlier["contenders"]) if earlier else {}
     with tempfile.TemporaryDirectory(prefix="decisions-") as scratch:
-        checkpoint = Checkpoint(plane, Path(scratch) / "etcd")
         for number, name in enumerate(plan.contenders):
             if number:
                 checkpoint.restore()
-            contender = _contender(name, Path(scratch))
-            settle(plane, len(objects.pods))
+            settle(plane, pods)
             done, _ = converge(
                 plane,
-                contender,
+                _contender(name, Path(scratch)),
                 instance,
-                pods=len(objects.pods),
+                pods=pods,
                 most=plan.peer_runs if name == "peer" else MOST_RUNS,
                 after=0 if name == "peer" else plan.after,
                 to_the_end=name == "peer",
             )
-            if name == "peer":
-                band = done.runs[-1].band
-            result["contenders"][name] = _kept(done, kept / name)
+            contenders[name] = _kept(done, kept / name)
             say(_line(name, done))
+    result: dict[str, Any] = {
+        "plan": asdict(plan),
+        "pods": pods,
+        "start": {
+            "violations": instance.violations(start),
+            "deviations": instance.deviations(start),
+        },
+        "contenders": contenders,
+    }
+    band = tuple(contenders["peer"]["runs"][-1]["band"]) if "peer" in contenders else None
     for label, limits in (("optimum", band), ("unbanded", None)):
-        found = optimum(instance, start, limits, seconds=plan.solver_seconds)
-        result[label] = _figures(found)
+        if earlier and "peer" not in plan.contenders:
+            result[label] = earlier[label]
+        else:
+            result[label] = _figures(optimum(instance, start, limits, seconds=plan.solver_seconds))
         say(f"  {label}: {result[label]}")
     return result
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.decisions.rules import HARD, KINDS, Ints, Kind, Rule
+from benchmarks.decisions.rules import HARD, KINDS, Ints, Rule
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -63,9 +63,9 @@ class Instance:
         """Return what is requested on each node (3, N)."""
         return np.asarray(self.other + self.demand @ counts, float)
 
-    def violations(self, counts: Ints) -> dict[Kind, float]:
+    def violations(self, counts: Ints) -> dict[str, float]:
         """Return the pods that still have to move, by kind of rule (preferred ones by weight)."""
-        found: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+        found: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         found["placement"] = float(counts[~self.tolerable].sum())
         for rule in self.rules:
             found[rule.kind] += rule.weight * rule.potential(counts)
@@ -77,12 +77,12 @@ class Instance:
         return float(share[0].std()), float(share[1].std())
 
 
-def hard(violations: Mapping[Kind, float]) -> float:
+def hard(violations: Mapping[str, float]) -> float:
     """Return the sum of the hard rules."""
     return sum(value for kind, value in violations.items() if kind in HARD)
 
 
-def soft(violations: Mapping[Kind, float]) -> float:
+def soft(violations: Mapping[str, float]) -> float:
     """Return the sum of the soft rules."""
     return sum(value for kind, value in violations.items() if kind not in HARD)
 

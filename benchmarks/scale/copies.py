@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 import urllib3
 
+from rebalancer.wire.times import rfc3339
+
 _DAY = 86_400
 _TRANSACTION_BYTES = 900_000
 _TRANSACTION_KEYS = 120
@@ -58,11 +60,15 @@ class Original:
     """One object as the API server stores it, to be copied."""
 
     def __init__(self, stored: bytes, path: str, uid: str, created: float) -> None:
-        """``created`` is its creation time in Unix seconds; copies are a day older."""
+        """``stored`` is protobuf or JSON; ``created`` its creation time in Unix seconds.
+
+        Copies are a day older, so that no program holds them for too young to be moved.
+        """
         self.path, self.uid = path, uid
+        write = _json_time if stored.startswith(b"{") else _varint
         self._bytes = stored
         for second in range(int(created) - 2, int(created) + 3):
-            self._bytes = self._bytes.replace(_varint(second), _varint(second - _DAY))
+            self._bytes = self._bytes.replace(write(second), write(second - _DAY))
 
     def copy(self, changes: Mapping[str, str]) -> bytes:
         """Return the object with every key of ``changes`` replaced by its value, of the same length."""
@@ -72,6 +78,10 @@ class Original:
                 raise ValueError(f"{old} and {new} differ in length")
             changed = changed.replace(old.encode(), new.encode())
         return changed
+
+
+def _json_time(seconds: int) -> bytes:
+    return rfc3339(seconds).encode()
 
 
 def _varint(number: int) -> bytes:

@@ -29,9 +29,9 @@ _APPS = "/apis/apps/v1"
 def fill(plane: ControlPlane, shape: Shape, say: Callable[[str], None]) -> None:
     """Fill an empty control plane, and wait until its API server serves everything."""
     started = time.monotonic()
-    originals = _Originals(plane, shape)
+    originals = Originals(plane, shape)
     etcd = Etcd(f"http://127.0.0.1:{plane._paths.ports['etcd']}")  # noqa: SLF001
-    stored = etcd.put(_entries(shape, originals))
+    stored = etcd.put(entries(shape, originals))
     say(f"{stored} objects stored after {time.monotonic() - started:.0f} s")
     originals.delete()
     plane.wait_until(lambda: _served(plane.api) >= shape.apps * shape.replicas, 900, "all pods")
@@ -44,11 +44,12 @@ def _served(api: ApiClient) -> int:
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount", 0))
 
 
-class _Originals:
-    """One object of each kind, made through the API server and read back as it stores it."""
+class Originals:
+    """One object of each kind, made through the API server and read back as it stores or serves it."""
 
-    def __init__(self, plane: ControlPlane, shape: Shape) -> None:
+    def __init__(self, plane: ControlPlane, shape: Shape, accept: str = PROTOBUF) -> None:
         self._plane, self._api, self._shape = plane, plane.api, shape
+        self._accept = accept
         self._pool = urllib3.PoolManager(ca_certs=str(plane.ca_file))
         core = f"{_CORE}/namespaces/{objects.NAMESPACE}"
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": objects.NAMESPACE}}
@@ -107,7 +108,7 @@ class _Originals:
         answer = self._pool.request(
             "GET",
             self._plane.url + own,
-            headers={"Accept": PROTOBUF, "Authorization": f"Bearer {self._plane.admin_token}"},
+            headers={"Accept": self._accept, "Authorization": f"Bearer {self._plane.admin_token}"},
         )
         if answer.status != 200:
             raise RuntimeError(f"{own}: {answer.status} {answer.data[:200]!r}")
@@ -118,7 +119,8 @@ class _Originals:
             self._api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
 
-def _entries(shape: Shape, originals: _Originals) -> Iterator[tuple[str, bytes]]:
+def entries(shape: Shape, originals: Originals) -> Iterator[tuple[str, bytes]]:
+    """Yield all objects of a cluster by their keys in etcd."""
     fresh = uids(random.Random(shape.seed + 1))
     for number in range(shape.namespaces):
         name = f"ns{number:05d}"

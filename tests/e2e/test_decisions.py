@@ -20,12 +20,12 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     before = instance.violations(counted(instance, placement(objects)))
     assert sum(before.values()) > 5, "the scenario left nothing to mend"
     checkpoint = Checkpoint(cluster, tmp_path / "etcd")
+    checkpoint.save()
+    settle(cluster, pods)
     peer, _ = converge(cluster, Peer(tmp_path), instance, pods=pods, most=3, after=0)
     checkpoint.restore()
     settle(cluster, pods)
-    ours, _ = converge(
-        cluster, Ours(tmp_path, lifted=True), instance, pods=pods, most=8, after=1
-    )
+    ours, _ = converge(cluster, Ours(tmp_path, lifted=True), instance, pods=pods, most=8, after=1)
     assert ours.first_silent is not None, [run.evictions for run in ours.runs]
     assert ours.after_silence == 0
     assert ours.breaches == []
