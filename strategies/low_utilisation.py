@@ -144,19 +144,23 @@ class UtilisationTerm:
         return float(self._phi(self._used()).sum())
 
     def violated(self) -> int:
-        """Return the over-used nodes, if another is under-used."""
-        return int(self._over_nodes().sum()) if self._under_nodes().any() else 0
+        """Return the over-used nodes with a pod that an under-used one might take."""
+        return len(np.unique(self.candidates().node))
 
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""
         return ()
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term: pods on over-used nodes, while a node is under-used."""
-        if not self._under_nodes().any():
+        """See Term: pods on over-used nodes, while a node that might take them is under-used."""
+        under = self._under_nodes()
+        if not under.any():
             return Candidates.none()
-        over = self._over_nodes()
-        cls, node = self._view.pairs_on(over, classes)
+        cls, node = self._view.pairs_on(self._over_nodes(), classes)
+        taken = np.array([self._taken(k, under) for k in np.unique(cls).tolist()], bool)
+        if len(cls):
+            useful = taken[np.searchsorted(np.unique(cls), cls)]
+            cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
         used = self._used()[:, node]
@@ -164,6 +168,11 @@ class UtilisationTerm:
         gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even()
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
+
+    def _taken(self, cls: int, under: Bools) -> bool:
+        """Tell whether an under-used node may take the replacement of a pod of ``cls`` at all."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        return bool((self._view.scheduler.static_mask(replacement) & under).any())
 
     def _most_even(self) -> float:
         """Return the most that any node's unevenness can fall when a pod lands there."""
