@@ -35,8 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     small.add_argument("--examples", type=int, default=200)
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--out", type=Path, default=Path(".cache/decisions/small"))
+    check = commands.add_parser("check", help="the proven optimum against all placements")
+    check.add_argument("--examples", type=int, default=50)
+    check.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
-    commands_of = {"run": _run, "table": _table, "small": _small}
+    commands_of = {"run": _run, "table": _table, "small": _small, "check": _check}
     return commands_of[options.command](options)
 
 
@@ -84,6 +87,12 @@ def _small(options: argparse.Namespace) -> int:
     from benchmarks.decisions.small import search  # noqa: PLC0415 - needs scipy
 
     return search(options.examples, options.seed, options.out, _say)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.brute import check  # noqa: PLC0415 - needs scipy
+
+    return check(options.examples, options.seed, _say)
 
 
 def _say(text: str) -> None:

@@ -25,12 +25,8 @@ def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
         labels = {"app": name, "crowd": "yes"}
         wish = scheduling.prefer_apart({"app": name}, objects.ZONE)
         slow = {stages.READY_AFTER: ready_after}
-        plane.apply(
-            [
-                objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish),
-                objects.pdb(name, {"app": name}, minAvailable=2),
-            ]
-        )
+        made = objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish)
+        plane.apply([made, _budget(name)])
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     plane.apply([objects.node(LAST, zone="zone-c")])
     operations.wait_nodes_ready(plane.api, 3)
@@ -46,6 +42,21 @@ def crowd_again(plane: ControlPlane, apps: int) -> None:
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     operations.cordon(plane.api, [LAST], on=False)
     wait_budgets(plane)
+
+
+def renew_budgets(plane: ControlPlane, apps: int) -> None:
+    """Make all budgets anew.
+
+    The server spends a budget before it deletes the pod. A client that dies in between leaves the budget
+    spent for two minutes, after which the disruption controller gives it back (its DeletionTimeout).
+    """
+    for name in (f"app-{i:02d}" for i in range(apps)):
+        plane.api.delete(f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}")
+        plane.apply([_budget(name)])
+
+
+def _budget(name: str) -> dict[str, Any]:
+    return objects.pdb(name, {"app": name}, minAvailable=2)
 
 
 def wait_budgets(plane: ControlPlane) -> None:

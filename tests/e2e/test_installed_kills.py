@@ -23,6 +23,7 @@ def test_killed_at_any_point_it_leaves_nothing_that_the_next_run_does_not_mend(c
         for _ in range(KILLS):
             crowd.crowd_again(cluster, APPS)
             cut.append(killed_run(installed, points.uniform(0, lasts)))
+            crowd.renew_budgets(cluster, APPS)
             crowd.settle(cluster, APPS)
             installed.free_lease()
     assert watcher.samples > KILLS

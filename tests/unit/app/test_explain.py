@@ -18,7 +18,15 @@ def explain(tmp_path):
     path.write_text(json.dumps({"kind": "List", "items": objects}))
 
     def run(*args):
-        command = [sys.executable, "-m", "rebalancer", "explain", "pod", *args, f"--snapshot={path}"]
+        command = [
+            sys.executable,
+            "-m",
+            "rebalancer",
+            "explain",
+            "pod",
+            *args,
+            f"--snapshot={path}",
+        ]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     return run
