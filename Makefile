@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e bench check fix cluster requirements clean
+.PHONY: help setup demo test e2e bench bench-scale protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,6 +40,12 @@ fix: $(STAMP)  ## format and mend what ruff can mend
 
 bench: $(STAMP)  ## micro-benchmarks of each phase
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+bench-scale: $(STAMP)  ## the peer against ours on a big cluster; NODES=1000 PODS=30000 LEAN=1 ROUNDS=3
+	$(BIN)/python -m benchmarks.scale --nodes $(or $(NODES),1000) --pods $(or $(PODS),30000) --rounds $(or $(ROUNDS),3) $(if $(LEAN),--lean)
+
+protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
+	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto
 
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
 	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)

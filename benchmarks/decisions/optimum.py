@@ -132,6 +132,8 @@ class _Model:
                 used = float(fixed[resource, node])
                 if row:
                     self.programme.row(row, low - used - _SLACK, high - used + _SLACK)
+                elif not low - _SLACK <= used <= high + _SLACK:
+                    self.programme.forbid()
 
     # -- rules -------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class Programme:
     _rows: list[Row] = field(default_factory=list)
     _row_low: list[float] = field(default_factory=list)
     _row_high: list[float] = field(default_factory=list)
+    _forbidden: bool = False
 
     def variable(self, low: float = 0.0, high: float = np.inf, *, whole: bool = False) -> int:
         """Add a variable; return its number."""
@@ -48,8 +49,14 @@ class Programme:
         self._row_low.append(low)
         self._row_high.append(high)
 
+    def forbid(self) -> None:
+        """Say that there is no solution: a limit on what is fixed does not hold."""
+        self._forbidden = True
+
     def minimise(self, objective: Row, seconds: float) -> Solved:
         """Return the least value of ``objective``, proven unless the time limit was reached."""
+        if self._forbidden:
+            return Solved("infeasible", np.inf, np.inf, None)
         if not self._low:
             return Solved("proven", 0.0, 0.0, np.zeros(0))
         costs = np.zeros(len(self._low))

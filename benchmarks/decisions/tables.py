@@ -67,7 +67,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
                 _NAMES[key],
                 f"{done['evictions']} ({each})",
                 _ratio(done["evictions"], best["moves"]),
-                _left(last["violations"]),
+                _left(last["violations"]) + (f", {last['pending']} Pending" if last["pending"] else ""),
                 _pair((last["cpu_deviation"], last["memory_deviation"])),
                 "" if done["first_silent"] is None else str(done["after_silence"]),
                 str(done["twice"]),
@@ -192,6 +192,8 @@ def _worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
         for kind in KINDS
         if mine["violations"][kind] > theirs["violations"][kind] + 1e-9
     ]
+    if mine["pending"] > theirs["pending"]:
+        found.append(f"Pending {mine['pending']} to {theirs['pending']}")
     for name, entry in (("sd cpu", "cpu_deviation"), ("sd mem", "memory_deviation")):
         if mine[entry] > theirs[entry] + 0.005:
             found.append(f"{name} {mine[entry]:.3f} to {theirs[entry]:.3f}")

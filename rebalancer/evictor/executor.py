@@ -104,6 +104,8 @@ class Executor:
             wave = left[0].wave
             if not first:
                 left = self._rechecked(left, recheck)
+            if self._why is not None:
+                break
             now = [move for move in left if move.wave == wave]
             left = [move for move in left if move.wave != wave]
             if now:
@@ -122,7 +124,12 @@ class Executor:
 
     def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
         kept: list[Move] = []
-        for move, why in recheck(left):
+        try:
+            judged = recheck(left)
+        except ClusterReadError as error:
+            self._cut(f"the cluster could not be read between waves: {error}")
+            return list(left)
+        for move, why in judged:
             if why is None:
                 kept.append(move)
             else:

@@ -11,7 +11,7 @@ from rebalancer.snapshot.model import Snapshot
 _DELETION_COST_SCALE = 2.0**27
 _PRIORITY_SCALE = 2.0**25
 _LEAST, _MOST = 0.1, 10.0
-# A pod that just started costs up to twice as much; the surcharge halves every hour.
+# A pod that just started is as reluctant as one that costs twice as much; that halves every hour.
 _YOUTH = 1.0
 _YOUTH_HALF_LIFE = 3600.0
 _VOLUME = 0.5
@@ -20,11 +20,11 @@ _LONG_GRACE = 0.25
 
 
 def eviction_cost(snapshot: Snapshot) -> Floats:
-    """Return the cost (P,) from deletion cost, priority, age, volumes and grace period.
+    """Return the cost (P,) from deletion cost, priority, volumes and grace period.
 
-    ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10) * (1 + 2^(-age / 1 h))``, plus 0.5 for
-    persistent volumes and 0.25 for grace periods above two minutes. A low cost makes a pod the first
-    choice among its equals, never a reason to move.
+    ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25
+    for grace periods above two minutes. What a move must gain is measured by it, so it does not change
+    with time: a cluster at which a run found nothing to do stays one.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -37,7 +37,11 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
         if (cls.spec.termination_grace_period_seconds or 30) > _LONG_GRACE_SECONDS:
             extra[index] += _LONG_GRACE
     base = 1.0 + pods.deletion_cost / _DELETION_COST_SCALE + priority[pods.cls] / _PRIORITY_SCALE
-    age = np.maximum(0.0, snapshot.captured_at - pods.created)
-    youth = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
-    cost: Floats = np.clip(base, _LEAST, _MOST) * youth + extra[pods.cls]
+    cost: Floats = np.clip(base, _LEAST, _MOST) + extra[pods.cls]
     return cost
+
+
+def reluctance(snapshot: Snapshot) -> Floats:
+    """Return by what factor (P,) younger pods are a later choice among their equals: from 1 to 2."""
+    age = np.maximum(0.0, snapshot.captured_at - snapshot.pods.created)
+    return 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)

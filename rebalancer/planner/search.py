@@ -16,6 +16,7 @@ import numpy as np
 
 from rebalancer.cost.term import Term, View
 from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
 from rebalancer.planner.plan import Code
 from rebalancer.planner.quota import QuotaLedger
@@ -155,6 +156,7 @@ class Search:
         self._view, self._terms, self._settings = view, terms, settings
         self._judge = Judge(view, terms, guard, settings.threshold)
         self._allowance, self._cost = allowance, cost
+        self._order = cost * reluctance(view.snapshot)
         self._quota = QuotaLedger(view.snapshot)
         self.pool = Pool(terms)
         self.refusals: dict[Pair, Refusal] = {}
@@ -194,7 +196,7 @@ class Search:
             if verdict is None or (only_certain and _is_gamble(verdict)):
                 continue
             pod = self._pods_of(pair)[0]
-            exact = self._key(verdict.gain, float(self._cost[pod]))
+            exact = self._key(verdict.gain, float(self._order[pod]))
             if heap and _is_behind(exact, heap[0][0]) and exact != key:
                 self._shrink(pair, verdict.gain)
                 heapq.heappush(heap, (exact, pair))
@@ -314,7 +316,7 @@ class Search:
         if wish is None or not pods:
             return None
         hard, soft, imbalance = wish.gains
-        return self._key((hard, soft, imbalance), float(self._cost[pods[0]])), pair
+        return self._key((hard, soft, imbalance), float(self._order[pods[0]])), pair
 
     @staticmethod
     def _key(gain: tuple[float, float, float], cost: float) -> Key:
@@ -331,7 +333,7 @@ class Search:
         if found is None:
             pods = self._view.state.pods_on(*pair)
             pods = pods[self._view.movable[pods] & (not self._rests(pair[0]))]
-            order = np.lexsort((pods, self._cost[pods]))
+            order = np.lexsort((pods, self._order[pods]))
             found = self._pods[pair] = pods[order].tolist()
         return found
 

@@ -23,9 +23,8 @@ class Threshold:
     """Most probability of the landings that make it worse; the others leave it as it is."""
 
 
-# One eviction of an ordinary pod costs 1, of one that just started 2. A preferred rule of weight 100 is
-# worth 1, one of weight 10 is worth 0.1; careful still mends that, and what a system-critical pod (cost 10
-# to 20) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
+# One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
+# worth 0.1; careful still mends that, and what a system-critical pod (cost 10) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
 THRESHOLDS: Mapping[Eagerness, Threshold] = {
     Eagerness.TIMID: Threshold(0.25, 0.02, better=0.9, worse=0.05),
     Eagerness.CAREFUL: Threshold(0.05, 0.002, better=0.75, worse=0.1),

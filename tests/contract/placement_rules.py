@@ -100,7 +100,11 @@ def test_pods_that_may_not_move_count_in_the_skew(ground, run):
     rule = [spread({"tier": "web"})]
     labels = {"tier": "web"}
     place(
-        ground, "free", ["na", "nb"], labels={**labels, "app": "free"}, topologySpreadConstraints=rule
+        ground,
+        "free",
+        ["na", "nb"],
+        labels={**labels, "app": "free"},
+        topologySpreadConstraints=rule,
     )
     place(
         ground,
@@ -116,7 +120,9 @@ def test_pods_that_may_not_move_count_in_the_skew(ground, run):
 
 def test_three_and_one_is_exactly_one_move_in_dry_run_and_in_earnest(ground, run):
     nodes(ground, na="a", nb="b")
-    place(ground, "web", ["na", "na", "na", "nb"], topologySpreadConstraints=[spread({"app": "web"})])
+    place(
+        ground, "web", ["na", "na", "na", "nb"], topologySpreadConstraints=[spread({"app": "web"})]
+    )
     planned = run("--dry-run").report["moves"]
     done = run()
     assert [move["uid"] for move in done.evicted] == [move["uid"] for move in planned]
@@ -142,7 +148,9 @@ def test_zone_and_hostname_rules_that_conflict_do_no_harm(ground, run):
 
 
 def test_ten_big_pods_and_one_slot_make_one_move(ground, run):
-    nodes(ground, n0=("a", {"cpu": "96", "memory": "256Gi"}), n1=("a", {"cpu": "9", "memory": "20Gi"}))
+    nodes(
+        ground, n0=("a", {"cpu": "96", "memory": "256Gi"}), n1=("a", {"cpu": "9", "memory": "20Gi"})
+    )
     wish = prefer_apart({"app": "web"}, HOST)
     place(ground, "web", ["n0"] * 10, cpu="8", memory="16Gi", affinity=wish)
     assert landed(run()) == [("n0", "n1")]

@@ -23,6 +23,8 @@ strategies:
   anti-affinity: {}
   duplicates: {}
   low-utilisation: {}
+  node-affinity: {}
+  taints: {}
 """
 """The default policy, for pods that a test has only just made."""
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import Executor, Pace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.outcomes import Status
@@ -190,6 +191,17 @@ def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
     done = execute(world, [move("a"), move("b", wave=2), move("c", wave=2)], recheck=recheck)
     assert statuses(done) == [Status.EVICTED, Status.DROPPED, Status.EVICTED]
     assert world.evictions == ["a", "c"]
+
+
+def test_a_cluster_that_cannot_be_read_between_waves_ends_the_run():
+    def unreadable(left):
+        raise ClusterReadError("no answer")
+
+    world = World(Time())
+    done = execute(world, [move("a"), move("b", wave=2)], recheck=unreadable)
+    assert statuses(done) == [Status.EVICTED, Status.NOT_ATTEMPTED]
+    assert done.failed
+    assert "no answer" in done.stopped
 
 
 def test_replacements_without_a_node_end_the_run_as_a_failure():
