@@ -1,7 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e bench bench-scale protobuf check fix cluster requirements clean
+.PHONY: help setup demo test e2e e2e-node bench bench-scheduler bench-decisions bench-scale protobuf check \
+	fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,6 +29,9 @@ test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -m e2e tests
 
+e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
+	$(BIN)/python -m pytest -p no:randomly -m node tests
+
 check: $(STAMP)  ## formatting, lint, types, imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -46,6 +50,14 @@ bench-scale: $(STAMP)  ## the peer against ours on a big cluster; NODES=1000 POD
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto
+
+bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, then landings
+	$(BIN)/python -m benchmarks.scheduler.decisions
+	$(BIN)/python -m benchmarks.scheduler.landings
+
+bench-decisions: $(STAMP)  ## peer, ours and the proven optimum on a real control plane
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
+	$(BIN)/python -m benchmarks.decisions run
 
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
 	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)

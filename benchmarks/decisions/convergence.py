@@ -41,7 +41,7 @@ class Figures:
     planned: int | None = None
     stopped: str = ""
     pending: int = 0
-    """Pods without a node at the end."""
+    """Pods without a node at the end; they count as hard violations of placement as well."""
     report: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -164,20 +164,24 @@ def _one(
     cpu = instance.used(counts)[0] / instance.capacity[0]
     deviation = instance.deviations(counts)
     report = done.report
+    pending = sum(1 for p in objects.pods if not p["spec"].get("nodeName"))
+    violations = instance.violations(counts)
+    # A pod that stands nowhere breaks no rule between pods: it must not look like an improvement.
+    violations["placement"] += pending
     return (
         Figures(
             evictions=len(watcher.seen.evicted) - before,
             seconds=round(done.process.seconds, 2),
             settle_seconds=round(waited, 2),
             peak_mib=round(done.process.peak_mib, 1),
-            violations=instance.violations(counts),
+            violations=violations,
             cpu_deviation=round(deviation[0], 5),
             memory_deviation=round(deviation[1], 5),
             band=(float(cpu.min()), float(cpu.max())),
             lower_bound=report.get("lowerBound"),
             planned=len(report["moves"]) if report else None,
             stopped=str(report.get("stopped", "")),
-            pending=sum(1 for p in objects.pods if not p["spec"].get("nodeName")),
+            pending=pending,
             report=report,
         ),
         counts,

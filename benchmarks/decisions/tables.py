@@ -67,11 +67,12 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
                 _NAMES[key],
                 f"{done['evictions']} ({each})",
                 _ratio(done["evictions"], best["moves"]),
-                _left(last["violations"]) + (f", {last['pending']} Pending" if last["pending"] else ""),
+                _left(last["violations"])
+                + (f", {last['pending']} Pending" if last["pending"] else ""),
                 _pair((last["cpu_deviation"], last["memory_deviation"])),
                 "" if done["first_silent"] is None else str(done["after_silence"]),
                 str(done["twice"]),
-                _bound(done, best),
+                _bound(done, result),
                 f"{done['seconds']:.0f}",
                 f"{done['peak_mib']:.0f}",
             )
@@ -107,9 +108,10 @@ def _ratio(evictions: float, best: float) -> str:
     return f"{evictions / best:.2f}" if best else "-"
 
 
-def _bound(done: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+def _bound(done: Mapping[str, Any], result: Result) -> str:
+    """Return the bound that the first run printed, of the optimum that no band binds."""
     first = done["runs"][0]["lower_bound"]
-    return "" if first is None else f"{first}/{best['moves']:g}"
+    return "" if first is None else f"{first}/{result['unbanded']['moves']:g}"
 
 
 # -- goals -------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             str(len(worse)),
             "; ".join(worse),
         )
+        # A plan that budgets cut short has a bound for its own, shorter way only.
         bounds = [(d["runs"][0]["lower_bound"], r["unbanded"]["moves"], r) for r, d in of]
         above = [_name(r) for bound, best_moves, r in bounds if bound > best_moves]
         total = _ratio(sum(b for b, _, _ in bounds), sum(m for _, m, _ in bounds))

@@ -93,6 +93,7 @@ spec:
 - run
 - --policy=/etc/rebalancer/policy
 - --lease={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}
+- --memory={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-memory
 - --deadline={{ .Values.runDeadlineSeconds }}
 - --output={{ .Values.output }}
 - --log-format={{ .Values.logFormat }}

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalancer.kube.access import memory_rules
 from rebalancer.kube.resources import Rule
 from tests.controlplane import ControlPlane, Options, wait_until
 from tests.e2e import crowd
@@ -72,10 +71,10 @@ def covers(granted, wanted):
 def granted(installed, *, acting):
     api, name = installed.api, f"{NAMESPACE}-{installed.name}"
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    roles = [(api.get(f"{rbac}/clusterroles/{name}{'' if acting else '-observe'}"), "")]
-    if acting:
-        role = api.get(f"{rbac}/namespaces/{NAMESPACE}/roles/{installed.name}")
-        roles.append((role, NAMESPACE))
+    roles = [
+        (api.get(f"{rbac}/clusterroles/{name}{'' if acting else '-observe'}"), ""),
+        (api.get(f"{rbac}/namespaces/{NAMESPACE}/roles/{installed.name}"), NAMESPACE),
+    ]
     return {
         Rule(verb, group, resource, namespace, name)
         for role, namespace in roles
@@ -93,9 +92,7 @@ def test_nothing_is_missing_and_nothing_is_unused(audited, tmp_path, mode):
     audited.audit_log.write_text("")
     crowd.gather(audited, APPS)
     installed = Installed(audited, tmp_path, mode=mode, policy=crowd.SLOWLY)
-    # The memory's rules come with the memory: runs do not write it yet.
-    reserved = set(memory_rules(NAMESPACE, f"{installed.name}-memory"))
-    rules = granted(installed, acting=mode == "enforce") - reserved
+    rules = granted(installed, acting=mode == "enforce")
 
     done = installed.run()
     assert done.code == 0, done.err
