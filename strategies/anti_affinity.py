@@ -103,7 +103,10 @@ def _group(view: View, found: _Gathered) -> Group:
     members = np.union1d(owners, found.matched).astype(np.int32)
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
     eligible = scheduler.node_affinity_mask(found.owners[0]) & scheduler.taint_mask(found.owners[0])
-    domains = Domains.of(view, found.key, eligible | (state.counts(members) > 0))
+    occupied = state.counts(members) > 0
+    if (occupied & ~eligible).any():
+        eligible = eligible | occupied
+    domains = Domains.of(view, found.key, eligible)
     if found.entry is Entry.SOFT and np.array_equal(owners, found.matched):
         # Pods that would rather not meet their own kind: with more pods than domains some must, and
         # the fewest meetings are the most even spread.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,7 @@ def _kept(done: Convergence, folder: Path) -> dict[str, Any]:
     """Write the reports aside, and return the rest with its sums."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    landings = _landings([run.report for run in done.runs if run.report])
     for number, run in enumerate(done.runs, 1):
         if run.report:
             (folder / f"run-{number:02d}.json").write_text(json.dumps(run.report, indent=1))
@@ -142,7 +143,31 @@ def _kept(done: Convergence, folder: Path) -> dict[str, Any]:
         "first_silent": done.first_silent,
         "after_silence": done.after_silence,
         "seconds": round(done.seconds, 1),
+        "landings": landings,
+        "commit": _commit(),
         "peak_mib": max(run.peak_mib for run in done.runs),
+    }
+
+
+def _commit() -> str:
+    """Return the commit of the working tree, as far as there is one."""
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+    here = Path(__file__).resolve().parent
+    command = [git, "-C", str(here), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _landings(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how many replacements stood on their most probable node, and how many should have."""
+    moves = [m for r in reports for m in r["moves"] if m["outcome"] == "evicted" and m["landed"]]
+    first = [(move, move["landings"][0]) for move in moves if move["landings"]]
+    return {
+        "moves": len(first),
+        "met": sum(move["landed"] == landing["node"] for move, landing in first),
+        "expected": round(sum(landing["probability"] for _, landing in first), 1),
     }
 
 

@@ -23,7 +23,10 @@ _SHORT = {
 
 def markdown(results: Sequence[Result]) -> str:
     """Return all tables."""
+    ours = [d for r in results for k, d in r["contenders"].items() if k != "peer"]
+    commits = sorted({str(done.get("commit", "unknown")) for done in ours})
     parts = [
+        f"{len(results)} clusters; ours at commit {', '.join(commits)}.",
         _table(("scenario, seed", *_HEAD), _rows(results)),
         _table(("goal", "asked", "reached", "worst"), _goals(results)),
     ]
@@ -38,6 +41,7 @@ _HEAD = (
     "sd cpu / mem",
     "after silence",
     "twice",
+    "landed (expected)",
     "bound",
     "seconds",
     "MiB",
@@ -57,7 +61,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             "",
             _left(start["violations"]),
             _pair(start["deviations"]),
-            *_no(5),
+            *_no(6),
         )
         for key, done in result["contenders"].items():
             last = done["runs"][-1]
@@ -72,6 +76,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
                 _pair((last["cpu_deviation"], last["memory_deviation"])),
                 "" if done["first_silent"] is None else str(done["after_silence"]),
                 str(done["twice"]),
+                _landed(done),
                 _bound(done, result),
                 f"{done['seconds']:.0f}",
                 f"{done['peak_mib']:.0f}",
@@ -88,7 +93,8 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             f"hard {best['hard']:g}, soft {best['soft']:g}",
             *_no(5),
             f"{best['seconds']:.1f}",
-        )[:11]
+            "",
+        )
 
 
 def _no(count: int) -> tuple[str, ...]:
@@ -106,6 +112,12 @@ def _pair(deviations: Sequence[float]) -> str:
 
 def _ratio(evictions: float, best: float) -> str:
     return f"{evictions / best:.2f}" if best else "-"
+
+
+def _landed(done: Mapping[str, Any]) -> str:
+    """Return the replacements on their most probable node, those expected there, of all."""
+    of = done.get("landings") or {"moves": 0}
+    return f"{of['met']} ({of['expected']:.0f}) of {of['moves']}" if of["moves"] else ""
 
 
 def _bound(done: Mapping[str, Any], result: Result) -> str:

@@ -74,9 +74,9 @@ def read_only(plane: ControlPlane) -> Path:
 def peer(binary: Path, kubeconfig: Path, folder: Path, *, node_fit: bool) -> list[str]:
     """Return the peer's command line for one run.
 
-    It is not its dry run: that one (v0.36.0) starts before its copy of the pods is filled, so that it
-    judges a nearly empty cluster. Instead it runs with a token that may read and nothing else: every
-    eviction is refused, and it goes on with the next.
+    It is not its dry run: that one (v0.36.0) judged a nearly empty cluster, its log counting 0 to 2 pods
+    on nodes that held 30. Instead it runs with a token that may read and nothing else, so that every
+    eviction is refused.
     """
     policy = folder / f"peer-{'fit' if node_fit else 'nofit'}.yaml"
     policy.write_text(yaml.safe_dump(peer_policy(node_fit=node_fit)))

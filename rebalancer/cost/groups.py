@@ -28,12 +28,19 @@ class Domains:
 
     of_node: Int32s
     """(N,) domain of each node, -1 where it has none or does not count."""
-    names: tuple[str, ...]
+    names: Sequence[str]
     """Label value of each domain."""
 
     @staticmethod
     def of(view: View, key: str, eligible: Bools) -> Domains:
-        """Return the domains of ``key`` among ``eligible`` nodes (N,)."""
+        """Return the domains of ``key`` among ``eligible`` nodes (N,); equal ones are made once."""
+        made = view.made.get(identity := (key, eligible.tobytes()))
+        if not isinstance(made, Domains):
+            made = view.made[identity] = Domains._of(view, key, eligible)
+        return made
+
+    @staticmethod
+    def _of(view: View, key: str, eligible: Bools) -> Domains:
         labels = view.snapshot.nodes.labels
         column = np.where(eligible, labels.column(key), -1)
         present = np.unique(column[column >= 0])

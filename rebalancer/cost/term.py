@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -70,6 +70,8 @@ class View:
     scheduler: SchedulerModel
     movable: Bools
     """(P,) pods that no protection holds."""
+    made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+    """What groups share: made once, under a key of their own choosing."""
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return how many living pods of ``classes`` on each node (N,) cannot be moved.

@@ -72,6 +72,11 @@ class Installed:
         """Take the Lease from whoever has it: a killed run keeps it for its term."""
         self.api.patch(self.lease_path, {"spec": None})
 
+    def forget(self) -> None:
+        """Empty the memory, so that moving one owner again and again cools nothing down."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{self.name}-memory"
+        self.api.patch(path, {"data": None})
+
     def kubeconfig_with_token(self, seconds: int = 3600) -> Path:
         """Return a kubeconfig whose token stands in a file beside it, as a pod's does."""
         token = self.plane.token_for_service_account(NAMESPACE, self._account, seconds)

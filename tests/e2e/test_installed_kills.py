@@ -26,6 +26,7 @@ def test_killed_at_any_point_it_leaves_nothing_that_the_next_run_does_not_mend(c
             crowd.renew_budgets(cluster, APPS)
             crowd.settle(cluster, APPS)
             installed.free_lease()
+            installed.forget()
     assert watcher.samples > KILLS
     assert not watcher.broken
     # The points are spread over the whole run: before the first eviction, amid them, after the last.
