@@ -65,6 +65,8 @@ cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-bac
 requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/requirements.txt pyproject.toml
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
 clean:  ## remove what the targets made, but not the built control plane
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,8 @@
 """Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the rest.
 
-Within a wave evictions run in parallel across PodDisruptionBudgets and one by one within each, since
-concurrent evictions under one budget only conflict (kubernetes/kubernetes#102361).
+Small waves are evicted in the plan's order. In large ones evictions run in parallel across
+PodDisruptionBudgets and one by one within each, since concurrent evictions under one budget only conflict
+(kubernetes/kubernetes#102361).
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ class Pace:
     """For all replacements of a wave to be ready."""
     pending: float = 30.0
     """For a replacement to be scheduled; after that the run stops."""
+    in_order: int = 50
+    """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
+    placed: float = 1.0
+    """For one replacement to have a node, before the next eviction of such a wave."""
     parallel: int = 8
-    """Evictions at once."""
+    """Evictions at once in larger waves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,9 @@ class Executor:
                 first = False
                 self._progress.wave_started(wave, waves, len(now))
                 self._wave(now, wave)
+        if left and self._clock.now() >= self._pace.deadline:
+            # Cut off by the clock, not held back by a budget: work that was planned is not done.
+            self._failed = True
         for move in left:
             self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
         outcomes = tuple(self._outcomes[move.uid] for move in moves)
@@ -140,11 +148,10 @@ class Executor:
 
     def _wave(self, moves: Sequence[Move], wave: int) -> None:
         self._arrivals.begin_wave()
-        lanes: dict[str, list[Move]] = {}
-        for move in moves:
-            lanes.setdefault(move.budgets[0] if move.budgets else move.uid, []).append(move)
-        with ThreadPoolExecutor(max_workers=self._pace.parallel) as pool:
-            done = [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
+        if len(moves) <= self._pace.in_order:
+            done = self._in_order(moves)
+        else:
+            done = self._in_parallel(moves)
         gone = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
         for outcome in done:
             self._note(outcome)
@@ -153,6 +160,39 @@ class Executor:
         self._judge_answers(done)
         if gone:
             self._await(gone, wave)
+
+    def _in_order(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict one after the other, each once the replacement before it has a node.
+
+        The plan predicts each landing with those before it in place. Replacements that reach the scheduler
+        in another order take each other's places.
+        """
+        done: list[Outcome] = []
+        for move in moves:
+            done += self._lane([move])
+            if done[-1].status is Status.EVICTED:
+                self._until_placed(move)
+        return done
+
+    def _until_placed(self, move: Move) -> None:
+        """Wait a moment for the replacement of ``move`` to have a node; some come only much later."""
+        until = self._clock.now() + self._pace.placed
+        while _unplaced(self._arrivals.found([move]).get(move.uid)):
+            left = min(until, self._pace.deadline) - self._clock.now()
+            if left <= 0 or self._stopped() is not None:
+                return
+            try:
+                self._arrivals.wait(left)
+            except ClusterReadError:
+                return  # whoever waits for the whole wave says so
+
+    def _in_parallel(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict in parallel across PodDisruptionBudgets, one by one within each."""
+        lanes: dict[str, list[Move]] = {}
+        for move in moves:
+            lanes.setdefault(move.budgets[0] if move.budgets else move.uid, []).append(move)
+        with ThreadPoolExecutor(max_workers=self._pace.parallel) as pool:
+            return [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
 
     def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict the moves of one PodDisruptionBudget one after the other."""

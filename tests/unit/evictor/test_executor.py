@@ -96,12 +96,12 @@ class Silent:
         return lambda *_, **__: None
 
 
-def execute(world, moves, *, recheck=None, stopped=None, deadline=600.0):
+def execute(world, moves, *, recheck=None, stopped=None, deadline=600.0, in_order=50):
     executor = Executor(
         world,
         world,
         world.clock,
-        Pace(deadline=deadline, parallel=1),
+        Pace(deadline=deadline, parallel=1, in_order=in_order),
         Silent(),
         stopped=stopped or (lambda: None),
         domains=lambda node: {"zone": "z" + node[-1]},
@@ -218,6 +218,14 @@ def test_replacements_that_are_slow_to_be_ready_hold_the_rest_back_without_failu
     assert not done.failed
 
 
+def test_a_deadline_that_leaves_moves_undone_is_a_failure():
+    done = execute(World(Time(), ready=False), [move("a"), move("b", wave=2)], deadline=60)
+    assert statuses(done) == [Status.EVICTED, Status.NOT_ATTEMPTED]
+    assert done.failed
+    alone = execute(World(Time(), ready=False), [move("a")], deadline=60)
+    assert not alone.failed
+
+
 def test_a_signal_ends_the_run_after_the_call_in_flight():
     world = World(Time())
     done = execute(
@@ -240,3 +248,17 @@ def test_every_eviction_is_announced():
     world = World(Time())
     execute(world, [move("a"), move("b")])
     assert world.announced == ["a", "b"]
+
+
+@pytest.mark.parametrize("in_order", [50, 0])
+def test_waves_are_evicted_in_the_order_of_the_plan(in_order):
+    world = World(Time())
+    done = execute(world, [move(name) for name in "cab"], in_order=in_order)
+    assert world.evictions == ["c", "a", "b"]
+    assert statuses(done) == [Status.EVICTED] * 3
+
+
+def test_a_replacement_that_comes_late_does_not_hold_the_wave_up_for_long():
+    world = World(Time(), lands="")
+    execute(world, [move("a"), move("b")])
+    assert world.evictions == ["a", "b"]
