@@ -6,7 +6,7 @@ from pathlib import Path
 from image import oci, root
 from tests.controlplane import build
 
-REBALANCER = "docker.io/library/kube-rebalancer:under-test"
+REBALANCER = "localhost/kube-rebalancer:under-test"
 PAUSE = "rebalancer.test/pause:1"
 
 _PAUSE_SOURCE = Path(__file__).resolve().parent / "pause"
