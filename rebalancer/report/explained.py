@@ -24,6 +24,7 @@ def explained_as_table(explanation: Explanation, node: str | None = None) -> str
         line for note in explanation.unmodelled for line in wrapped(f"Not predictable: {note}")
     ]
     lines += wrapped(explanation.note) if explanation.note else []
+    lines += [line for text in explanation.assumptions for line in wrapped(f"Assumed: {text}")]
     chosen = [one for one in explanation.nodes if node is None or one.name == node]
     lines += _refused([one for one in chosen if not one.feasible])
     lines += _scored([one for one in chosen if one.feasible])

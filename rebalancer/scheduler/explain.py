@@ -49,6 +49,8 @@ class Explanation:
     landings: tuple[ExplainedLanding, ...]
     unmodelled: tuple[str, ...]
     """Why the landing cannot be predicted, if so."""
+    assumptions: tuple[str, ...]
+    """What is taken for granted of the replacement."""
     note: str
     """Which scheduler version stands in for the cluster's, if another one does."""
 
@@ -66,6 +68,7 @@ class Explanation:
                 for landing in self.landings
             ],
             "unmodelled": list(self.unmodelled),
+            "assumptions": list(self.assumptions),
             "note": self.note,
         }
 
@@ -105,6 +108,7 @@ def _explained(
         nodes=tuple(_nodes(snapshot, model, state, cls, evaluation)),
         landings=tuple(_landings(snapshot, cls, prediction)),
         unmodelled=prediction.unmodelled,
+        assumptions=snapshot.classes[int(snapshot.pods.cls[pod])].assumed,
         note=model.profile.note,
     )
 

@@ -28,7 +28,7 @@ from rebalancer.snapshot.model import (
     Volumes,
 )
 from rebalancer.snapshot.nodes import fold_nodes
-from rebalancer.snapshot.owners import Controller, Counted, Ownership, replacement_spec
+from rebalancer.snapshot.owners import Controller, Counted, Ownership, assumptions, replacement_spec
 from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations, PodRecord
@@ -50,6 +50,7 @@ class Fold:
         self._node_names = Interner()
         self._class_ids: dict[Hashable, int] = {}
         self._specs: list[tuple[Controller, o.Labels, o.SchedulingSpec]] = []
+        self._assumed: dict[int, tuple[str, ...]] = {}
         self._controllers: set[str] = set()
         self._nodes: list[o.Node] = []
         self._workloads: list[o.Workload] = []
@@ -189,6 +190,7 @@ class Fold:
                 controller_uid=controller.uid,
                 replacement=replacement[index],
                 unreadable=unreadable.get(index),
+                assumed=self._assumed.get(index, ()),
             )
             for index, (controller, labels, spec) in enumerate(self._specs)
         )
@@ -223,8 +225,11 @@ class Fold:
             workload = ownership.workload(controller.uid)
             template = workload.spec.template if workload is not None else None
             if template is None or controller.kind == "DaemonSet":
+                if template is None and controller.kind:
+                    self._assumed[index] = (f"like the pod: its {controller.kind} was not read",)
                 found.append(index)
                 continue
+            self._assumed[index] = assumptions(spec, template.spec)
             keep = controller.kind == "StatefulSet"
             wanted = replacement_spec(labels, spec, template, keep_labels=keep)
             if wanted == (labels, spec):

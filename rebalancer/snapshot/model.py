@@ -105,6 +105,8 @@ class PodClass:
     """Class of the pod that the controller would create next (its current template)."""
     unreadable: str | None
     """Why the class cannot be predicted, if so."""
+    assumed: tuple[str, ...] = ()
+    """What is taken for granted of the replacement, since no object says it."""
 
     @property
     def priority(self) -> int:

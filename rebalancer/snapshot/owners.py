@@ -161,6 +161,26 @@ def replacement_spec(
     return (labels if keep_labels and wanted == labels else wanted), replaced
 
 
+def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[str, ...]:
+    """Return what :func:`replacement_spec` takes for granted, in words.
+
+    What a running pod has and its template has not was added at creation, by a webhook or by admission, or
+    was changed since; which of them cannot be read from any object.
+    """
+    by_name = {c.name: c for c in (*template.containers, *(template.init_containers or ()))}
+    found: list[str] = []
+    for container in (*running.containers, *(running.init_containers or ())):
+        wanted = by_name.get(container.name)
+        if wanted is None:
+            found.append(f"container {container.name} is injected again")
+            continue
+        mine = container.resources.requests if container.resources is not None else None
+        told = _defaulted(wanted.resources) if wanted.resources is not None else {}
+        if added := sorted(set(mine or ()) - set(told)):
+            found.append(f"container {container.name} is given {', '.join(added)} again by default")
+    return tuple(found)
+
+
 def _union(
     first: tuple[o.Toleration, ...] | None, second: tuple[o.Toleration, ...] | None
 ) -> tuple[o.Toleration, ...] | None:

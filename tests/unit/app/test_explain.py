@@ -58,6 +58,18 @@ def test_json_has_the_documented_fields(explain):
     assert "b" in landing["domains"].values()
 
 
+def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
+    objects = [node("n-a", "a"), *workload("web", ["n-a"])]
+    pod = objects[-1]
+    sidecar = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": "10m"}}}
+    pod["spec"]["containers"] = [*pod["spec"]["containers"], sidecar]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": objects}))
+    command = [sys.executable, "-m", "rebalancer", "explain", "pod", "web-0", f"--snapshot={path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Assumed: container proxy is injected again" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("args", "says"), [(["default/nope"], "no such pod"), (["web-0", "--node=x"], "no such node")]
 )
