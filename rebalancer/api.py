@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import CapGroup, ConflictGroup, Domains, Group, SpreadGroup
-from rebalancer.cost.price_group import PriceGroup
+from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.term import Bound, Candidates, Entry, Strategy, Term, View
 from rebalancer.policy.params import Params, Percent
@@ -49,6 +49,7 @@ __all__ = [
     "Term",
     "View",
     "affinity_classes",
+    "least_with_room",
     "matches",
     "matches_labels",
     "spread_rules",

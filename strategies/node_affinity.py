@@ -18,6 +18,7 @@ from rebalancer.api import (
     PriceGroup,
     Term,
     View,
+    least_with_room,
 )
 
 
@@ -119,17 +120,12 @@ def _preferred(view: View) -> Iterator[PriceGroup]:
             continue
         best = int(weights[possible].max())
         price = shared.below(best, weights, 100.0)
-        least = 0.0
-        if any(price[view.state.home_nodes(cls)].any() for cls in classes):
-            # What a pod could have now; a better node without room is no reason to evict it.
-            room = view.scheduler.feasible(view.state, replacement)
-            least = float(price[room].min()) if room.any() else np.inf
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=least,
+            least=least_with_room(view, classes, price),
             describe=_preference(view, weights, best),
         )
 

@@ -16,6 +16,7 @@ from rebalancer.api import (
     PriceGroup,
     Term,
     View,
+    least_with_room,
     tolerates,
 )
 
@@ -152,18 +153,12 @@ def _prefer_no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup
         price = untolerated(classes[0])
         if not price.any():
             continue
-        replacement = view.snapshot.classes[classes[0]].replacement
-        least = 0.0
-        if any(price[view.state.home_nodes(cls)].any() for cls in classes):
-            # What a pod could have now; a better node without room is no reason to evict it.
-            room = view.scheduler.feasible(view.state, replacement)
-            least = float(price[room].min()) if room.any() else np.inf
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=least,
+            least=least_with_room(view, classes, price),
             describe=_words(view, params, classes[0], "PreferNoSchedule"),
         )
 

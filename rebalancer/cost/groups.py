@@ -278,9 +278,9 @@ class _SeparableGroup:
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         counts = self._counts()
         hopeless = self._hopeless()
-        floor = max(0, int(self._cover(counts).sum()) - hopeless)
         source, targets = int(self._domains.of_node[node]), self._domains.of_node[destinations]
         total = int(self._cover(counts).sum())
+        floor = max(0, total - hopeless)
         left = counts.copy()
         role = self._role_of.get(cls)
         if role is not None and source >= 0:

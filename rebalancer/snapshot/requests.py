@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rebalancer.wire.objects import Container, SchedulingSpec
 from rebalancer.wire.quantity import parse_resource
@@ -81,9 +81,3 @@ def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
 def _raise_to(total: Amounts, amounts: Mapping[str, int]) -> None:
     for name, amount in amounts.items():
         total[name] = max(total.get(name, 0), amount)
-
-
-def all_images(spec: SchedulingSpec) -> Iterable[str]:
-    """Yield the images of init and app containers."""
-    for container in (*(spec.init_containers or ()), *spec.containers):
-        yield container.image
