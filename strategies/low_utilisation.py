@@ -1,4 +1,4 @@
-"""Low utilisation: pods leave nodes above a threshold while others stand nearly empty."""
+"""Low utilisation: pods leave nodes above a threshold while others stand nearly empty, or far below."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from rebalancer.api import (
 # pod that carries the overload to another node gains nothing worth an eviction.
 _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
+# Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
+_ROUNDING = 1e-9
 
 
 class LowUtilisationParams(Params):
@@ -36,6 +38,11 @@ class LowUtilisationParams(Params):
     over: dict[str, Percent] = Field(
         default={"cpu": 0.5, "memory": 0.5, "pods": 0.5},
         description="A node above any of these is over-used, and gives pods while one is under-used.",
+    )
+    gap: Percent | None = Field(
+        default=None,
+        description="An over-used node also gives pods while another is so far below it. "
+        "Default: the distance from under to over; 100%: only under-used nodes count.",
     )
     deviation: bool = Field(
         default=False, description="Thresholds are distances from the mean over all nodes."
@@ -52,9 +59,11 @@ class LowUtilisationParams(Params):
 
 
 class LowUtilisation:
-    """Moves pods off over-used nodes while other nodes are under-used, if they land better.
+    """Moves pods off over-used nodes while other nodes are under-used or far below, if they land better.
 
-    Every move is predicted: a pod that would only carry the overload to another node stays.
+    Every move is predicted: a pod that would only carry the overload to another node stays. Nodes that
+    joined are filled until none is further below an over-used one than ``gap``, not only until they pass
+    the threshold ``under``: what started the moves must not be what ends them.
     """
 
     Params = LowUtilisationParams
@@ -92,6 +101,8 @@ class UtilisationTerm:
         self._mean = np.divide(used, total, out=np.zeros_like(used), where=total > 0)[:, None]
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
+        widest = float((self._over - self._under).max())
+        self._gap = params.gap if params.gap is not None else widest
 
     def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:
         values = np.array([given[name] for name in self._names])[:, None]
@@ -139,6 +150,17 @@ class UtilisationTerm:
         usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
         return np.asarray(low & usable)
 
+    def _fullness(self) -> Floats:
+        """Return the share (N,) of the resource of which each node has requested most."""
+        fullest: Floats = self._share(self._used()).max(axis=0, initial=0.0)
+        return fullest
+
+    def _inviting(self) -> Floats:
+        """Return how full (N,) each node counts as for those that may give: under-used as bottomless."""
+        nodes = self._view.snapshot.nodes
+        usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
+        return np.where(self._under_nodes(), -np.inf, np.where(usable, self._fullness(), np.inf))
+
     def potential(self) -> float:
         """See Term."""
         return float(self._phi(self._used()).sum())
@@ -152,15 +174,16 @@ class UtilisationTerm:
         return ()
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term: pods on over-used nodes, while a node that might take them is under-used."""
-        under = self._under_nodes()
-        if not under.any():
+        """See Term: pods on over-used nodes, while a node that might take them invites them."""
+        inviting, full = self._inviting(), self._fullness() - self._gap + _ROUNDING
+        giving = self._over_nodes() & (inviting.min(initial=np.inf) <= full)
+        if not giving.any():
             return Candidates.none()
-        cls, node = self._view.pairs_on(self._over_nodes(), classes)
-        taken = np.array([self._taken(k, under) for k in np.unique(cls).tolist()], bool)
-        if len(cls):
-            useful = taken[np.searchsorted(np.unique(cls), cls)]
-            cls, node = cls[useful], node[useful]
+        cls, node = self._view.pairs_on(giving, classes)
+        distinct, row = np.unique(cls, return_inverse=True)
+        emptiest = np.array([self._emptiest(k, inviting) for k in distinct.tolist()])
+        useful = emptiest[row] <= full[node] if len(cls) else np.zeros(0, bool)
+        cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
         used = self._used()[:, node]
@@ -169,10 +192,11 @@ class UtilisationTerm:
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
 
-    def _taken(self, cls: int, under: Bools) -> bool:
-        """Tell whether an under-used node may take the replacement of a pod of ``cls`` at all."""
+    def _emptiest(self, cls: int, inviting: Floats) -> float:
+        """Return how full the most inviting node is that may take the replacement of a pod of ``cls``."""
         replacement = self._view.snapshot.classes[cls].replacement
-        return bool((self._view.scheduler.static_mask(replacement) & under).any())
+        mask = self._view.scheduler.static_mask(replacement)
+        return float(inviting[mask].min(initial=np.inf))
 
     def _most_even(self) -> float:
         """Return the most that any node's unevenness can fall when a pod lands there."""
