@@ -44,6 +44,12 @@ class _Tally:
             return f"perHour: {self._hour_left} were left of it"
         return None
 
+    def left(self) -> int:
+        """Return how many moves this run may still make."""
+        if self._lifted:
+            return len(self._snapshot.pods)
+        return min(self._per_run, self._hour_left) - self._run
+
     def waits(self, owner: int, node: int) -> str | None:
         """Say which limit makes a move wait for what is in flight."""
         if self._in_flight >= self._in_flight_most:
@@ -133,6 +139,10 @@ class Allowance:
             if (limit := tally.over()) is not None:
                 return limit
         return None
+
+    def left(self, strategy: str) -> int:
+        """Return how many moves of a strategy this run may still make."""
+        return min(tally.left() for tally in self._tallies(strategy))
 
     def waits(self, cls: int, node: int, strategy: str) -> str | None:
         """Say which limit makes a move wait for a later wave, if one does."""

@@ -17,6 +17,7 @@ from rebalancer.scheduler.model import Prediction
 TOLERANCE = 1e-9
 # More than this share of the landings on nodes marked for deletion, and the move is refused.
 _LEAVING_SHARE = 0.05
+_NOTHING = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Verdict:
     by_strategy: dict[str, float]
     """Expected gain of each strategy in the entry that decides."""
     refused: tuple[Code, str] | None
+    vain: tuple[int, ...] = ()
+    """Nodes of its landings where no rule is mended, the most probable first."""
 
 
 class Judge:
@@ -55,21 +58,37 @@ class Judge:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
         replacement = self._view.snapshot.classes[cls].replacement
         prediction = self._predict(pod, cls, replacement)
-        nothing = (0.0, 0.0, 0.0)
-        if prediction.unmodelled:
-            text = f"not predictable: {', '.join(prediction.unmodelled)}"
-            return Verdict(prediction, nothing, nothing, {}, (Code.UNPREDICTED, text))
-        if not len(prediction.nodes):
-            return Verdict(
-                prediction, nothing, nothing, {}, (Code.NO_ROOM, "no node takes its replacement")
-            )
+        if (missing := _unpredicted(prediction)) is not None:
+            return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         changes, by_strategy = self._changes(cls, node, replacement, prediction)
         expected = changes @ prediction.probability
         gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
         refused = self._refusal(cls, node, replacement, prediction, changes, gain, cost)
         most = -changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
-        return Verdict(prediction, gain, best, by_strategy, refused)
+        vain = prediction.nodes[_signs(changes[:2]) >= 0]
+        return Verdict(prediction, gain, best, by_strategy, refused, tuple(vain.tolist()))
+
+    def harmless(self, pod: int, cls: int, node: int) -> Verdict:
+        """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
+
+        Nothing need get better, but no rule may get worse in any landing, nor may it come back.
+        """
+        replacement = self._view.snapshot.classes[cls].replacement
+        prediction = self._predict(pod, cls, replacement)
+        if (missing := _unpredicted(prediction)) is not None:
+            return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
+        changes, by_strategy = self._changes(cls, node, replacement, prediction)
+        expected = changes @ prediction.probability
+        gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
+        refused = self._leaving(prediction)
+        where = self._where(prediction)
+        if refused is None and (prediction.nodes == node).any():
+            refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
+        broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
+        if refused is None and (broken.any() or (changes[:2] > 0).any()):
+            refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
+        return Verdict(prediction, gain, gain, by_strategy, refused)
 
     def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
         """Predict in the state that the scheduler will see: the victim terminating, or gone."""
@@ -113,9 +132,8 @@ class Judge:
         cost: float,
     ) -> tuple[Code, str] | None:
         nodes, probability = prediction.nodes, prediction.probability
-        leaving = float(probability[self._view.snapshot.nodes.leaving[nodes]].sum())
-        if leaving > _LEAVING_SHARE:
-            return Code.LEAVING_NODE, f"{leaving:.0%} of its landings are on nodes about to go"
+        if (refused := self._leaving(prediction)) is not None:
+            return refused
         sign = _signs(changes)
         better = sign < 0
         where = self._where(prediction)
@@ -138,6 +156,13 @@ class Judge:
                 f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} ({where})"
             )
         return self._too_little(gain, cost)
+
+    def _leaving(self, prediction: Prediction) -> tuple[Code, str] | None:
+        about_to_go = self._view.snapshot.nodes.leaving[prediction.nodes]
+        share = float(prediction.probability[about_to_go].sum())
+        if share <= _LEAVING_SHARE:
+            return None
+        return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"
 
     def _too_little(self, gain: tuple[float, float, float], cost: float) -> tuple[Code, str] | None:
         for entry, value in enumerate(gain):
@@ -162,6 +187,15 @@ class Judge:
         ]
         more = len(prediction.nodes) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:
+    """Say why there is no landing to judge, if there is none."""
+    if prediction.unmodelled:
+        return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
+    if not len(prediction.nodes):
+        return Code.NO_ROOM, "no node takes its replacement"
+    return None
 
 
 def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -94,6 +94,9 @@ class Move:
     observed: bool = False
     """Belongs to a strategy that only observes: shown, never carried out."""
 
+    makes_way_for: str = ""
+    """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
+
     @property
     def ref(self) -> str:
         """``namespace/pod``."""

@@ -71,6 +71,10 @@ class Planner:
         wanted = set(uids)
         return {uid: pod for pod, uid in enumerate(self._snapshot.pods.uid) if uid in wanted}
 
+    def cost_of(self, pod: int) -> float:
+        """Return what it costs to evict a pod."""
+        return float(self._cost[pod])
+
     def is_wished(self, cls: int, node: int) -> bool:
         """Tell whether some term would still rather see pods of ``cls`` off ``node``."""
         of_class = np.array([cls], np.int32)
@@ -154,6 +158,9 @@ class Planner:
             wave=chosen.wave,
             budgets=tuple(snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)),
             observed=chosen.observed,
+            makes_way_for=snapshot.pods.uid[chosen.makes_way_for]
+            if chosen.makes_way_for >= 0
+            else "",
         )
 
     def _landings(self, chosen: Chosen) -> tuple[Landing, ...]:

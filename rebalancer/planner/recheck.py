@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.planner.judge import Judge
@@ -18,19 +18,22 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
     """
     view = planner.view
     judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
-    by_uid = planner.pods_by_uid([move.uid for move in moves])
+    wanted = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
+    by_uid = planner.pods_by_uid(wanted)
     verdicts: list[tuple[Move, str | None]] = []
     wave = moves[0].wave if moves else 0
     for move in moves:
         if move.wave != wave:
             view.state.reap()
             wave = move.wave
-        verdicts.append((move, _why_not(planner, judge, move, by_uid.get(move.uid))))
+        verdicts.append((move, _why_not(planner, judge, move, by_uid)))
     return verdicts
 
 
-def _why_not(planner: Planner, judge: Judge, move: Move, pod: int | None) -> str | None:
+def _why_not(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]) -> str | None:
+    """Return why a move no longer pays; carry it out in the planner's state if it does."""
     snapshot = planner.view.snapshot
+    pod = by_uid.get(move.uid)
     if pod is None:
         return "the pod is gone"
     node = int(snapshot.pods.node[pod])
@@ -39,10 +42,28 @@ def _why_not(planner: Planner, judge: Judge, move: Move, pod: int | None) -> str
     if protected := names_of(int(planner.protected[pod])):
         return f"protected now: {', '.join(protected)}"
     cls = int(snapshot.pods.cls[pod])
-    if not (move.gain.hard or move.gain.soft) and not planner.is_wished(cls, node):
+    if move.makes_way_for:
+        if (why := _may_stay(planner, judge, by_uid.get(move.makes_way_for))) is not None:
+            return why
+        verdict = judge.harmless(pod, cls, node)
+    elif not (move.gain.hard or move.gain.soft) and not planner.is_wished(cls, node):
         return "the node is no longer over-used, or none is under-used"
-    verdict = judge.judge(pod, cls, node, move.cost)
+    else:
+        verdict = judge.judge(pod, cls, node, move.cost)
     if verdict.refused is not None:
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"
     planner.commit(pod, cls, int(verdict.prediction.nodes[0]))
+    return None
+
+
+def _may_stay(planner: Planner, judge: Judge, pod: int | None) -> str | None:
+    """Return why nobody need make way for ``pod`` any more."""
+    if pod is None:
+        return "the pod that it makes way for is gone"
+    pods = planner.view.snapshot.pods
+    cls, node = int(pods.cls[pod]), int(pods.node[pod])
+    if not planner.is_wished(cls, node):
+        return "the pod that it makes way for may stay"
+    if judge.judge(pod, cls, node, planner.cost_of(pod)).refused is None:
+        return "the pod that it makes way for can go by itself"
     return None

@@ -9,24 +9,29 @@ scheduler or the cost refuses is tried again once after something has changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from rebalancer.cost.term import Term, View
 from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
 from rebalancer.planner.plan import Code
+from rebalancer.planner.pool import Pair, Pool
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Floats
 
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
 _GAMBLE = 0.05
 
-Pair = tuple[int, int]
+# What another pod that goes first can change; the others are about the pod itself.
+_ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
+
 Key = tuple[float, float, float]
 
 
@@ -42,6 +47,8 @@ class Chosen:
     reason: str
     wave: int
     observed: bool
+    makes_way_for: int = -1
+    """The pod that can only go once this one has; -1 for a move that pays by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,67 +87,6 @@ def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
     state.place(pod, of_class.replacement, node)
 
 
-@dataclass(slots=True)
-class Wish:
-    """What the terms expect of one pair."""
-
-    gains: list[float]
-    """Per entry, the most that one pod leaving can gain."""
-    strategy: str
-    """The one with the largest share in the entry that decides."""
-    entry: int
-    share: float
-
-
-class Pool:
-    """All pairs that some term wants to see gone."""
-
-    def __init__(self, terms: Sequence[Weighted]) -> None:
-        self._terms = terms
-        self._of_class: dict[int, dict[int, Wish]] = {}
-        self.seen: set[Pair] = set()
-        """Every pair that was ever wished for."""
-        self.refresh(None)
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yield all pairs that are wished for now."""
-        for cls, wishes in self._of_class.items():
-            for node in wishes:
-                yield cls, node
-
-    def get(self, pair: Pair) -> Wish | None:
-        """Return what is wished for a pair, None if nothing is any more."""
-        return self._of_class.get(pair[0], {}).get(pair[1])
-
-    def refresh(self, classes: Int32s | None) -> list[Pair]:
-        """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
-        for cls in classes.tolist() if classes is not None else list(self._of_class):
-            self._of_class.pop(cls, None)
-        found: dict[Pair, None] = {}
-        for weighted in self._terms:
-            rows = weighted.term.candidates(classes)
-            entry = int(weighted.term.entry)
-            for cls, node, gain in zip(
-                rows.cls.tolist(),
-                rows.node.tolist(),
-                (rows.gain * weighted.weight).tolist(),
-                strict=True,
-            ):
-                found[cls, node] = None
-                self._add(cls, node, entry, gain, weighted.strategy)
-        self.seen.update(found)
-        return list(found)
-
-    def _add(self, cls: int, node: int, entry: int, gain: float, strategy: str) -> None:
-        wishes = self._of_class.setdefault(cls, {})
-        wish = wishes.get(node)
-        if wish is None:
-            wish = wishes[node] = Wish([0.0, 0.0, 0.0], strategy, entry, gain)
-        elif (-entry, gain) > (-wish.entry, wish.share):
-            wish.strategy, wish.entry, wish.share = strategy, entry, gain
-        wish.gains[entry] += gain
-
-
 class Search:
     """One search over one view; terms of observing strategies come in a second pass."""
 
@@ -163,6 +109,8 @@ class Search:
         self._pods: dict[Pair, list[int]] = {}
         self._asked: dict[int, int] = {}
         self._commits = 0
+        self._chains = Chains(view, self._judge, cost)
+        self._helped: set[int] = set()
 
     def run(self, first_wave: int, *, observed: bool) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -172,6 +120,8 @@ class Search:
             of_wave = self._wave(wave, observed=observed, only_certain=True)
             if not of_wave:
                 of_wave = self._wave(wave, observed=observed, only_certain=False)
+            if not of_wave and not self._chains.exhausted:
+                of_wave = self._chains_wave(wave, observed=observed)
             self._view.state.reap()
             self._allowance.next_wave()
             self._quota.reset()
@@ -210,6 +160,55 @@ class Search:
                     heapq.heappush(heap, entry)
         return chosen
 
+    def _chains_wave(self, wave: int, *, observed: bool) -> list[Chosen]:
+        """Return moves that bring little by themselves, but let others go in the next wave."""
+        chosen: list[Chosen] = []
+        in_vain: set[int] = set()
+        for pair in self._stuck():
+            wish = self.pool.get(pair)
+            if wish is None or pair[0] in in_vain or self._chains.exhausted:
+                continue
+            pod = self._pods_of(pair)[0]
+            # Who makes way needs the budget of two; and nobody is made way for twice.
+            if pod in self._helped or self._allowance.left(wish.strategy) < len(chosen) + 2:
+                continue
+            step = self._chains.first(pod, *pair, partial(self._may_go, wish.strategy))
+            if step is None:
+                in_vain.add(pair[0])
+                continue
+            self._helped.add(pod)
+            chosen.append(self._make_way(step, pod, pair, wish.strategy, wave, observed=observed))
+            self._refreshed((step.cls, step.node))
+            in_vain.clear()
+        return chosen
+
+    def _stuck(self) -> list[Pair]:
+        """Return the pairs, most gain first, that break a rule and gain nothing by going alone."""
+        entries = [
+            entry
+            for pair, refusal in self.refusals.items()
+            if refusal.code in _ALONE and (entry := self._entry(pair)) is not None
+        ]
+        return [pair for key, pair in sorted(entries) if key[0] or key[1]]
+
+    def _make_way(
+        self, step: Step, pod: int, pair: Pair, strategy: str, wave: int, *, observed: bool
+    ) -> Chosen:
+        reason = f"makes way for {self._view.snapshot.pod_ref(pod)}: {self._reason(strategy, pair)}"
+        self._pods_of((step.cls, step.node))
+        self._carry_out(step.pod, (step.cls, step.node), step.verdict, strategy)
+        return Chosen(
+            step.pod, step.cls, step.node, step.verdict, strategy, reason, wave, observed, pod
+        )
+
+    def _may_go(self, strategy: str, _pod: int, cls: int, node: int) -> bool:
+        """Tell whether nothing keeps a pod from making way: protections are known, budgets asked for."""
+        return (
+            not self._rests(cls)
+            and self._allowance.waits(cls, node, strategy) is None
+            and (self._waits(cls) or self._quota.lacks(cls) is None)
+        )
+
     def _pop(self, heap: list[tuple[Key, Pair]]) -> tuple[Key, Pair] | None:
         """Return the best entry that still stands, None when the wave is full or nothing is left."""
         while heap and not self._allowance.full():
@@ -217,23 +216,26 @@ class Search:
                 self._hold_back(heap, limit)
                 return None
             key, pair = heapq.heappop(heap)
-            self._renew(pair)
+            renewed = self._renew(pair)
             current = self._entry(pair)
             if current is not None and current[0] == key:
                 return current
-            if current is not None and current[0] > key:
-                # It promises less than when it was queued.
+            if current is not None and (renewed or current[0] > key):
+                # It promises less than when it was queued; what promises more was queued again by the
+                # move that made it so, unless it was found out just now.
                 heapq.heappush(heap, current)
         return None
 
-    def _renew(self, pair: Pair) -> None:
+    def _renew(self, pair: Pair) -> bool:
         """Ask again about a pair that is only about imbalance: any move may have ended the reason for it."""
         wish = self.pool.get(pair)
         if wish is None or wish.gains[0] or wish.gains[1]:
-            return
-        if self._asked.get(pair[0], 0) != self._commits:
-            self.pool.refresh(np.array([pair[0]], np.int32))
-            self._asked[pair[0]] = self._commits
+            return False
+        if self._asked.get(pair[0], 0) == self._commits:
+            return False
+        self.pool.refresh(np.array([pair[0]], np.int32))
+        self._asked[pair[0]] = self._commits
+        return True
 
     def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
         """Note that nothing that is left may go in this run."""
@@ -291,14 +293,19 @@ class Search:
             wish = self.pool.get(pair)
             strategy = wish.strategy if wish is not None else strategy
         reason = self._reason(strategy, pair)
+        self._carry_out(pod, pair, verdict, strategy)
+        self.refusals.pop(pair, None)
+        return Chosen(pod, cls, node, verdict, strategy, reason, wave, observed)
+
+    def _carry_out(self, pod: int, pair: Pair, verdict: Verdict, strategy: str) -> None:
+        """Move a pod in the state, and count what that uses."""
+        cls, node = pair
         if not self._waits(cls):
             self._quota.take(cls)
         move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
         self._allowance.spend(cls, node, strategy)
         self._pods[pair].remove(pod)
         self._commits += 1
-        self.refusals.pop(pair, None)
-        return Chosen(pod, cls, node, verdict, strategy, reason, wave, observed)
 
     def _reason(self, strategy: str, pair: Pair) -> str:
         texts = [

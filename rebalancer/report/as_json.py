@@ -108,6 +108,7 @@ def _move(outcome: Outcome) -> dict[str, Any]:
         "wave": move.wave,
         "budgets": list(move.budgets),
         "observed": move.observed,
+        "makesWayFor": move.makes_way_for or None,
         "outcome": outcome.status.value,
         "message": outcome.message,
         "landed": outcome.landed,

@@ -155,6 +155,17 @@ class ClusterState:
         self._hold(cls, node, +1)
         self.version += 1
 
+    def unplace(self, pod: int) -> None:
+        """Take back the newest :meth:`place`, which must have been of ``pod``: its replacement is on its way."""
+        cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
+        self.cls_of[pod], self.node_of[pod] = self.snapshot.pods.cls[pod], -1
+        self._moved[pod] = False
+        self._change(cls, node, -1, terminating=False)
+        self._change(cls, node, -1, terminating=True)
+        self._last(cls, node, -1)
+        self._hold(cls, node, -1)
+        self.version += 1
+
     def reap(self, ghost: Ghost | None = None) -> None:
         """Let one terminating victim be gone, or all of them."""
         for gone in [ghost] if ghost is not None else list(self.ghosts):

@@ -92,6 +92,7 @@ def test_a_move_in_the_json(full):
         "wave": 1,
         "budgets": ["shop/web"],
         "observed": False,
+        "makesWayFor": None,
         "outcome": "evicted",
         "message": "replaced by web-9",
         "landed": "node-c1",

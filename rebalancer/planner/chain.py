@@ -1,0 +1,166 @@
+"""Chains: a pod that makes way, so that the move of another pays.
+
+Greedy stops where each move by itself gains nothing: the emptiest node draws the replacement of every
+pod, and it holds a replica of this one already. Where another pod takes that place first, the
+replacement goes on to the next node. Found by trying: who would land on the node that draws, does no
+harm there, and makes the landing of the first pod good enough? Work is counted in judgements, not in
+seconds, so that the same snapshot gives the same plan on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.term import View
+from rebalancer.planner.judge import TOLERANCE, Judge, Verdict
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+
+# Judgements for one pod that cannot go alone, and for all pods of one plan.
+_TRIES = 48
+_TRIES_IN_ALL = 600
+# Nodes that draw the replacement, and nodes from which somebody is asked to make way for it.
+_DRAWING = 2
+_GIVING = 8
+# Least probability with which the pod that makes way lands where it is meant to.
+_CERTAIN = 0.75
+_ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_LOADS = ("cpu", "memory")
+
+MayGo = Callable[[int, int, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pod that makes way, in array terms."""
+
+    pod: int
+    cls: int
+    node: int
+    verdict: Verdict
+
+
+class Chains:
+    """Looks for who should go first; leaves the state as it found it."""
+
+    def __init__(self, view: View, judge: Judge, cost: Floats) -> None:
+        self._view, self._judge, self._cost = view, judge, cost
+        self._left = _TRIES_IN_ALL
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether the work that one plan may take is done."""
+        return self._left <= 0
+
+    def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> Step | None:
+        """Return who has to go before ``pod``, of class ``cls`` on ``node``; None if nobody helps.
+
+        ``may_go`` tells whether budgets let a pod (pod, class, node) go now.
+        """
+        self._left -= 1
+        alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
+        if alone.refused is None:
+            return None
+        tries = min(_TRIES, self._left)
+        for draws in alone.vain[:_DRAWING]:
+            for other in self._landing_on(draws, pod, may_go):
+                if tries <= 0:
+                    return None
+                tries -= 1
+                self._left -= 1
+                step = self._step(other, draws)
+                if step is not None and self._helps(step, pod, cls, node):
+                    return step
+        return None
+
+    def _step(self, pod: int, draws: int) -> Step | None:
+        """Return the move of ``pod`` if it lands on ``draws`` and does no harm."""
+        cls, node = int(self._view.state.cls_of[pod]), int(self._view.state.node_of[pod])
+        verdict = self._judge.harmless(pod, cls, node)
+        if verdict.refused is not None:
+            return None
+        lands = verdict.prediction
+        if int(lands.nodes[0]) != draws or float(lands.probability[0]) < _CERTAIN:
+            return None
+        return Step(pod, cls, node, verdict)
+
+    def _helps(self, step: Step, pod: int, cls: int, node: int) -> bool:
+        """Tell whether ``pod`` can go after ``step``, its gain being worth both evictions."""
+        both = float(self._cost[pod]) + float(self._cost[step.pod])
+        with self._made(step):
+            verdict = self._judge.judge(pod, cls, node, both)
+        return verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE
+
+    @contextmanager
+    def _made(self, step: Step) -> Iterator[None]:
+        """Hold the state as it is once ``step`` is done: the replacement stands, the victim is gone."""
+        state = self._view.state
+        replacement = self._view.snapshot.classes[step.cls].replacement
+        state.evict(step.pod)
+        state.hide_newest_ghost()
+        state.place(step.pod, replacement, int(step.verdict.prediction.nodes[0]))
+        try:
+            yield
+        finally:
+            state.unplace(step.pod)
+            state.show_newest_ghost()
+            state.unevict(step.pod)
+
+    # -- who might -------------------------------------------------------------------------------------
+
+    def _landing_on(self, draws: int, pod: int, may_go: MayGo) -> Iterator[int]:
+        """Yield movable pods that ``draws`` would take, largest first, from the fullest nodes of its zone on.
+
+        One per class: the others of it would land alike.
+        """
+        view = self._view
+        pods = view.snapshot.pods
+        free = view.state.unmoved() & view.movable
+        tried: set[int] = set()
+        for node in self._giving(draws):
+            here = np.flatnonzero(free & (pods.node == node)).astype(np.int32)
+            for other in self._largest_first(here, draws).tolist():
+                cls = int(pods.cls[other])
+                replacement = view.snapshot.classes[cls].replacement
+                if other == pod or cls in tried or not may_go(other, cls, node):
+                    continue
+                if view.scheduler.static_mask(replacement)[draws]:
+                    tried.add(cls)
+                    yield other
+
+    def _giving(self, draws: int) -> list[int]:
+        load = self._load()
+        load[draws] = -1.0
+        order = np.lexsort((-load, ~self._same_zone(draws)))
+        return [node for node in order[:_GIVING].tolist() if node != draws]
+
+    def _load(self) -> Floats:
+        """Return the larger of the requested shares of cpu and memory of each node (N,)."""
+        snapshot, state = self._view.snapshot, self._view.state
+        rows = [snapshot.resources.index(name) for name in _LOADS if name in snapshot.resources]
+        capacity = snapshot.nodes.allocatable[rows].astype(float)
+        used = state.lasting[rows].astype(float)
+        share = np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0)
+        load: Floats = share.max(axis=0, initial=0.0)
+        return load
+
+    def _same_zone(self, node: int) -> Bools:
+        """Return which nodes (N,) are in the zone of ``node``: pods that spread keep to their zone."""
+        labels = self._view.snapshot.nodes.labels
+        same = np.zeros(len(self._view.snapshot.nodes), bool)
+        for key in _ZONE_KEYS:
+            column = labels.column(key)
+            if column[node] >= 0:
+                same |= column == column[node]
+        return same
+
+    def _largest_first(self, pods: Int32s, node: int) -> Int32s:
+        """Return ``pods`` by the largest share of ``node`` that each requests."""
+        snapshot = self._view.snapshot
+        requests = snapshot.requests[:, snapshot.pods.cls[pods]].astype(float)
+        capacity = np.maximum(1, snapshot.nodes.allocatable[:, [node]])
+        size = (requests / capacity).max(axis=0, initial=0.0)
+        return pods[np.argsort(-size, kind="stable")]
