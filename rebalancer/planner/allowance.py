@@ -30,19 +30,30 @@ class _Tally:
             snapshot.pods.node[snapshot.pods.node >= 0], minlength=len(snapshot.nodes)
         )
         self._run = 0
+        self.held = False
+        """Whether a limit of the whole run has kept something back."""
         self._in_flight = 0
         self._nodes: Counter[int] = Counter()
         self._owners: Counter[int] = Counter()
 
+    @property
+    def per_run(self) -> int:
+        """Moves that a run may make, whatever the hour has left."""
+        return self._per_run
+
     def over(self) -> str | None:
         """Say which limit of the whole run is used up."""
-        if self._lifted:
+        if self._lifted or self._run < min(self._per_run, self._hour_left):
             return None
+        self.held = True
         if self._run >= self._per_run:
             return f"perRun {self._per_run}"
-        if self._run >= self._hour_left:
-            return f"perHour: {self._hour_left} were left of it"
-        return None
+        return f"perHour: {self._hour_left} were left of it"
+
+    def extend(self, moves: int) -> None:
+        """Let the run go on for so many moves."""
+        self._per_run = self._hour_left = self._run + moves
+        self.held = False
 
     def left(self) -> int:
         """Return how many moves this run may still make."""
@@ -124,6 +135,18 @@ class Allowance:
                 f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
             )
         return None
+
+    @property
+    def held(self) -> bool:
+        """Whether a limit of the whole run has kept something back."""
+        return any(tally.held for tally in (self._all, *self._of_strategy.values()))
+
+    def extend(self, moves: int) -> int:
+        """Let the run go on for so many moves, as if budgets were larger; return what one run may make."""
+        most = self._all.per_run
+        for tally in (self._all, *self._of_strategy.values()):
+            tally.extend(moves)
+        return most
 
     def _tallies(self, strategy: str) -> list[_Tally]:
         own = self._of_strategy.get(strategy)

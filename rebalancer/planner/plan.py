@@ -127,6 +127,18 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """What the budgets of a run and of the hour keep from a plan."""
+
+    moves: int = 0
+    """Moves that further runs would make."""
+    runs: int = 0
+    """How many further runs these take."""
+    more: bool = False
+    """These are only the first: further ones were not planned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a run will do. The same for a dry run and a real one."""
 
@@ -137,9 +149,10 @@ class Plan:
     after: Mapping[str, Score]
     """Strategy -> score if every move lands where it most probably does."""
     lower_bound: int
-    """At least so many moves are needed to reach a state as good as ``after``."""
+    """At least so many moves are needed to reach a state as good as after this plan and its rest."""
     stopped: str
     """One line: why the plan ends here, or why it is empty."""
+    rest: Rest = field(default_factory=Rest)
     funnel: Mapping[str, int] = field(default_factory=dict)
     """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
     warnings: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from rebalancer.cost.term import Term, View
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
-from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Score, Skip
+from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
 from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.model import SchedulerModel
@@ -25,6 +25,8 @@ from rebalancer.snapshot.state import ClusterState
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
 _SHOWN_LANDINGS = 20
+# Beyond the budgets of a run so many moves are planned, to say how much is left to do.
+_REST = 500
 _ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
@@ -93,6 +95,8 @@ class Planner:
         after = self._scores()
         skips = self._skips(refusals, pairs)
         moves = tuple(self._move(move) for move in chosen)
+        funnel = self._funnel(skips, moves)
+        rest = self._rest(chosen)
         left = self._bounds()
         return Plan(
             moves=moves,
@@ -100,8 +104,9 @@ class Planner:
             before=before,
             after=after,
             lower_bound=lower_bound(bounds, left),
-            stopped=_stopped(moves, skips, after),
-            funnel=self._funnel(skips, moves),
+            stopped=_stopped(moves, skips, after, rest),
+            rest=rest,
+            funnel=funnel,
             warnings=tuple(self._warnings()),
         )
 
@@ -124,6 +129,19 @@ class Planner:
             refusals = {**search.refusals}
             pairs |= search.pool.seen
         return chosen, refusals, pairs
+
+    def _rest(self, chosen: Sequence[Chosen]) -> Rest:
+        """Plan on as if this run's budgets were larger, and return how much that is; moves the state."""
+        if not self._allowance.held:
+            return Rest()
+        in_one = self._allowance.extend(_REST)
+        terms = self.weighted_terms()
+        search = Search(
+            self.view, terms, guard_term(self.view), self.settings, self._allowance, self._cost
+        )
+        wave = chosen[-1].wave + 1 if chosen else 1
+        moves = len(search.run(wave, observed=False))
+        return Rest(moves, -(-moves // max(1, in_one)), self._allowance.held)
 
     def _scores(self) -> dict[str, Score]:
         scores: dict[str, Score] = {}
@@ -295,7 +313,9 @@ def _topology_keys(of_class: PodClass) -> list[str]:
     return sorted({*keys, *_ZONE_KEYS} - {"kubernetes.io/hostname"})
 
 
-def _stopped(moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score]) -> str:
+def _stopped(
+    moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score], rest: Rest
+) -> str:
     """Say in one line why the plan ends where it does."""
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -305,8 +325,20 @@ def _stopped(moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, S
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
+    if rest.moves:
+        return f"The budgets of this run are used up: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+
+
+def _rest_words(rest: Rest) -> str:
+    """Say what the budgets held back: `` 12 moves wait for the budgets, for 2 further runs.``"""
+    if not rest.moves:
+        return ""
+    least = "at least " if rest.more else ""
+    moves = "1 move waits" if rest.moves == 1 else f"{rest.moves} moves wait"
+    runs = "1 further run" if rest.runs == 1 else f"{rest.runs} further runs"
+    return f" {least.capitalize()}{moves} for the budgets, for {least}{runs}."
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -42,6 +42,7 @@ def as_data(report: RunReport) -> dict[str, Any]:
         "moves": [_move(outcome) for outcome in report.outcomes],
         "skipped": [_skip(skip) for skip in plan.skips],
         "funnel": dict(plan.funnel),
+        "rest": {"moves": plan.rest.moves, "runs": plan.rest.runs, "more": plan.rest.more},
         "stopped": plan.stopped,
         "standstill": list(report.standstill),
         "cut": report.cut,

@@ -65,6 +65,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "moves",
         "skipped",
         "funnel",
+        "rest",
         "stopped",
         "standstill",
         "cut",

@@ -1,0 +1,53 @@
+"""What budgets keep from a plan is told: how many moves, how many runs."""
+
+import pytest
+
+from rebalancer.planner.plan import Rest
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+
+
+def crowded():
+    """Six workloads with both replicas on one node, and as many nodes free: six moves."""
+    nodes = [node(f"n{i}") for i in range(12)]
+    rule = [apart(f"w{i}", HOSTNAME, weight=100) for i in range(6)]
+    return [*nodes, *(o for i in range(6) for o in workload(f"w{i}", [f"n{i}"] * 2, spec=rule[i]))]
+
+
+def limited(**budgets):
+    return Settings(budgets=Budgets(**{k: Limit.parse(v) for k, v in budgets.items()}))
+
+
+@pytest.mark.parametrize(
+    ("per_run", "moves", "rest"),
+    [
+        (6, 6, Rest()),
+        (5, 5, Rest(1, 1)),
+        (4, 4, Rest(2, 1)),
+        (2, 2, Rest(4, 2)),
+        (1, 1, Rest(5, 5)),
+    ],
+)
+def test_the_moves_that_wait_for_further_runs_are_counted(plan, per_run, moves, rest):
+    result = plan(crowded(), settings=limited(per_run=per_run))
+    assert (len(result.moves), result.rest) == (moves, rest)
+    # The bound is of the whole way, not of what one run may do of it.
+    assert result.lower_bound == 6
+    assert ("wait" in result.stopped) is (rest.moves > 0)
+
+
+def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
+    settings = Settings(budgets=Budgets(per_hour=Limit.parse(3)), moved_last_hour=3)
+    result = plan(crowded(), settings=settings)
+    assert (len(result.moves), result.rest) == (0, Rest(6, 1))
+    assert result.stopped == (
+        "The budgets of this run are used up: 12 rule(s) are unmet. "
+        "6 moves wait for the budgets, for 1 further run."
+    )
+
+
+def test_with_budgets_lifted_nothing_waits(plan):
+    settings = Settings(budgets=Budgets(per_run=Limit.parse(1)), lifted=True)
+    assert plan(crowded(), settings=settings).rest == Rest()
