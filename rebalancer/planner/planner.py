@@ -17,7 +17,7 @@ from rebalancer.planner.judge import Weighted
 from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
 from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
-from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, TEXTS, names_of
@@ -152,7 +152,7 @@ class Planner:
                 entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
                 violated += weighted.term.violated()
                 unsatisfiable += weighted.term.unsatisfiable()
-            cost = _cost(entries)
+            cost = cost_of_entries(entries)
             scores[contribution.strategy] = Score(cost, violated, tuple(unsatisfiable))
         return scores
 
@@ -168,10 +168,10 @@ class Planner:
             uid=snapshot.pods.uid[chosen.pod],
             owner=snapshot.owners[of_class.owner].ref,
             node=snapshot.nodes.names[chosen.node],
-            landings=self._landings(chosen),
+            landings=self.landings(chosen.cls, chosen.verdict.prediction),
             strategy=chosen.strategy,
             reason=chosen.reason,
-            gain=_cost(gain),
+            gain=cost_of_entries(gain),
             cost=round(float(self._cost[chosen.pod]), 6),
             wave=chosen.wave,
             budgets=tuple(snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)),
@@ -181,9 +181,10 @@ class Planner:
             else "",
         )
 
-    def _landings(self, chosen: Chosen) -> tuple[Landing, ...]:
-        snapshot, prediction = self._snapshot, chosen.verdict.prediction
-        keys = _topology_keys(snapshot.classes[chosen.cls])
+    def landings(self, cls: int, prediction: Prediction) -> tuple[Landing, ...]:
+        """Return where the replacement of a pod of ``cls`` may land, for the report."""
+        snapshot = self._snapshot
+        keys = _topology_keys(snapshot.classes[cls])
         labels = snapshot.nodes.labels
         landings: list[Landing] = []
         for node, probability in zip(
@@ -297,7 +298,7 @@ class Planner:
         return self._snapshot.owners[owner].ref if owner >= 0 else "no controller"
 
 
-def _cost(entries: Sequence[float]) -> Cost:
+def cost_of_entries(entries: Sequence[float]) -> Cost:
     """Return a Cost rounded for people and for equal bytes; never -0.0."""
     return Cost(*(round(entry, 9) + 0.0 for entry in entries))
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.plan import Move
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.planner import Planner, cost_of_entries
 from rebalancer.snapshot.protect import names_of
 
 
 def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
     """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
 
-    Moves are judged in order, each in the state that those before it leave. Nothing is added.
+    Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
+    pays comes back with the landings and the gain that are expected of it now.
     """
     view = planner.view
     judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
@@ -26,12 +28,13 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
         if move.wave != wave:
             view.state.reap()
             wave = move.wave
-        verdicts.append((move, _why_not(planner, judge, move, by_uid)))
+        judged = _judged(planner, judge, move, by_uid)
+        verdicts.append((move, judged) if isinstance(judged, str) else (judged, None))
     return verdicts
 
 
-def _why_not(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]) -> str | None:
-    """Return why a move no longer pays; carry it out in the planner's state if it does."""
+def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]) -> Move | str:
+    """Return the move as expected now, carried out in the planner's state, or why it should not go."""
     snapshot = planner.view.snapshot
     pod = by_uid.get(move.uid)
     if pod is None:
@@ -53,7 +56,11 @@ def _why_not(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, in
     if verdict.refused is not None:
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"
     planner.commit(pod, cls, int(verdict.prediction.nodes[0]))
-    return None
+    return replace(
+        move,
+        landings=planner.landings(cls, verdict.prediction),
+        gain=cost_of_entries(verdict.gain),
+    )
 
 
 def _may_stay(planner: Planner, judge: Judge, pod: int | None) -> str | None:

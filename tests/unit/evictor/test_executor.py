@@ -1,11 +1,11 @@
 """Every answer of the Eviction API becomes the right outcome; waves wait; nothing is added."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.executor import Executor, Pace
+from rebalancer.evictor.executor import Executor, Pace, contradicts
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.outcomes import Status
 from rebalancer.kube.evict import Answer, AnswerKind
@@ -191,6 +191,31 @@ def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
     done = execute(world, [move("a"), move("b", wave=2), move("c", wave=2)], recheck=recheck)
     assert statuses(done) == [Status.EVICTED, Status.DROPPED, Status.EVICTED]
     assert world.evictions == ["a", "c"]
+
+
+def test_a_move_is_told_with_the_landings_that_were_expected_when_it_went():
+    def recheck(left):
+        moved_on = Landing("n9", 1.0, {"zone": "z9"})
+        return [(replace(m, landings=(moved_on,)), None) for m in left]
+
+    done = execute(World(Time(), lands="n9"), [move("a"), move("b", wave=2)], recheck=recheck)
+    assert [outcome.predicted for outcome in done.outcomes] == [False, True]
+
+
+def test_landings_that_contradict_the_model_end_the_run():
+    moves = [*(move(name) for name in "abc"), move("d", wave=2)]
+    done = execute(World(Time(), lands="n9"), moves)
+    assert statuses(done) == [Status.EVICTED] * 3 + [Status.NOT_ATTEMPTED]
+    assert "3 of 3 replacements landed where none was predicted" in done.stopped
+    assert done.failed
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "landed", "too_many"),
+    [(2, 2, False), (3, 3, True), (3, 9, True), (3, 10, False), (5, 20, True), (9, 100, False)],
+)
+def test_a_few_landings_elsewhere_are_chance(elsewhere, landed, too_many):
+    assert contradicts(elsewhere, landed) is too_many
 
 
 def test_a_cluster_that_cannot_be_read_between_waves_ends_the_run():
