@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Int32s, Params, Term, View
+from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Group, Int32s, Params, Term, View
 
 
 class DuplicatesParams(Params):
@@ -29,30 +29,39 @@ class Duplicates:
 
     def terms(self, view: View, params: DuplicatesParams) -> Sequence[Term]:
         """Return one soft term."""
-        return [DomainTerm(view, Entry.SOFT, list(_groups(view, params)))]
+        owners = view.snapshot.owners
+        found = (_group(view, params, index, only_broken=True) for index in range(len(owners)))
+
+        def later(cls: int) -> Group | None:
+            owner = view.snapshot.classes[cls].owner
+            return _group(view, params, owner) if owner >= 0 else None
+
+        return [DomainTerm(view, Entry.SOFT, [g for g in found if g is not None], later)]
 
 
-def _groups(view: View, params: DuplicatesParams) -> Iterator[CapGroup]:
-    domains = Domains.nodes(view)
-    for index, owner in enumerate(view.snapshot.owners):
-        if owner.kind == "DaemonSet" or owner.kind in params.exclude_owner_kinds:
-            continue
-        classes = view.classes_of_owner(index)
-        fullest, pods = view.crowding(classes)
-        # Most owners have no two pods on a node: nothing to count for them.
-        if fullest < 2:
-            continue
-        feasible = _feasible(view, classes)
-        cap = -(-pods // max(1, feasible))
-        if fullest <= cap:
-            continue
-        yield CapGroup(
-            view,
-            label=f"{owner.ref} ({pods} pods, {feasible} feasible nodes)",
-            domains=domains,
-            counted=classes,
-            cap=cap,
-        )
+def _group(
+    view: View, params: DuplicatesParams, index: int, *, only_broken: bool = False
+) -> CapGroup | None:
+    """Return the group of an owner; None if duplicates do not matter to it, or none has to go."""
+    owner = view.snapshot.owners[index]
+    if owner.kind == "DaemonSet" or owner.kind in params.exclude_owner_kinds:
+        return None
+    classes = view.classes_of_owner(index)
+    fullest, pods = view.crowding(classes)
+    # Most owners have no two pods on a node: nothing to count for them.
+    if pods < 2 or (only_broken and fullest < 2):
+        return None
+    feasible = _feasible(view, classes)
+    cap = -(-pods // max(1, feasible))
+    if only_broken and fullest <= cap:
+        return None
+    return CapGroup(
+        view,
+        label=f"{owner.ref} ({pods} pods, {feasible} feasible nodes)",
+        domains=Domains.nodes(view),
+        counted=classes,
+        cap=cap,
+    )
 
 
 def _feasible(view: View, classes: Int32s) -> int:

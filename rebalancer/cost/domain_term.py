@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -12,18 +12,43 @@ from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class DomainTerm:
-    """The weighted sum of the potentials of ``groups``."""
+    """The weighted sum of the potentials of ``groups``.
 
-    def __init__(self, view: View, entry: Entry, groups: Sequence[Group]) -> None:
+    Groups that are as they should be need not be given: ``later`` makes the one of a class, or None, when
+    a move first concerns that class, so that what holds now is not broken unseen.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        entry: Entry,
+        groups: Sequence[Group],
+        later: Callable[[int], Group | None] | None = None,
+    ) -> None:
         self.entry = entry
-        self._view = view
-        self._groups = groups
+        self._view, self._later = view, later
+        self._groups: list[Group] = []
         self._made = -1
         self._values: Sequence[float] = ()
         self._of_class: dict[int, list[int]] = {}
-        for index, group in enumerate(groups):
-            for cls in group.members.tolist():
-                self._of_class.setdefault(cls, []).append(index)
+        for group in groups:
+            self._add(group)
+
+    def _add(self, group: Group) -> None:
+        for cls in group.members.tolist():
+            self._of_class.setdefault(cls, []).append(len(self._groups))
+        self._groups.append(group)
+        self._made = -1
+
+    def _indices(self, cls: int) -> Sequence[int]:
+        """Return the groups that ``cls`` is a member of, by their indices."""
+        found = self._of_class.get(cls)
+        if found is None and self._later is not None:
+            self._of_class[cls] = []
+            if (group := self._later(cls)) is not None:
+                self._add(group)
+            found = self._of_class[cls]
+        return found or ()
 
     def potential(self) -> float:
         """See Term."""
@@ -66,7 +91,7 @@ class DomainTerm:
     def _touching(self, classes: Int32s | None) -> Iterable[Group]:
         if classes is None:
             return self._groups
-        indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
+        indices = {index for cls in classes.tolist() for index in self._indices(cls)}
         return (self._groups[index] for index in sorted(indices))
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
@@ -78,7 +103,7 @@ class DomainTerm:
 
     def related(self, cls: int) -> Int32s:
         """See Term."""
-        parts = [self._groups[index].members for index in self._of_class.get(cls, ())]
+        parts = [self._groups[index].members for index in self._indices(cls)]
         return np.unique(np.concatenate(parts)) if parts else np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:

@@ -134,7 +134,8 @@ class Judge:
         nodes, probability = prediction.nodes, prediction.probability
         if (refused := self._leaving(prediction)) is not None:
             return refused
-        sign = _signs(changes)
+        # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
+        sign = _signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
         better = sign < 0
         where = self._where(prediction)
         back = float(probability[nodes == node].sum())

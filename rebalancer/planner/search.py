@@ -63,7 +63,9 @@ class Refusal:
 def _is_gamble(verdict: Verdict) -> bool:
     """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
     best, expected = verdict.best[:2], verdict.gain[:2]
-    return any(most - mean > _GAMBLE for most, mean in zip(best, expected, strict=True))
+    return min(expected) < -_GAMBLE or any(
+        most - mean > _GAMBLE for most, mean in zip(best, expected, strict=True)
+    )
 
 
 def _is_behind(key: Key, other: Key) -> bool:
