@@ -29,8 +29,9 @@ class Duplicates:
 
     def terms(self, view: View, params: DuplicatesParams) -> Sequence[Term]:
         """Return one soft term."""
-        owners = view.snapshot.owners
-        found = (_group(view, params, index, only_broken=True) for index in range(len(owners)))
+        # Most owners have no two pods on a node: nothing to count for them yet.
+        crowded = view.crowded_owners().tolist()
+        found = (_group(view, params, owner, only_broken=True) for owner in crowded)
 
         def later(cls: int) -> Group | None:
             owner = view.snapshot.classes[cls].owner
@@ -48,8 +49,7 @@ def _group(
         return None
     classes = view.classes_of_owner(index)
     fullest, pods = view.crowding(classes)
-    # Most owners have no two pods on a node: nothing to count for them.
-    if pods < 2 or (only_broken and fullest < 2):
+    if pods < 2:
         return None
     feasible = _feasible(view, classes)
     cap = -(-pods // max(1, feasible))

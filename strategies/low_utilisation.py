@@ -108,15 +108,16 @@ class UtilisationTerm:
         values = np.array([given[name] for name in self._names])[:, None]
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
-    def _used(self) -> Floats:
+    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return what is requested of each resource on the given nodes (resources, K)."""
         state = self._view.state
-        rows = [
-            state.lasting_count if name == "pods" else state.lasting[row] if row >= 0 else None
-            for name, row in zip(self._names, self._rows, strict=True)
-        ]
-        return np.array(
-            [np.zeros(self._capacity.shape[1]) if r is None else r for r in rows], float
-        )
+        found = np.zeros((len(self._names), len(self._capacity[0, nodes])))
+        for index, (name, row) in enumerate(zip(self._names, self._rows, strict=True)):
+            if name == "pods":
+                found[index] = state.lasting_count[nodes]
+            elif row >= 0:
+                found[index] = state.lasting[row, nodes]
+        return found
 
     def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
@@ -175,8 +176,11 @@ class UtilisationTerm:
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: pods on over-used nodes, while a node that might take them invites them."""
+        over = self._over_nodes()
+        if not over.any():
+            return Candidates.none()
         inviting, full = self._inviting(), self._fullness() - self._gap + _ROUNDING
-        giving = self._over_nodes() & (inviting.min(initial=np.inf) <= full)
+        giving = over & (inviting.min(initial=np.inf) <= full)
         if not giving.any():
             return Candidates.none()
         cls, node = self._view.pairs_on(giving, classes)
@@ -205,12 +209,11 @@ class UtilisationTerm:
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
-        used = self._used()
         here = np.array([node], np.int32)
-        without = used.copy()
-        without[:, node] -= self._demand(cls)
-        left = float(self._phi(without[:, here], here)[0] - self._phi(used[:, here], here)[0])
-        before = without[:, destinations]
+        used, demand = self._used(here), self._demand(cls)[:, None]
+        left = float(self._phi(used - demand, here)[0] - self._phi(used, here)[0])
+        before = self._used(destinations)
+        before[:, destinations == node] -= demand
         after = before + self._demand(replacement)[:, None]
         return left + self._phi(after, destinations) - self._phi(before, destinations)
 

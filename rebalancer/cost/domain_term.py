@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from rebalancer.cost.groups import Group
+from rebalancer.cost.tally import at_ease
 from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
 
@@ -27,41 +28,60 @@ class DomainTerm:
     ) -> None:
         self.entry = entry
         self._view, self._later = view, later
-        self._groups: list[Group] = []
-        self._made = -1
-        self._values: Sequence[float] = ()
+        self._groups = list(groups)
+        self._values: list[float] | None = None if groups else []
+        self._at_ease = np.zeros(len(groups), bool)
+        self._seen = 0
         self._of_class: dict[int, list[int]] = {}
-        for group in groups:
-            self._add(group)
+        for index, group in enumerate(groups):
+            for cls in group.members.tolist():
+                self._of_class.setdefault(cls, []).append(index)
+
+    def _of(self, cls: int) -> Sequence[int]:
+        """Return the groups that ``cls`` is a member of, by their indices."""
+        found = self._of_class.get(cls)
+        if found is None and self._later is not None:
+            found = self._of_class[cls] = []
+            if (group := self._later(cls)) is not None:
+                self._add(group)
+        return found or ()
 
     def _add(self, group: Group) -> None:
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
-        self._made = -1
-
-    def _indices(self, cls: int) -> Sequence[int]:
-        """Return the groups that ``cls`` is a member of, by their indices."""
-        found = self._of_class.get(cls)
-        if found is None and self._later is not None:
-            self._of_class[cls] = []
-            if (group := self._later(cls)) is not None:
-                self._add(group)
-            found = self._of_class[cls]
-        return found or ()
+        self._at_ease = np.append(self._at_ease, False)
+        if self._values is not None:
+            self._values.append(group.potential())
 
     def potential(self) -> float:
         """See Term."""
         values = self._potentials()
-        return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True)))
+        return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the groups' potentials, made once per version of the state."""
-        version = self._view.state.version
-        if self._made != version:
-            self._values = [group.potential() for group in self._groups]
-            self._made = version
+        """Return the groups' potentials; made anew only where a member's pods were moved since."""
+        changed = self._view.state.changed
+        if self._values is None:
+            self._values = self._begin(untouched=not changed)
+        elif self._seen < len(changed):
+            for index in self._indices(set(changed[self._seen :])):
+                self._values[index] = self._groups[index].potential()
+                self._at_ease[index] = False
+        self._seen = len(changed)
         return self._values
+
+    def _begin(self, *, untouched: bool) -> list[float]:
+        if untouched:
+            self._at_ease = at_ease(self._view, self._groups)
+        return [
+            0.0 if ease else group.potential()
+            for group, ease in zip(self._groups, self._at_ease.tolist(), strict=True)
+        ]
+
+    def _indices(self, classes: Iterable[int]) -> list[int]:
+        """Return the groups with a member among ``classes``, ascending."""
+        return sorted({index for cls in classes for index in self._of(cls)})
 
     def violated(self) -> int:
         """See Term."""
@@ -69,14 +89,21 @@ class DomainTerm:
 
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""
-        return [text for group in self._groups if (text := group.unsatisfiable()) is not None]
+        self._potentials()
+        asked = (self._groups[index] for index in np.flatnonzero(~self._at_ease).tolist())
+        return [text for group in asked if (text := group.unsatisfiable()) is not None]
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
         wanted = None if classes is None else set(classes.tolist())
         parts: list[Candidates] = []
-        for group in self._touching(classes):
-            gains: Floats | None = None
+        values = self._potentials()
+        asked = range(len(values)) if classes is None else self._indices(classes.tolist())
+        for index in asked:
+            # Where nothing is left to mend, nothing can be gained.
+            if values[index] <= 0:
+                continue
+            group, gains = self._groups[index], None
             for cls in group.movers.tolist():
                 if wanted is not None and cls not in wanted:
                     continue
@@ -88,22 +115,17 @@ class DomainTerm:
                     parts.append(Candidates(of, nodes, gains[nodes] * group.weight))
         return Candidates.join(parts)
 
-    def _touching(self, classes: Int32s | None) -> Iterable[Group]:
-        if classes is None:
-            return self._groups
-        indices = {index for cls in classes.tolist() for index in self._indices(cls)}
-        return (self._groups[index] for index in sorted(indices))
-
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
         total = np.zeros(len(destinations))
-        for group in self._touching(np.unique(np.array([cls, replacement], np.int32))):
+        for index in self._indices((cls, replacement)):
+            group = self._groups[index]
             total += group.weight * group.delta(cls, node, replacement, destinations)
         return total
 
     def related(self, cls: int) -> Int32s:
         """See Term."""
-        parts = [self._groups[index].members for index in self._indices(cls)]
+        parts = [self._groups[index].members for index in self._of(cls)]
         return np.unique(np.concatenate(parts)) if parts else np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
@@ -115,9 +137,10 @@ class DomainTerm:
     def describe(self, cls: int, node: int) -> str:
         """See Term: the group of the class with the most to gain on the node."""
         best, text = -1.0, ""
+        values = self._potentials()
         for index in self._of_class.get(cls, ()):
             group = self._groups[index]
-            gain = group.weight * float(group.gains()[node])
+            gain = group.weight * float(group.gains()[node]) if values[index] > 0 else 0.0
             if gain > best:
                 best, text = gain, group.describe(node)
         return text

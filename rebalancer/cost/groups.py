@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 # Up to so many domains every destination is evaluated by itself; above, one per distinct count.
 _FEW = 64
+_NOBODY = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ class Domains:
         """Return every node as a domain of its own."""
         names = view.snapshot.nodes.names
         return Domains(np.arange(len(names), dtype=np.int32), names)
+
+    def count(self, view: View, classes: Int32s) -> Ints:
+        """Return how many pods of ``classes`` are in each domain (D,) now."""
+        return view.state.counts_by(classes, self.of_node, len(self.names))
 
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Sum a per-node count (N,) over the domains (D,)."""
@@ -93,6 +99,23 @@ class Group(Protocol):
         """Return one phrase with numbers about the group, as seen from ``node``."""
 
 
+@runtime_checkable
+class Counted(Protocol):
+    """A group that can tell by the extremes of its members' counts that nothing is to be mended.
+
+    Asked for thousands of groups at once, whose counts are made together.
+    """
+
+    members: Int32s
+    domains: Domains
+
+    def at_ease(self, least: int, most: int) -> bool:
+        """Tell whether counts per domain from ``least`` to ``most`` prove a potential of 0.
+
+        ``False`` proves nothing.
+        """
+
+
 class SpreadGroup:
     """Counts per domain within ``max_skew`` of each other, by Kubernetes' own rule."""
 
@@ -109,18 +132,40 @@ class SpreadGroup:
         weight: float = 1.0,
     ) -> None:
         self.label, self.weight = label, weight
-        self.members, self.movers = counted, np.intersect1d(movers, counted).astype(np.int32)
-        self._view, self._domains = view, domains
+        self.members = counted
+        self.movers = (
+            np.unique(movers)
+            if np.array_equal(movers, counted)
+            else np.intersect1d(movers, counted).astype(np.int32)
+        )
+        self._view, self.domains = view, domains
         self._max_skew, self._min_domains = max_skew, min_domains
-        self._counted = set(counted.tolist())
-        self._immobile = domains.sum(view.immobile(counted, self.movers))
-        takes = np.zeros(len(view.snapshot.nodes), bool)
+
+    # Most groups are at ease and are never asked for what follows.
+
+    @cached_property
+    def _counted(self) -> frozenset[int]:
+        return frozenset(self.members.tolist())
+
+    @cached_property
+    def _immobile(self) -> Ints:
+        return self.domains.sum(self._view.immobile(self.members, self.movers))
+
+    @cached_property
+    def _open(self) -> Bools:
+        """(D,) domains with a node that could take a pod."""
+        takes = np.zeros(len(self._view.snapshot.nodes), bool)
         for mover in self.movers[:1].tolist():
-            takes = view.scheduler.static_mask(mover)
-        self._open = domains.sum(takes.astype(np.int32)) > 0
+            takes = self._view.scheduler.static_mask(mover)
+        return self.domains.sum(takes.astype(np.int32)) > 0
+
+    def at_ease(self, least: int, most: int) -> bool:
+        """See Counted: counts within ``max_skew`` of each other are what the rule asks for."""
+        few = self._min_domains is not None and len(self.domains.names) < self._min_domains
+        return most - (0 if few else least) <= self._max_skew
 
     def _counts(self) -> Ints:
-        return self._domains.sum(self._view.state.counts(self.members))
+        return self.domains.count(self._view, self.members)
 
     def _minimum(self, counts: Ints) -> Ints:
         # A closed and empty domain is no place to even out to: the scheduler will not fill it.
@@ -150,7 +195,7 @@ class SpreadGroup:
         if self.potential() > 0:
             return None
         shown = self._shown(counts)
-        closed = [n for n, o in zip(self._domains.names, self._open, strict=True) if not o]
+        closed = [n for n, o in zip(self.domains.names, self._open, strict=True) if not o]
         if closed:
             cause = f"no node of {', '.join(closed[:3])} takes its pods"
         elif self._min_domains is not None and len(counts) < self._min_domains:
@@ -182,33 +227,36 @@ class SpreadGroup:
                 low_here[sources[0]] = np.iinfo(np.int64).max
                 after[int(np.argmin(low_here))] += 1
                 per_domain[sources] = now - float(self._minimum(after))
-        return _per_node(np.maximum(per_domain, 0.0), self._domains)
+        return _per_node(np.maximum(per_domain, 0.0), self.domains)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Group."""
         counts = self._counts()
-        source, targets = int(self._domains.of_node[node]), self._domains.of_node[destinations]
+        source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
         left = counts.copy()
         if source >= 0 and cls in self._counted:
             left[source] -= 1
-        enters = replacement in self._counted
         present = np.unique(targets)
-        rows = np.repeat(left[None, :], len(present), axis=0)
-        if enters:
-            inside = np.flatnonzero(present >= 0)
-            rows[inside, present[inside]] += 1
-        values = self._evaluated(rows, present) - float(self._minimum(counts))
+        enters = np.where(present >= 0, replacement in self._counted, False)
+        values = self._evaluated(left, present, enters) - float(self._minimum(counts))
         return values[np.searchsorted(present, targets)]
 
-    def _evaluated(self, rows: Ints, present: Int32s) -> Floats:
-        """Return the minimum of each row; rows alike in what they add share one evaluation."""
-        if rows.shape[1] <= _FEW:
+    def _evaluated(self, left: Ints, present: Int32s, enters: Bools) -> Floats:
+        """Return the minimum with one pod more (or none) in each of the ``present`` domains (K,).
+
+        Of many domains, those alike in what they hold share one evaluation.
+        """
+        if len(left) <= _FEW:
+            rows = np.repeat(left[None, :], len(present), axis=0)
+            rows[np.flatnonzero(enters), present[enters]] += 1
             return self._minimum(rows).astype(float)
-        result = np.zeros(len(rows))
-        added = np.where(present >= 0, rows[np.arange(len(rows)), present], -1)
+        result = np.zeros(len(present))
+        added = np.where(present >= 0, left[present], -1)
         shut = np.where(present >= 0, ~self._open[present], False)
         for same in _alike(added, shut):
-            result[same] = float(self._minimum(rows[same[0]]))
+            row = left.copy()
+            row[present[same[:1]]] += enters[same[:1]]
+            result[same] = float(self._minimum(row))
         return result
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
@@ -217,19 +265,19 @@ class SpreadGroup:
 
     def joint(self, per_node: Int32s, cap: int) -> float:
         """Return the joint lower bound with a per-node cap, see ``joint_minimum``."""
-        inside = self._domains.of_node >= 0
+        inside = self.domains.of_node >= 0
         return float(
             joint_minimum(
                 per_node[inside].astype(np.int64),
-                self._domains.of_node[inside],
-                len(self._domains.names),
+                self.domains.of_node[inside],
+                len(self.domains.names),
                 self._max_skew,
                 cap,
             )
         )
 
     def _shown(self, counts: Ints) -> str:
-        return _shown(self._domains.names, counts)
+        return _shown(self.domains.names, counts)
 
 
 class _SeparableGroup:
@@ -242,7 +290,7 @@ class _SeparableGroup:
 
     def __init__(self, view: View, domains: Domains, roles: Sequence[Int32s]) -> None:
         """``roles`` are disjoint sets of classes; the potential of a domain is a function of their counts."""
-        self._view, self._domains, self._roles = view, domains, roles
+        self._view, self.domains, self._roles = view, domains, roles
         self._role_of = {cls: role for role, of in enumerate(roles) for cls in of.tolist()}
 
     def _cover(self, counts: Ints) -> Ints:
@@ -250,8 +298,7 @@ class _SeparableGroup:
         raise NotImplementedError
 
     def _counts(self) -> Ints:
-        state = self._view.state
-        return np.stack([self._domains.sum(state.counts(role)) for role in self._roles])
+        return np.stack([self.domains.count(self._view, role) for role in self._roles])
 
     def potential(self) -> float:
         return float(max(0, self._cover(self._counts()).sum() - self._hopeless()))
@@ -273,12 +320,12 @@ class _SeparableGroup:
                 less[role] -= 1
                 gain = np.where(counts[role] > 0, now - self._cover(np.maximum(less, 0)), 0)
                 best = np.maximum(best, gain)
-        return _per_node(best, self._domains)
+        return _per_node(best, self.domains)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         counts = self._counts()
         hopeless = self._hopeless()
-        source, targets = int(self._domains.of_node[node]), self._domains.of_node[destinations]
+        source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
         total = int(self._cover(counts).sum())
         floor = max(0, total - hopeless)
         left = counts.copy()
@@ -319,6 +366,10 @@ class CapGroup(_SeparableGroup):
         above: Ints = np.maximum(0, counts[0] - self.cap)
         return above
 
+    def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
+        """See Counted."""
+        return most <= self.cap
+
     def unsatisfiable(self) -> str | None:
         """None: the caller derives the cap from what is possible."""
         return None
@@ -343,10 +394,19 @@ class ConflictGroup(_SeparableGroup):
         weight: float = 1.0,
     ) -> None:
         self.label, self.weight = label, weight
+        if np.array_equal(owners, matched):
+            # A workload apart from itself, as most are: no need for set operations.
+            self.members = self.movers = np.unique(owners)
+            super().__init__(view, domains, [self.members, _NOBODY, _NOBODY])
+            return
         both = np.intersect1d(owners, matched).astype(np.int32)
         roles = [both, np.setdiff1d(owners, both), np.setdiff1d(matched, both)]
         self.members = self.movers = np.union1d(owners, matched).astype(np.int32)
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
+
+    def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter
+        """See Counted: whoever is alone in its domain repels nobody."""
+        return most <= 1
 
     def _cover(self, counts: Ints) -> Ints:
         return conflict_minimum(*(count[..., None] for count in counts))
@@ -355,22 +415,22 @@ class ConflictGroup(_SeparableGroup):
         _, owners, matched = self._roles
         if len(owners) or len(matched):
             return 0
-        return max(0, int(self._counts()[0].sum()) - len(self._domains.names))
+        return max(0, int(self._counts()[0].sum()) - len(self.domains.names))
 
     def unsatisfiable(self) -> str | None:
         """Say so when there are more pods than domains."""
         if (more := self._hopeless()) == 0:
             return None
-        pods, domains = int(self._counts()[0].sum()), len(self._domains.names)
+        pods, domains = int(self._counts()[0].sum()), len(self.domains.names)
         return f"{self.label}: {pods} pods, {domains} domains: {more} must share"
 
     def describe(self, node: int) -> str:
         """See Group."""
-        domain = int(self._domains.of_node[node])
+        domain = int(self.domains.of_node[node])
         if domain < 0:
             return self.label
         counts = self._counts()[:, domain]
-        return f"{self.label}: {int(counts.sum())} that repel each other in {self._domains.names[domain]}"
+        return f"{self.label}: {int(counts.sum())} that repel each other in {self.domains.names[domain]}"
 
 
 class AttractionGroup(_SeparableGroup):

@@ -12,7 +12,7 @@ import numpy as np
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -106,12 +106,21 @@ class View:
             return len(nodes), len(nodes)
         return int(np.unique(nodes, return_counts=True)[1].max()), len(nodes)
 
+    def crowded_owners(self) -> Int32s:
+        """Return the owners, ascending, of whose living pods the snapshot has two or more on one node."""
+        pods = self.snapshot.pods
+        owner_of = np.array([cls.owner for cls in self.snapshot.classes] or [-1], np.int64)
+        living = ((pods.flags & PodFlag.TERMINATING) == 0) & (pods.node >= 0)
+        owner = owner_of[pods.cls[living]]
+        size = max(1, len(self.snapshot.nodes))
+        keys = np.sort((owner * size + pods.node[living])[owner >= 0])
+        return np.unique(keys[1:][keys[1:] == keys[:-1]] // size).astype(np.int32)
+
     def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
         """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
         pods = self.snapshot.pods
-        here = self.state.unmoved() & nodes[pods.node]
-        if classes is not None:
-            here &= np.isin(pods.cls, classes)
+        here = self.state.unmoved(classes)
+        here = here[nodes[pods.node[here]]]
         size = max(1, len(self.snapshot.nodes))
         pairs = np.unique(pods.cls[here].astype(np.int64) * size + pods.node[here])
         return (pairs // size).astype(np.int32), (pairs % size).astype(np.int32)

@@ -118,10 +118,11 @@ class Chains:
         """
         view = self._view
         pods = view.snapshot.pods
-        free = view.state.unmoved() & view.movable
+        free = view.state.unmoved()
+        free = free[view.movable[free]]
         tried: set[int] = set()
         for node in self._giving(draws):
-            here = np.flatnonzero(free & (pods.node == node)).astype(np.int32)
+            here = free[pods.node[free] == node]
             for other in self._largest_first(here, draws).tolist():
                 cls = int(pods.cls[other])
                 replacement = view.snapshot.classes[cls].replacement

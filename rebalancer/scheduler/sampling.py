@@ -32,6 +32,9 @@ from rebalancer.snapshot.model import Nodes
 
 # More kinds of windows than this are stood for by so many windows, evenly spread.
 _MAX_KINDS = 48
+# Keys up to so large are numbered by a table, larger ones by sorting.
+_TABLE = 1 << 16
+_DENSE = 1 << 12
 _ZONE = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 _REGION = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
 
@@ -82,6 +85,8 @@ class Windows:
 
     def largest(self, values: Ints) -> Ints:
         """Return the largest value (F,) in each window."""
+        if not len(values) or (values == values[0]).all():
+            return values
         block, level = self.around(values), 1
         while 2 * level <= self.size:
             block = np.maximum(block[:-level], block[level:])
@@ -122,7 +127,7 @@ def distribution(raw: RawScores, weights: Mapping[str, int], windows: Windows) -
     chance = np.zeros(len(windows.nodes) + windows.size)
     begin, weight = _representatives(extremes.kinds, windows.weight)
     kind = extremes.kinds[begin]
-    for one in np.unique(kind):
+    for one in np.flatnonzero(np.bincount(kind)).tolist():
         mine = kind == one
         total = extremes.totals(int(begin[mine][0]))
         _share_out(chance, windows, total, begin[mine], weight[mine])
@@ -133,7 +138,8 @@ def distribution(raw: RawScores, weights: Mapping[str, int], windows: Windows) -
 
 def _representatives(kinds: Ints, weight: Floats) -> tuple[Ints, Floats]:
     """Return which windows to evaluate, and how much each of them counts."""
-    if len(np.unique(kinds)) <= _MAX_KINDS:
+    # Kinds are numbered without gaps.
+    if int(kinds.max()) < _MAX_KINDS:
         return np.flatnonzero(weight), weight[np.flatnonzero(weight)]
     middles = (np.arange(_MAX_KINDS) + 0.5) / _MAX_KINDS
     chosen = np.searchsorted(np.cumsum(weight), middles).clip(0, len(weight) - 1)
@@ -185,7 +191,7 @@ class _Extremes:
         groups = _grouped(self._sizes)
         low, high = np.zeros_like(groups), np.zeros_like(groups)
         self._spread_raw: dict[tuple[int, ...], Ints] = {}
-        for group in np.unique(groups):
+        for group in range(int(groups.max()) + 1):
             mine = np.flatnonzero(groups == group)
             values = self._raw_spread(int(mine[0]))
             low[mine] = windows.smallest(np.where(kept, values, np.iinfo(np.int64).max // 2))[mine]
@@ -228,6 +234,23 @@ def _grouped(columns: list[Ints]) -> Ints:
     """Return group numbers (F,): rows with equal entries in all columns share one."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        ids = np.unique(column, return_inverse=True)[1].reshape(-1)
-        groups = np.unique(groups * (int(ids.max()) + 1) + ids, return_inverse=True)[1].reshape(-1)
-    return groups.astype(np.int64)
+        low, high = int(column.min()), int(column.max())
+        # Most columns say the same of every window.
+        if low == high:
+            continue
+        spread = high - low + 1
+        if spread > _DENSE:
+            ids = np.unique(column, return_inverse=True)[1].reshape(-1)
+            spread = int(ids.max()) + 1
+        else:
+            ids = column - low
+        groups = _numbered(groups * spread + ids)
+    return groups
+
+
+def _numbered(keys: Ints) -> Ints:
+    """Return the rank (F,) of each key among those that occur."""
+    if int(keys.max()) < _TABLE:
+        occurs = np.bincount(keys) > 0
+        return (np.cumsum(occurs) - 1)[keys]
+    return np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -8,15 +8,20 @@ host ports are all sets of classes, so this is the one way in which anything is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 # Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
 _CACHED_COUNTS = 32_000_000
+# Classes with more pods than this are counted per node once and kept, rather than anew each time.
+_MANY = 256
+_UNCHANGED: Mapping[tuple[int, bool], int] = {}
+_NO_PODS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,11 @@ class ClusterState:
         self._by_class = order
         self._starts = np.searchsorted(pods.cls[order], np.arange(len(snapshot.classes) + 1))
         self._moved = np.zeros(len(pods), bool)
+        self.changed: list[int] = []
+        """Classes whose pods were moved about, in order, once per change; it only grows."""
         self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
+        self._home = np.where(self._terminating, -1, pods.node).astype(np.int32)
         self._changes: dict[int, dict[tuple[int, bool], int]] = {}
         self._counters: dict[tuple[bytes, bool], Int32s] = {}
         self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
@@ -73,10 +81,18 @@ class ClusterState:
         """Return the pods that the snapshot holds of a class, in order."""
         return self._by_class[self._starts[cls] : self._starts[cls + 1]]
 
+    def pods_of_many(self, label: Ints, classes: Int32s) -> tuple[Ints, Int32s]:
+        """Return the living pods that the snapshot holds of each class (K,), with the class's ``label``."""
+        sizes = self._starts[classes + 1] - self._starts[classes]
+        shift = np.repeat(self._starts[classes] - (np.cumsum(sizes) - sizes), sizes)
+        pods = self._by_class[np.arange(len(shift)) + shift]
+        living = self._home[pods] >= 0
+        return np.repeat(label, sizes)[living], pods[living]
+
     def living_of(self, cls: int) -> Int32s:
         """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
         pods = self.pods_of(cls)
-        return pods[~self._terminating[pods] & (self.snapshot.pods.node[pods] >= 0)]
+        return pods[self._home[pods] >= 0]
 
     def home_nodes(self, cls: int) -> Int32s:
         """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved."""
@@ -84,10 +100,16 @@ class ClusterState:
         nodes = self.snapshot.pods.node[pods]
         return np.unique(nodes[(self.node_of[pods] == nodes) & ~self._moved[pods]])
 
-    def unmoved(self) -> Bools:
-        """Return which pods (P,) live where the snapshot has them."""
-        home = self.snapshot.pods.node
-        return (home >= 0) & (self.node_of == home) & ~self._terminating & ~self._moved
+    def unmoved(self, classes: Int32s | None = None) -> Int32s:
+        """Return the pods that live where the snapshot has them; only those of ``classes`` if given."""
+        if classes is None:
+            home = self._home
+            return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self._moved).astype(
+                np.int32
+            )
+        pods = np.concatenate([_NO_PODS, *(self.pods_of(cls) for cls in classes.tolist())])
+        home = self._home[pods]
+        return pods[(home >= 0) & (self.node_of[pods] == home) & ~self._moved[pods]]
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes, ascending, of an owner's pods and of their replacements."""
@@ -102,6 +124,38 @@ class ClusterState:
         pods = self.living_of(cls)
         at_home = (self.node_of[pods] == node) & (self.snapshot.pods.node[pods] == node)
         return pods[at_home & ~self._moved[pods]]
+
+    def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
+        """Return how many pods of ``classes``, terminating ones not, are in each of ``size`` domains.
+
+        ``of_node`` (N,) is each node's domain, -1 for none. It takes as long as the classes have pods,
+        however many nodes there are.
+        """
+        if sum(int(self._starts[c + 1] - self._starts[c]) for c in classes.tolist()) > _MANY:
+            per_node = self.counts(classes)
+            inside = of_node >= 0
+            return np.bincount(of_node[inside], per_node[inside], size).astype(np.int64)
+        nodes = self._nodes_of(classes)
+        domains = of_node[nodes]
+        counted = np.bincount(domains[domains >= 0], minlength=size)
+        for cls in classes.tolist():
+            for (node, of_terminating), change in self._changes.get(cls, _UNCHANGED).items():
+                if not of_terminating and of_node[node] >= 0:
+                    counted[of_node[node]] += change
+        return counted
+
+    def occupied(self, classes: Int32s) -> Int32s:
+        """Return the nodes, ascending and once each, where pods of ``classes`` are, terminating ones not."""
+        if any(cls in self._changes for cls in classes.tolist()):
+            return np.flatnonzero(self.counts(classes) > 0).astype(np.int32)
+        return np.unique(self._nodes_of(classes))
+
+    def _nodes_of(self, classes: Int32s) -> Int32s:
+        """Return the node of each living pod that the snapshot holds of ``classes``."""
+        parts = [self.pods_of(cls) for cls in classes.tolist()]
+        pods = parts[0] if len(parts) == 1 else np.concatenate([_NO_PODS, *parts])
+        nodes = self._home[pods]
+        return nodes[nodes >= 0]
 
     def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
         """Return how many pods of ``classes`` are on each node (N,); do not write into it.
@@ -203,6 +257,7 @@ class ClusterState:
         self.pod_count[node] += sign
 
     def _change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
+        self.changed.append(cls)
         of_class = self._changes.setdefault(cls, {})
         of_class[node, terminating] = of_class.get((node, terminating), 0) + change
         for key in self._counters_of.get(cls, ()):

@@ -109,4 +109,4 @@ def test_looking_for_a_chain_leaves_the_state_as_it_was():
     for terminating, value in zip((False, True), counts, strict=True):
         np.testing.assert_array_equal(state.counts(classes, terminating=terminating), value)
     assert state.ghosts == []
-    assert state.unmoved().sum() == len(view.snapshot.pods)
+    assert len(state.unmoved()) == len(view.snapshot.pods)
