@@ -7,7 +7,7 @@ searched with numpy for quotes and brackets only, so that Python does something 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ _CLASSES = bytes(_TABLE)
 
 _ITEMS_KEY = re.compile(rb'"items"\s*:\s*\Z')
 _KEY_WINDOW = 64
+_GAP = re.compile(rb"[\s,]*")
+_WINDOW, _LARGEST_WINDOW = 1 << 14, 1 << 22
 _LARGEST_ENVELOPE = 1 << 26
 
 
@@ -31,6 +33,12 @@ class Item:
 
     offset: int
     text: bytes
+    like: object = None
+    """What it was recognised as, if it was."""
+
+
+Recognise = Callable[[bytes, int], tuple[int, object] | None]
+"""From a text and where an item begins in it, to where it ends and what it is like, if that is known."""
 
 
 class ItemScanner:
@@ -39,7 +47,10 @@ class ItemScanner:
     It checks no more than it needs: items and envelope are decoded by others, who find what is wrong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recognise: Recognise | None = None) -> None:
+        """``recognise`` is asked first about each item; only the others are searched for brackets."""
+        self._recognise = recognise
+        self._rest = b""
         self.envelope = bytearray()
         """All of the text but the elements of ``items``."""
         self._depth = 0
@@ -53,7 +64,7 @@ class ItemScanner:
     @property
     def complete(self) -> bool:
         """Whether every bracket and quote is closed."""
-        return self._depth == 0 and not self._in_string
+        return self._depth == 0 and not self._in_string and not self._rest
 
     def feed(self, chunk: bytes) -> Iterator[Item]:
         """Yield the items that end in ``chunk``. Exhaust it before the next call.
@@ -61,6 +72,63 @@ class ItemScanner:
         Raises:
             ValueError: what should surround the items is too large for that.
         """
+        if self._recognise is None:
+            yield from self._scan(chunk)
+        else:
+            yield from self._recognised(self._rest + chunk, self._recognise)
+
+    def _recognised(self, buffer: bytes, recognise: Recognise) -> Iterator[Item]:
+        """Yield the items of ``buffer``: where one is not recognised, those of a window are scanned.
+
+        Each window begins between two items; what it holds of an unfinished one is looked at again.
+        """
+        self._rest = b""
+        position, window = 0, _WINDOW
+        while position < len(buffer):
+            if self._between_items:
+                position, found = self._next(buffer, position, recognise)
+                if found is not None:
+                    window = _WINDOW
+                    yield found
+                    continue
+            piece = buffer[position : position + window]
+            yield from self._scan(piece)
+            position += len(piece)
+            if self._item and sum(map(len, self._item)) < _LARGEST_WINDOW:
+                at_end = position == len(buffer)
+                position -= self._drop_unfinished()
+                if at_end:
+                    self._rest = buffer[position:]
+                    return
+            window = min(2 * window, _LARGEST_WINDOW)
+
+    @property
+    def _between_items(self) -> bool:
+        return self._in_items and self._depth == 2 and not self._item
+
+    def _next(self, buffer: bytes, position: int, recognise: Recognise) -> tuple[int, Item | None]:
+        """Return where the next item begins or, if it was recognised, ends."""
+        gap = _GAP.match(buffer, position)
+        start = gap.end() if gap else position
+        self._offset += start - position
+        found = recognise(buffer, start) if buffer[start : start + 1] == b"{" else None
+        if found is None:
+            return start, None
+        end, what = found
+        item = Item(self._offset, buffer[start:end], what)
+        self._offset += end - start
+        return end, item
+
+    def _drop_unfinished(self) -> int:
+        """Forget what was seen of an item that has not ended yet; return how many bytes that is."""
+        size = self._offset - self._item_offset
+        self._offset = self._item_offset
+        self._item.clear()
+        self._depth, self._in_string, self._escaped = 2, False, False
+        return size
+
+    def _scan(self, chunk: bytes) -> Iterator[Item]:
+        """Yield the items that end in ``chunk``."""
         where, step = self._brackets(chunk)
         depth = self._depth + np.cumsum(step)
         if len(depth):

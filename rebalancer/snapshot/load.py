@@ -12,11 +12,13 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 import yaml
 
+from rebalancer.environment import collector_paused
 from rebalancer.errors import PolicyError
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, VERSION
 from rebalancer.snapshot.items import Item, ItemScanner
+from rebalancer.snapshot.likeness import KIND_FIRST, Alike, Likenesses, PodLikeness
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import YamlLoader, chunks, unpacked
 from rebalancer.wire.lists import item_decoder
@@ -30,7 +32,6 @@ _ADVICE = (
     "expected what `rebalancer snapshot -o FILE` writes, or what `kubectl get"
     " pods,nodes,... -A -o json` prints"
 )
-_KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
 _AFTER_PODS = ("ReplicaSet", "Job")
 
 
@@ -76,31 +77,41 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
     name = "standard input" if str(path) == "-" else str(path)
     loader = _Loader(name)
     try:
-        if str(path) == "-":
-            if stdin is None:
-                raise PolicyError([f"{name} is not connected"])
-            loader.read(stdin, None)
-        else:
-            with Path(path).open("rb") as stream:
-                loader.read(stream, Path(path))
+        with collector_paused():
+            loader = _read(loader, path, stdin)
+            return loader.finish()
     except gzip.BadGzipFile as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
         raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
     except OSError as error:
         raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
-    return loader.finish()
+
+
+def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
+    """Read all of the file; return the loader that did."""
+    if str(path) == "-":
+        if stdin is None:
+            raise PolicyError(["standard input is not connected"])
+        loader.read(stdin, None)
+        return loader
+    with Path(path).open("rb") as stream:
+        loader.read(stream, Path(path))
+    again = loader.anew()
+    return loader if again is None else _read(again, path, stdin)
 
 
 class _Loader:
     """One file on its way into the fold."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, *, keeps_idle: bool = False) -> None:
+        self._name, self._keeps_idle = name, keeps_idle
         self._fold = Fold()
+        self._likenesses = Likenesses()
         self._late: list[tuple[str, Any]] = []
         self._seen: Counter[str] = Counter()
         self._kubelets: Counter[tuple[int, int]] = Counter()
+        self._passed_over: set[str] = set()
         self._newest = 0.0
         self._list_kind = ""
         self._meta = _Envelope.Meta()
@@ -119,7 +130,7 @@ class _Loader:
             self._read_yaml(b"".join(chunks(plain, head)))
 
     def _read_json(self, chunks: Iterator[bytes], again: Path | None) -> None:
-        scanner = ItemScanner()
+        scanner = ItemScanner(self._likenesses.recognise)
         first = True
         try:
             for chunk in chunks:
@@ -189,16 +200,19 @@ class _Loader:
     # -- the objects -------------------------------------------------------------------------------
 
     def _add(self, item: Item, again: Path | None) -> None:
-        kind = self._kind_of(item, again)
+        alike = item.like if isinstance(item.like, Alike) else None
+        kind = alike.like.kind if alike is not None else self._kind_of(item, again)
         self._seen[kind] += 1
         if kind not in API_VERSIONS:
             return
         try:
             if kind == "Pod":
-                record = _pods.decode(item.text).record()
-                self._note_time(record.ready_since or record.created)
-                self._fold.add_pods((record,))
+                self._add_pod(item, alike)
                 return
+            if alike is not None and self._is_idle(kind, alike, again):
+                return
+            if alike is None and item.offset >= 0:
+                self._likenesses.remember(kind, item.text)
             decoded = item_decoder(kind).decode(item.text)
             if kind == "Node":
                 self._note_node(decoded, item.text)
@@ -214,8 +228,40 @@ class _Loader:
         else:
             feed(self._fold, kind, (decoded,))
 
+    def _is_idle(self, kind: str, alike: Alike, again: Path | None) -> bool:
+        """Tell whether an object is a ReplicaSet or Job that owns no pod seen so far: most own none.
+
+        Pods that come later may name it; then the file is read :meth:`anew`.
+        """
+        if kind not in _AFTER_PODS or not self._seen["Pod"] or self._keeps_idle:
+            return False
+        uid = alike.get("uid")
+        if (again is None and not self._ours) or uid is None or uid in self._fold.controllers:
+            return False
+        created = alike.get("created")
+        self._note_time(unix_seconds(created) if created is not None else 0.0)
+        if not self._ours:
+            self._passed_over.add(uid)
+        return True
+
+    def anew(self) -> _Loader | None:
+        """Return a loader to read the file again with, if something was passed over that matters."""
+        if not any(uid in self._fold.controllers for uid in self._passed_over):
+            return None
+        return _Loader(self._name, keeps_idle=True)
+
+    def _add_pod(self, item: Item, alike: Alike | None) -> None:
+        if alike is not None and isinstance(alike.like, PodLikeness):
+            record = alike.like.record(alike.values, item.text)
+        else:
+            record = _pods.decode(item.text).record()
+            if item.offset >= 0:
+                self._likenesses.remember("Pod", item.text)
+        self._note_time(record.ready_since or record.created)
+        self._fold.add_pods((record,))
+
     def _kind_of(self, item: Item, again: Path | None) -> str:
-        match = _KIND_FIRST.match(item.text)
+        match = KIND_FIRST.match(item.text)
         if match:
             return match[1].decode()
         try:

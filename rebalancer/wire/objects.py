@@ -14,8 +14,8 @@ from msgspec import Struct
 Labels = dict[str, str]
 
 
-class _Wire(Struct, rename="camel", frozen=True, kw_only=True):
-    """Base of all wire structs."""
+class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
+    """Base of all wire structs. None can be part of a cycle, so the collector need not look at them."""
 
 
 class LabelSelectorRequirement(_Wire, frozen=True):

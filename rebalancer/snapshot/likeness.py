@@ -1,0 +1,256 @@
+"""Pods and other objects of a snapshot file, recognised by their likeness to earlier ones.
+
+What a pattern's places mean is found out, not written down: a place is filled with a stand-in, the object
+decoded, and whatever then changes is what the place says. So there is one description of a pod, its
+decoder's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rebalancer.snapshot.pattern import Match, Pattern
+from rebalancer.wire.pods import Pod, PodRecord
+from rebalancer.wire.times import unix_seconds
+
+KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
+"""How API servers and kubectl begin an object."""
+_DATE = re.compile(rb"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+_ANOTHER_DATE = b"1999-09-09T09:09:09Z"
+_ANOTHER_NAME = b"~"
+_MOST_PATTERNS = 16
+_MOST_KEPT = 256
+_pods = msgspec.json.Decoder(Pod)
+
+
+class Likeness:
+    """Objects of one kind and structure: a pattern, and what its places say.
+
+    ``fields`` decodes a text and returns what is read of such an object, by name.
+    """
+
+    def __init__(self, kind: str, text: bytes, fields: Callable[[bytes], dict[str, Any]]) -> None:
+        self.kind, self.pattern, self._fields = kind, Pattern(text), fields
+        self._base = fields(text)
+        self.place_of: dict[str, int] = {}
+        """Field -> the place that holds all of it."""
+        self.class_places: list[int] = []
+        """Places that say anything else that matters."""
+        self._meanings: dict[tuple[int, int], str] = {}
+
+    def grow(self, buffer: bytes, start: int) -> Match | None:
+        """Return the object at ``start`` if it is like this but for places that were not known yet."""
+        pattern = self.pattern
+        before = pattern.places
+        while not isinstance(found := pattern.match(buffer, start), Match):
+            if not pattern.learn(buffer, start):
+                pattern.restore(before)
+                return None
+        self._explain()
+        return found
+
+    def _explain(self) -> None:
+        for number, place in enumerate(self.pattern.places):
+            if place not in self._meanings:
+                self._meanings[place] = self._meaning(number)
+        meanings = [self._meanings[place] for place in self.pattern.places]
+        self.place_of = {what: n for n, what in enumerate(meanings) if what not in ("", "class")}
+        self.class_places = [n for n, what in enumerate(meanings) if what == "class"]
+
+    def _meaning(self, place: int) -> str:
+        """Return the field that a place holds, "class" for more than one or part of one, "" for none."""
+        told = self.pattern.values[place]
+        if told.isdigit():
+            other = b"%d" % (int(told) + 1)
+        else:
+            other = _ANOTHER_DATE if _DATE.fullmatch(told) else _ANOTHER_NAME
+        try:
+            fields = self._fields(self.pattern.filled(place, other))
+        except (msgspec.DecodeError, ValueError):
+            return "class"
+        changed = [name for name, value in fields.items() if value != self._base[name]]
+        if not changed:
+            return ""
+        name = changed[0]
+        whole = len(changed) == 1 and (
+            (self._base[name], fields[name]) in ((_text(told), _text(other)), _times(told, other))
+        )
+        return name if whole else "class"
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def _times(told: bytes, other: bytes) -> tuple[float, float] | None:
+    return (_seconds(told), _seconds(other)) if other == _ANOTHER_DATE else None
+
+
+def _seconds(value: bytes) -> float:
+    return unix_seconds(value.decode())
+
+
+class PodLikeness(Likeness):
+    """Pods of one structure."""
+
+    def __init__(self, kind: str, text: bytes) -> None:
+        super().__init__(kind, text, _pod_fields)
+        self._known: dict[object, PodRecord] = {}
+        self._class_of: Callable[[list[bytes]], object] = _no_class
+        self._times: dict[bytes, float] = {}
+
+    def _explain(self) -> None:
+        super()._explain()
+        self._known.clear()
+        self._class_of = itemgetter(*self.class_places) if self.class_places else _no_class
+
+    def record(self, values: list[bytes], text: bytes) -> PodRecord:
+        """Return the record of a pod that the pattern recognised.
+
+        Only the first pod of a class is decoded; of the others the places are put into its record.
+
+        Raises:
+            msgspec.DecodeError: it is not a pod.
+        """
+        cls = self._class_of(values)
+        like = self._known.get(cls)
+        if like is None:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            like = self._known[cls] = _pods.decode(text).record()
+            return like
+        place = self.place_of
+        name, uid, node = place.get("name"), place.get("uid"), place.get("node")
+        created, ready = place.get("created"), place.get("ready_since")
+        return PodRecord(
+            like.namespace,
+            like.name if name is None else values[name].decode(),
+            like.uid if uid is None else values[uid].decode(),
+            like.node if node is None else values[node].decode(),
+            like.created if created is None else self._time(values[created]),
+            like.ready_since if ready is None else self._time(values[ready]),
+            like.deleting,
+            like.phase,
+            like.ready,
+            like.controller_kind,
+            like.controller_name,
+            like.controller_uid,
+            like.owned,
+            like.annotations,
+            like.key,
+            like.spec,
+        )
+
+    def _time(self, text: bytes) -> float:
+        found = self._times.get(text)
+        if found is None:
+            if len(self._times) >= _MOST_KEPT:
+                self._times.clear()
+            found = self._times[text] = _seconds(text)
+        return found
+
+
+def _no_class(values: list[bytes]) -> object:  # noqa: ARG001  # as itemgetter
+    return None
+
+
+def _pod_fields(text: bytes) -> dict[str, Any]:
+    fields = _pods.decode(text).record()._asdict()
+    del fields["spec"]
+    return fields
+
+
+class Alike(NamedTuple):
+    """What an object was recognised as, and what stands in the places."""
+
+    like: Likeness
+    values: list[bytes]
+
+    def get(self, field: str) -> str | None:
+        """Return what the object says in a field that is the same in none of its likes, else None."""
+        place = self.like.place_of.get(field)
+        return None if place is None else self.values[place].decode()
+
+
+class _OfKind:
+    """The structures of one kind, the last recognised first."""
+
+    def __init__(self) -> None:
+        self._all: list[Likeness] = []
+        self._hits = self._misses = 0
+
+    def recognise(self, buffer: bytes, start: int) -> tuple[int, Alike] | None:
+        left = len(buffer) - start
+        for like in self._all:
+            if like.pattern.fits_into(left):
+                found = like.pattern.match(buffer, start)
+                if isinstance(found, Match):
+                    return self._first(like, found)
+        for like in self._all:
+            if like.pattern.fits_into(left):
+                grown = like.grow(buffer, start)
+                if grown is not None:
+                    return self._first(like, grown)
+        return None
+
+    def _first(self, like: Likeness, match: Match) -> tuple[int, Alike]:
+        self._hits += 1
+        if self._all[0] is not like:
+            self._all.remove(like)
+            self._all.insert(0, like)
+        return match.end, Alike(like, match.values)
+
+    def remember(self, kind: str, text: bytes) -> None:
+        self._misses += 1
+        if self._misses > 64 + self._hits // 8:
+            return
+        like = PodLikeness(kind, text) if kind == "Pod" else Likeness(kind, text, _object_fields)
+        self._all.insert(0, like)
+        del self._all[_MOST_PATTERNS:]
+
+
+class Likenesses:
+    """All structures seen so far."""
+
+    def __init__(self) -> None:
+        self._of_kind: dict[bytes, _OfKind] = {}
+
+    def recognise(self, buffer: bytes, start: int) -> tuple[int, Alike] | None:
+        """Return where the object at ``start`` ends and what it is like, if like any, and all there."""
+        of_kind = self._of_kind.get(_written_kind(buffer, start))
+        return of_kind.recognise(buffer, start) if of_kind is not None else None
+
+    def remember(self, kind: str, text: bytes) -> None:
+        """Take an object that was like none, and could be decoded, as the pattern of others.
+
+        Where objects of a kind are hardly ever alike, that is given up.
+        """
+        self._of_kind.setdefault(_written_kind(text, 0), _OfKind()).remember(kind, text)
+
+
+def _written_kind(text: bytes, start: int) -> bytes:
+    """Return the kind that an object begins with, empty if it begins with something else."""
+    found = KIND_FIRST.match(text, start)
+    return found[1] if found else b""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    creation_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+_objects = msgspec.json.Decoder(_Object)
+
+
+def _object_fields(text: bytes) -> dict[str, Any]:
+    meta = _objects.decode(text).metadata
+    return {"uid": meta.uid, "created": unix_seconds(meta.creation_timestamp)}
