@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-node bench bench-scheduler bench-decisions bench-scale protobuf check \
+.PHONY: help setup demo test e2e e2e-node bench bench-scheduler bench-decisions bench-scale bench-growth bench-check protobuf check \
 	fix cluster requirements clean
 
 PYTHON ?= python3
@@ -44,6 +44,12 @@ fix: $(STAMP)  ## format and mend what ruff can mend
 
 bench: $(STAMP)  ## micro-benchmarks of each phase
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+bench-growth: $(STAMP)  ## how each phase grows with the cluster: tables, and benchmarks/growth.svg
+	$(BIN)/python -m benchmarks.phases.growth
+
+bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks at no seconds
+	$(BIN)/python -m benchmarks.phases.check
 
 bench-scale: $(STAMP)  ## the peer against ours on a big cluster; NODES=1000 PODS=30000 LEAN=1 ROUNDS=3
 	$(BIN)/python -m benchmarks.scale --nodes $(or $(NODES),1000) --pods $(or $(PODS),30000) --rounds $(or $(ROUNDS),3) $(if $(LEAN),--lean)

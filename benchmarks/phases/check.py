@@ -1,0 +1,141 @@
+"""`make bench-check`: fails when a phase grows faster than the cluster. No seconds are looked at.
+
+Two counts per phase, at one size and at four times that size. Calls of functions are the same in every run
+on every machine, and grow fourfold where Python does something per pod; a loop over pairs would make it
+sixteenfold. What numpy does within one call shows in CPU time only: there the growth is divided by that of
+a reference, linear by construction, that is run in turn with the phase.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.phases.phases import PHASES, Course
+from benchmarks.phases.shapes import shape
+from rebalancer.environment import collector_paused
+
+TIMES = 4
+SMALL = (120, 1_500)
+"""(nodes, pods): as above 100 nodes, the scheduler looks at a sample of them at both sizes."""
+MOST_CALLS = 1.5
+"""Calls may grow to 4 x 1.5: the smaller cluster has fewer owners than moves for some phases."""
+MOST_TIME = 2.5
+"""CPU time may grow to 4 x 2.5 before it fails; a quadratic phase grows to 16."""
+_ROUNDS = 3
+_ATTEMPTS = 3
+_LEAST_SECONDS = 0.02
+"""What takes less at the larger size has not grown to anything."""
+SEVERITIES = ("ordinary", "label per pod", "apart in namespace", "single-pod owners", "one owner")
+
+Run = Callable[[], object]
+Prepare = Callable[[], Run]
+"""Makes one run, with arguments that no other run has used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """By how much more than the cluster a phase grew."""
+
+    calls: float
+    time: float
+
+    def complaint(self) -> str | None:
+        """Say what grew too fast, if something did."""
+        if self.calls > MOST_CALLS:
+            return f"calls grow {self.calls:.2f} times as fast as pods, {MOST_CALLS} is allowed"
+        if self.time > MOST_TIME:
+            return f"CPU time grows {self.time:.2f} times as fast as a linear reference, {MOST_TIME} is allowed"
+        return None
+
+
+def calls(run: Run) -> int:
+    """Return how many functions are called, C's included."""
+    count = 0
+
+    def seen(frame: object, event: str, argument: object) -> None:  # noqa: ARG001  # as profilers are called
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(seen)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def _reference(size: int) -> Run:
+    values = np.arange(size * 20)
+    names = [str(number) for number in range(size)]
+
+    def run() -> object:
+        return np.sort(values[::-1])[: size // 2], {name: len(name) for name in names}
+
+    return run
+
+
+def _cpu(run: Run) -> float:
+    with collector_paused():
+        started = time.process_time()
+        run()
+        return max(time.process_time() - started, 1e-6)
+
+
+def growth(small: Prepare, large: Prepare) -> Growth:
+    """Return how a phase grows from one size to ``TIMES`` that size; time is the least of some attempts."""
+    small()()  # what is made once for all runs is made here
+    counted = calls(large()) / max(1, calls(small())) / TIMES
+    least = float("inf")
+    for _ in range(_ATTEMPTS):
+        reference = _growth_of_time(lambda: _reference(5_000), lambda: _reference(5_000 * TIMES))
+        least = min(least, _growth_of_time(small, large) / max(reference, 1.0))
+        if least <= MOST_TIME:
+            break
+    return Growth(counted, least)
+
+
+def _growth_of_time(small: Prepare, large: Prepare) -> float:
+    """Return the ratio of the least CPU times of runs made in turn."""
+    pairs = [(_cpu(small()), _cpu(large())) for _ in range(_ROUNDS)]
+    least_large = min(large for _, large in pairs)
+    if least_large < _LEAST_SECONDS:
+        return 1.0
+    return least_large / min(small for small, _ in pairs)
+
+
+def _prepared(course: Course, phase: str) -> Prepare:
+    prepare, run = PHASES[phase]
+
+    def make() -> Run:
+        arguments = prepare(course)
+        return lambda: run(course, *arguments)
+
+    return make
+
+
+def main() -> int:
+    """Check all phases over the severities; print what was found; return 1 if something grows too fast."""
+    failed = 0
+    for severity in SEVERITIES:
+        small, large = (
+            Course(shape(severity, SMALL[0] * times, SMALL[1] * times)) for times in (1, TIMES)
+        )
+        for phase in PHASES:
+            found = growth(_prepared(small, phase), _prepared(large, phase))
+            complaint = found.complaint()
+            failed += complaint is not None
+            verdict = "ok" if complaint is None else f"TOO FAST: {complaint}"
+            print(
+                f"{severity:20} {phase:8} calls {found.calls:5.2f} time {found.time:5.2f}  {verdict}",
+                flush=True,
+            )
+    return min(1, failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""A plan in eight phases, each of which can be run by itself on one cluster.
+
+decode (text to records), fold (records to columns), classes (columns to snapshot), terms, bound (scores and
+lower bound), predict (the landings of 50 classes), plan (at most 50 moves), report (as JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.phases.shapes import Shape, as_json
+from rebalancer.cost.bound import bounds_of
+from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.planner.plan import Plan
+from rebalancer.planner.planner import Planner
+from rebalancer.planning import Planning
+from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.policy.values import Limit
+from rebalancer.registry import Registry
+from rebalancer.report.as_json import as_json as report_as_json
+from rebalancer.report.model import RunReport
+from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.feed import feed
+from rebalancer.snapshot.items import ItemScanner
+from rebalancer.snapshot.likeness import Alike, Likenesses, PodLikeness
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire.lists import item_decoder
+from rebalancer.wire.pods import PodRecord, decode_page
+from rebalancer.wire.times import unix_seconds
+
+MOVES = 50
+"""So that the plan costs as much for each size but for the nodes that a replacement may land on."""
+_PREDICTIONS = 50
+_CAPTURED_AT = unix_seconds("2026-06-01T00:00:00Z")
+_CHUNK = 1 << 20
+_PAGE = b'{"items":[%b]}'
+
+Objects = list[tuple[str, Any]]
+
+
+@lru_cache(maxsize=1)
+def _policy() -> tuple[LoadedPolicy, Registry]:
+    registry = Registry.installed()
+    loaded = load_policy(None, registry)
+    few, all_of_them = Limit.parse(MOVES), Limit.parse("100%")
+    budgets = loaded.policy.budgets.model_copy(
+        update={"per_run": few, "per_hour": few, "in_flight": all_of_them}
+    )
+    return replace(loaded, policy=loaded.policy.model_copy(update={"budgets": budgets})), registry
+
+
+class Course:
+    """The phases on one cluster. What a phase needs of those before it is made once, or anew if used up."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.text = as_json(shape)
+
+    # -- what each phase begins with -----------------------------------------------------------------
+
+    @cached_property
+    def decoded(self) -> tuple[list[PodRecord], Objects]:
+        """Records and other objects."""
+        return self.decode()
+
+    def folded(self) -> Fold:
+        """A fold that holds all of it."""
+        return self.fold()
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The cluster."""
+        return self.classes(self.folded())
+
+    def planner(self) -> Planner:
+        """A planner that has not planned."""
+        return self.terms()
+
+    @cached_property
+    def planned(self) -> Plan:
+        """A plan."""
+        return self.plan(self.planner())
+
+    # -- the phases ----------------------------------------------------------------------------------
+
+    def decode(self) -> tuple[list[PodRecord], Objects]:
+        """Text to records, as a snapshot file is read."""
+        likenesses = Likenesses()
+        scanner = ItemScanner(likenesses.recognise)
+        records: list[PodRecord] = []
+        others: Objects = []
+        for start in range(0, len(self.text), _CHUNK):
+            for item in scanner.feed(self.text[start : start + _CHUNK]):
+                alike = item.like if isinstance(item.like, Alike) else None
+                if alike is not None and isinstance(alike.like, PodLikeness):
+                    records.append(alike.like.record(alike.values, item.text))
+                    continue
+                kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
+                if alike is None:
+                    likenesses.remember(kind, item.text)
+                if kind == "Pod":
+                    records.extend(decode_page(_PAGE % item.text)[0])
+                else:
+                    others.append((kind, item_decoder(kind).decode(item.text)))
+        return records, others
+
+    def fold(self) -> Fold:
+        """Records to columns."""
+        records, others = self.decoded
+        fold = Fold()
+        fold.add_pods(records)
+        for kind, one in others:
+            feed(fold, kind, (one,))
+        return fold
+
+    def classes(self, fold: Fold) -> Snapshot:
+        """Columns to a snapshot: owners, replacements, requests, the index of labels."""
+        return fold.finish(captured_at=_CAPTURED_AT, version=(1, 36))
+
+    def terms(self) -> Planner:
+        """The strategies' terms, protections and budgets."""
+        loaded, registry = _policy()
+        return Planning(loaded, registry, Scope()).planner(self.snapshot)
+
+    def bound(self, planner: Planner) -> float:
+        """All scores and the parts of the lower bound."""
+        terms = [(weighted.term, weighted.weight) for weighted in planner.weighted_terms()]
+        total = sum(term.potential() * weight for term, weight in terms)
+        return total + sum(bound.moves for _, bound in bounds_of(terms))
+
+    def predict(self, planner: Planner) -> int:
+        """Where replacements of some classes would land, with what the model has to look up first."""
+        state, scheduler = ClusterState(self.snapshot), planner.view.scheduler
+        classes = np.linspace(0, len(self.snapshot.classes) - 1, _PREDICTIONS).astype(int).tolist()
+        return sum(len(scheduler.predict(state, cls).nodes) for cls in classes)
+
+    def plan(self, planner: Planner) -> Plan:
+        """At most 50 moves, and a reason for each pod that stays."""
+        return planner.plan()
+
+    def report(self, plan: Plan) -> str:
+        """The report as JSON."""
+        outcomes = tuple(Outcome(move, Status.PLANNED, "") for move in plan.moves)
+        return report_as_json(
+            RunReport(
+                dry_run=True,
+                source="benchmark",
+                snapshot=self.snapshot,
+                loaded=_policy()[0],
+                plan=plan,
+                outcomes=outcomes,
+            )
+        )
+
+
+PHASES: dict[str, tuple[Callable[[Course], tuple[Any, ...]], Callable[..., Any]]] = {
+    "decode": (lambda _: (), Course.decode),
+    "fold": (lambda course: (course.decoded,)[:0], Course.fold),
+    "classes": (lambda course: (course.folded(),), Course.classes),
+    "terms": (lambda course: (course.snapshot,)[:0], Course.terms),
+    "bound": (lambda course: (course.planner(),), Course.bound),
+    "predict": (lambda course: (course.planner(),), Course.predict),
+    "plan": (lambda course: (course.planner(),), Course.plan),
+    "report": (lambda course: (course.planned,), Course.report),
+}
+"""Phase -> what makes its arguments (not to be timed), and what runs it."""

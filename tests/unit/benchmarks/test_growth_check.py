@@ -1,0 +1,46 @@
+"""The check of growth passes what is linear, and fails what is not."""
+
+import numpy as np
+import pytest
+
+from benchmarks.phases.check import TIMES, Growth, growth
+from benchmarks.phases.growth import exponent
+
+SMALL = 400
+
+
+def per_pod(size):
+    return lambda: [str(number) for number in range(size)]
+
+
+def per_pair(size):
+    return lambda: [len(str(a)) for a in range(size) for _ in range(size)]
+
+
+def per_pair_in_numpy(size):
+    column = np.arange(size * 8)
+    return lambda: int((column[:, None] > column[None, :]).sum())
+
+
+def grown(kind) -> Growth:
+    return growth(lambda: kind(SMALL), lambda: kind(SMALL * TIMES))
+
+
+def test_linear_work_passes():
+    assert grown(per_pod).complaint() is None
+
+
+def test_a_loop_over_pairs_fails_by_its_calls():
+    assert "calls grow" in (grown(per_pair).complaint() or "")
+
+
+def test_pairs_within_one_call_of_numpy_fail_by_their_time():
+    found = grown(per_pair_in_numpy)
+    assert found.calls <= 1
+    assert "CPU time grows" in (found.complaint() or "")
+
+
+@pytest.mark.parametrize("power", [1, 1.5, 2])
+def test_the_exponent_of_a_power_is_its_own(power):
+    pods = [3_000, 10_000, 30_000]
+    assert exponent(pods, [1e-4 * number**power for number in pods]) == pytest.approx(power)
