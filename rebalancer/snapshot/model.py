@@ -129,7 +129,7 @@ class Owner:
     waits: bool
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
-    """Changes with the owner's spec: memory of earlier moves holds only for the same one."""
+    """Changes with what the owner's pods ask for: memory of earlier moves holds only for the same."""
 
     @property
     def ref(self) -> str:

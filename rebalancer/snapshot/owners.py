@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -91,8 +92,20 @@ class Ownership:
             ready=workload.status.ready_replicas,
             unsettled=_unsettled(kind, workload, replicas or 0, counted),
             waits=_waits(kind, workload),
-            fingerprint=f"{workload.metadata.uid}/{workload.metadata.generation}",
+            fingerprint=_fingerprint(workload),
         )
+
+
+def _fingerprint(workload: o.Workload) -> str:
+    """Return what changes with the object and with what its pods ask for, but not with their number.
+
+    The generation would change each time an autoscaler sets the replicas.
+    """
+    template = workload.spec.template
+    if template is None:
+        return f"{workload.metadata.uid}/{workload.metadata.generation}"
+    asked = msgspec.json.encode((template.metadata.labels, template.spec), order="deterministic")
+    return f"{workload.metadata.uid}/{hashlib.sha256(asked).hexdigest()[:16]}"
 
 
 def _waits(kind: str, workload: o.Workload) -> bool:

@@ -19,6 +19,8 @@ from rebalancer.memory.remember import (
     zones_of,
 )
 from rebalancer.planner.plan import Cost
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, spread, workload
 from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, move, outcome, well
 
 SNAPSHOT = cluster()
@@ -153,6 +155,30 @@ def test_a_changed_spec_or_zone_set_starts_afresh(changed):
     document = after([badly()])
     assert cooling(refreshed(document, changed), NOW) == {}
     assert WEB in cooling(refreshed(document, SNAPSHOT), NOW)
+
+
+def of_three(generation, replicas=3, **more):
+    """Like SNAPSHOT, but ``web`` has its controller's next generation."""
+    objects = [node(f"n{i}", zone) for i, zone in enumerate("ab")]
+    web = workload("web", ["n0", "n1", "n1"][:replicas], **more)
+    for item in web:
+        item["metadata"]["generation"] = generation
+    return snapshot_of([*objects, *web], now=NOW)
+
+
+def test_a_workload_that_an_autoscaler_scales_keeps_its_memory():
+    document = after([badly()], snapshot=of_three(1, replicas=2))
+    assert WEB in cooling(refreshed(document, of_three(2)), NOW)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"cpu": "200m"}, {"spec": spread("web")}, {"labels": {"app": "web", "tier": "front"}}],
+    ids=["requests", "a constraint", "a label"],
+)
+def test_a_workload_whose_pods_ask_for_something_else_starts_afresh(more):
+    document = after([badly()], snapshot=of_three(1))
+    assert cooling(refreshed(document, of_three(2, **more)), NOW) == {}
 
 
 def test_only_the_changed_owner_is_forgotten_and_outcomes_begin_anew():
