@@ -192,6 +192,20 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
 @click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
 @click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
 @click.option(
+    "--ready-after",
+    type=click.FloatRange(min=0, max=120),
+    default=10.0,
+    show_default=True,
+    help="Seconds until a replacement is Ready.",
+)
+@click.option(
+    "--gone-after",
+    type=click.FloatRange(min=0, max=120),
+    default=10.0,
+    show_default=True,
+    help="Seconds until an evicted pod is gone; it holds its place until then.",
+)
+@click.option(
     "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."
 )
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--out", type=Path, default=Path(".cache/decisions"), help="results go here")
     table = commands.add_parser("table", help="print the tables of what was played")
     table.add_argument("--out", type=Path, default=Path(".cache/decisions"))
+    simulated = commands.add_parser(
+        "simulated", help="rebalancer simulate beside what was played live"
+    )
+    simulated.add_argument("--out", type=Path, default=Path(".cache/decisions"))
+    simulated.add_argument("--draws", type=int, default=20, help="courses with drawn landings")
     small = commands.add_parser("small", help="search small instances for a better plan than ours")
     small.add_argument("--examples", type=int, default=200)
     small.add_argument("--seed", type=int, default=0)
@@ -39,7 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     check.add_argument("--examples", type=int, default=50)
     check.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
-    commands_of = {"run": _run, "table": _table, "small": _small, "check": _check}
+    commands_of = {
+        "run": _run,
+        "table": _table,
+        "simulated": _simulated,
+        "small": _small,
+        "check": _check,
+    }
     return commands_of[options.command](options)
 
 
@@ -80,6 +92,15 @@ def _table(options: argparse.Namespace) -> int:
 
     results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
     _say(markdown(results))
+    return 0
+
+
+def _simulated(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.simulated import compare, markdown  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="decisions-") as scratch:
+        policy = Path(scratch) / "rebalancer.yaml"
+        _say(markdown(list(compare(options.out, options.draws, policy, _say))))
     return 0
 
 

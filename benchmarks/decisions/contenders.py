@@ -62,7 +62,7 @@ class Ours(Contender):
 
     def run(self, kubeconfig: Path) -> Run:
         """Run once; a run that fails is an error of the benchmark."""
-        done = _process(
+        done = process(
             [
                 *(sys.executable, "-m", "rebalancer", "run", "--output=json", "--quiet"),
                 *(f"--policy={self._policy}", f"--kubeconfig={kubeconfig}", *self._flags),
@@ -84,7 +84,7 @@ class Peer(Contender):
 
     def run(self, kubeconfig: Path) -> Run:
         """Run one cycle with the chart's flags."""
-        done = _process(
+        done = process(
             [
                 str(build.binary("descheduler")),
                 f"--policy-config-file={self._policy}",
@@ -117,7 +117,7 @@ def default_policy(*, without: Collection[str] = ()) -> str:
     return str(yaml.safe_dump(policy, sort_keys=False))
 
 
-def _process(command: list[str]) -> Process:
+def process(command: list[str]) -> Process:
     """Run a command to its end, and measure it."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.monotonic()

@@ -27,8 +27,8 @@ def markdown(results: Sequence[Result]) -> str:
     commits = sorted({str(done.get("commit", "unknown")) for done in ours})
     parts = [
         f"{len(results)} clusters; ours at commit {', '.join(commits)}.",
-        _table(("scenario, seed", *_HEAD), _rows(results)),
-        _table(("goal", "asked", "reached", "worst"), _goals(results)),
+        table(("scenario, seed", *_HEAD), _rows(results)),
+        table(("goal", "asked", "reached", "worst"), _goals(results)),
     ]
     return "\n\n".join(parts)
 
@@ -59,7 +59,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             "(before)",
             "",
             "",
-            _left(start["violations"]),
+            left(start["violations"]),
             _pair(start["deviations"]),
             *_no(6),
         )
@@ -71,7 +71,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
                 _NAMES[key],
                 f"{done['evictions']} ({each})",
                 _ratio(done["evictions"], best["moves"]),
-                _left(last["violations"])
+                left(last["violations"])
                 + (f", {last['pending']} Pending" if last["pending"] else ""),
                 _pair((last["cpu_deviation"], last["memory_deviation"])),
                 "" if done["first_silent"] is None else str(done["after_silence"]),
@@ -101,7 +101,8 @@ def _no(count: int) -> tuple[str, ...]:
     return ("",) * count
 
 
-def _left(violations: Mapping[str, float]) -> str:
+def left(violations: Mapping[str, float]) -> str:
+    """Return what is left of each rule in a few words."""
     parts = [f"{_SHORT[kind]} {violations[kind]:g}" for kind in KINDS if violations.get(kind)]
     return ", ".join(parts) or "0"
 
@@ -221,7 +222,8 @@ def _worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines)

@@ -40,6 +40,10 @@ class SimulateOptions:
     no_memory: bool = False
     seed: int | None = None
     """Draws landings from their distribution; None takes the most probable ones."""
+    ready_after: float = 10.0
+    """Seconds until a replacement is Ready."""
+    gone_after: float = 10.0
+    """Seconds until a victim is gone; until then it holds its place."""
     output: str = "table"
 
 
@@ -57,9 +61,14 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             snapshot,
             lambda of: scheduler_profile(loaded.policy, of),
             None if options.seed is None else np.random.default_rng(options.seed),
+            gone_after=options.gone_after,
         ),
         lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
-        Pace(cycles=options.cycles, memory=not options.no_memory),
+        Pace(
+            cycles=options.cycles,
+            ready_after=options.ready_after,
+            memory=not options.no_memory,
+        ),
         Timings(environment.clock),
         windows=_has_windows(loaded.policy),
     )

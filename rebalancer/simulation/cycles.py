@@ -16,8 +16,6 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.simulation.world import World
 
-# Between two waves: a replacement is scheduled, started and Ready.
-_WAVE_SECONDS = 10.0
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
 
@@ -77,6 +75,8 @@ class Pace:
     cycles: int
     interval: float = 120.0
     """Seconds between two runs."""
+    ready_after: float = 10.0
+    """Seconds between two waves: the last replacement is started and Ready."""
     memory: bool = True
     """Remember from run to run; without it every run is the first."""
 
@@ -168,7 +168,7 @@ class Loop:
         while left and cut is None:
             wave = left[0].wave
             if waves:
-                self._world.wait(_WAVE_SECONDS)
+                self._world.wait(self._pace.ready_after)
                 left = self._rechecked(left, outcomes)
             now = [move for move in left if move.wave == wave]
             left = [move for move in left if move.wave != wave]

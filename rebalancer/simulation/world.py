@@ -1,13 +1,13 @@
 """The cluster of a simulation: one snapshot after another, changed by what the scheduler model says.
 
-Between cycles all is well: victims are gone, replacements that found a node are Ready. Controllers are
-taken to replace every pod; rollouts that were under way stay so.
+Replacements that found a node are Ready when the next wave begins; a victim holds its place for a while
+longer or less. Controllers are taken to replace every pod; rollouts that were under way stay so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,19 +18,46 @@ from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Snapshot
-from rebalancer.snapshot.state import ClusterState
+from rebalancer.snapshot.state import ClusterState, Ghost
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
+EVICTION_SECONDS = 0.08
+"""From one eviction to the next in a wave: the replacement is awaited until it has a node."""
+GONE_AFTER = 10.0
+"""Seconds until a victim's process has ended, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """A pod on its way out, as it was."""
+
+    name: str
+    uid: str
+    cls: int
+    node: int
+    created: float
+    gone: float
+    """When it lets go of its place."""
 
 
 class World:
     """A snapshot that goes on living."""
 
     def __init__(
-        self, snapshot: Snapshot, make_profile: MakeProfile, random: np.random.Generator | None
+        self,
+        snapshot: Snapshot,
+        make_profile: MakeProfile,
+        random: np.random.Generator | None,
+        *,
+        gone_after: float = GONE_AFTER,
     ) -> None:
-        """``random`` draws each landing from its distribution; None takes the most probable node."""
+        """``random`` draws each landing from its distribution; None takes the most probable node.
+
+        ``gone_after``: seconds for which a victim still holds its place.
+        """
         self._make_profile, self._random = make_profile, random
+        self._gone_after = gone_after
+        self._victims: list[_Victim] = []
         self._first = snapshot
         pods = snapshot.pods
         self.node, self._cls = pods.node.copy(), pods.cls.copy()
@@ -43,7 +70,7 @@ class World:
         self.now = snapshot.captured_at
         self._waiting_at_first = self._waiting_by_class()
         self._drop_terminating()
-        self.snapshot = snapshot
+        self.snapshot = self._living = snapshot
         self._renew()
 
     @property
@@ -54,6 +81,7 @@ class World:
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
+        self._let_go()
         self._renew()
 
     def schedule(self) -> int:
@@ -63,8 +91,8 @@ class World:
             return 0
         classes = self.snapshot.classes
         priority = np.array([classes[int(self._cls[pod])].priority for pod in waiting])
-        state = ClusterState(self.snapshot)
-        model = SchedulerModel(self.snapshot, self._make_profile(self.snapshot))
+        state = self._state()
+        model = SchedulerModel(self._living, self._make_profile(self._living))
         placed = 0
         for pod in waiting[np.argsort(-priority, kind="stable")].tolist():
             cls = int(self._cls[pod])
@@ -79,23 +107,53 @@ class World:
     def carry_out(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict the pods of one wave and land their replacements, one after the other."""
         rows = {uid: row for row, uid in enumerate(self._uids)}
-        state = ClusterState(self.snapshot)
-        model = SchedulerModel(self.snapshot, self._make_profile(self.snapshot))
+        state = self._state()
+        model = SchedulerModel(self._living, self._make_profile(self._living))
         outcomes: list[Outcome] = []
         for move in moves:
+            self._let_go(state)
             pod = rows[move.uid]
-            of_class = self.snapshot.classes[int(self._cls[pod])]
-            state.evict(pod)
-            if of_class.owner >= 0 and self.snapshot.owners[of_class.owner].waits:
+            of_class = self._living.classes[int(self._cls[pod])]
+            self._evict(state, pod)
+            if of_class.owner >= 0 and self._living.owners[of_class.owner].waits:
                 state.reap(state.ghosts[-1])
+                self._victims.pop()
             node = self._draw(model.predict(state, of_class.replacement))
             self.moves[pod] += 1
             self._settle(pod, of_class.replacement, node)
             if node >= 0:
                 state.place(pod, of_class.replacement, node)
             outcomes.append(self._outcome(move, pod, node))
+            self.now += EVICTION_SECONDS
         self._renew()
         return outcomes
+
+    def _state(self) -> ClusterState:
+        """Return the cluster as the scheduler sees it, victims that still hold their places included."""
+        state = ClusterState(self._living)
+        for victim in self._victims:
+            state.linger(victim.cls, victim.node)
+        return state
+
+    def _evict(self, state: ClusterState, pod: int) -> None:
+        state.evict(pod)
+        self._victims.append(
+            _Victim(
+                name=self._names[pod],
+                uid=self._uids[pod],
+                cls=int(self._cls[pod]),
+                node=int(self.node[pod]),
+                created=float(self._created[pod]),
+                gone=self.now + self._gone_after,
+            )
+        )
+
+    def _let_go(self, state: ClusterState | None = None) -> None:
+        """Let the victims be gone whose time has come, the oldest first, in ``state`` too."""
+        while self._victims and self._victims[0].gone <= self.now:
+            gone = self._victims.pop(0)
+            if state is not None:
+                state.reap(Ghost(gone.cls, gone.node))
 
     def _outcome(self, move: Move, pod: int, node: int) -> Outcome:
         text = f"replaced by {self._names[pod]}"
@@ -148,19 +206,10 @@ class World:
     def _renew(self) -> None:
         first = self._first
         waiting = self._waiting_by_class()
-        self.snapshot = replace(
+        self._living = replace(
             first,
             captured_at=self.now,
-            pods=Pods(
-                name=StringColumn(self._names),
-                uid=StringColumn(self._uids),
-                cls=frozen(self._cls.copy()),
-                node=frozen(self.node.copy()),
-                created=frozen(self._created.copy()),
-                ready_since=frozen(self._ready.copy()),
-                deletion_cost=frozen(self._deletion_cost.copy()),
-                flags=frozen(self._flags.copy()),
-            ),
+            pods=self._pods(()),
             owners=tuple(
                 _owner(owner, int(count))
                 for owner, count in zip(first.owners, self._per_owner(waiting), strict=True)
@@ -170,6 +219,24 @@ class World:
                 for budget in first.budgets
             ),
         )
+        self.snapshot = self._living
+        if self._victims:
+            self.snapshot = replace(self._living, pods=self._pods(self._victims))
+
+    def _pods(self, victims: Sequence[_Victim]) -> Pods:
+        """Return the pods, in the rows that they always have, and after them the terminating victims."""
+        more = len(victims)
+        going = np.full(more, PodFlag.OWNED | PodFlag.READY | PodFlag.TERMINATING)
+        return Pods(
+            name=StringColumn([*self._names, *(victim.name for victim in victims)]),
+            uid=StringColumn([*self._uids, *(victim.uid for victim in victims)]),
+            cls=_with(self._cls, [victim.cls for victim in victims]),
+            node=_with(self.node, [victim.node for victim in victims]),
+            created=_with(self._created, [victim.created for victim in victims]),
+            ready_since=_with(self._ready, [victim.created for victim in victims]),
+            deletion_cost=_with(self._deletion_cost, [0] * more),
+            flags=_with(self._flags, going.tolist()),
+        )
 
     def _per_owner(self, per_class: np.ndarray) -> np.ndarray:
         total = np.zeros(len(self._first.owners), np.int64)
@@ -177,6 +244,10 @@ class World:
             if (owner := self._first.classes[cls].owner) >= 0:
                 total[owner] += per_class[cls]
         return total
+
+
+def _with(column: np.ndarray, more: Sequence[float]) -> np.ndarray:
+    return frozen(np.concatenate([column, np.array(more, column.dtype)]))
 
 
 def _owner(owner: Owner, waiting: int) -> Owner:

@@ -199,6 +199,13 @@ class ClusterState:
         self.ghosts.append(Ghost(cls, node))
         self.version += 1
 
+    def linger(self, cls: int, node: int) -> Ghost:
+        """Let a victim that the snapshot does not hold go on holding its place until :meth:`reap`."""
+        ghost = Ghost(cls, node)
+        self.ghosts.append(ghost)
+        self._ghost_holds(ghost, +1)
+        return ghost
+
     def place(self, pod: int, cls: int, node: int) -> None:
         """Put the replacement of ``pod``, of class ``cls``, on ``node``."""
         self.cls_of[pod], self.node_of[pod] = cls, node

@@ -1,0 +1,270 @@
+"""``rebalancer simulate`` beside the live runs: does the offline game end where the cluster ended?
+
+Both begin with the same cluster: the snapshot file that was taken of it just before the first run. Where a
+replacement lands among equally good nodes is a matter of chance, in the simulation as on the cluster, so one
+live run is one draw. It is compared with the most probable course and with many drawn ones.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decisions.contenders import default_policy, process
+from benchmarks.decisions.instance import Instance, counted
+from benchmarks.decisions.reading import Objects, placement, read
+from benchmarks.decisions.rules import HARD, Ints
+from benchmarks.decisions.tables import left, table
+from rebalancer.simulation.objects import read_objects
+
+CYCLES = 25
+"""As many as the live runs may make."""
+_WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
+_AT_ONCE = 2
+_PACE = ("--ready-after=0.4", "--gone-after=1")
+"""As the control plane of the tests has it: started after 0.3 s, gone after the grace period or 1 s."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a convergence ended, by the ruler of this benchmark."""
+
+    evictions: int
+    silent: bool
+    violations: dict[str, float]
+    deviations: tuple[float, float]
+    """Standard deviation over nodes of requested cpu and memory, as shares."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One live convergence beside its simulations."""
+
+    scenario: str
+    seed: int
+    contender: str
+    commit: str
+    live: End
+    probable: End
+    """Every replacement on its most probable node."""
+    drawn: tuple[End, ...]
+    """Every replacement drawn from its distribution; one per seed."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the most probable course leaves exactly as much of every rule."""
+        return self.live.violations == self.probable.violations
+
+    @property
+    def drawn_so(self) -> bool:
+        """Whether some drawn course leaves exactly as much of every rule."""
+        return any(self.live.violations == end.violations for end in (self.probable, *self.drawn))
+
+    @property
+    def ends(self) -> tuple[End, ...]:
+        """All ends, the live one first."""
+        return (self.live, self.probable, *self.drawn)
+
+    @property
+    def within(self) -> bool:
+        """Whether every rule is left as much as the drawn courses leave it, least to most."""
+        ends = self.ends[1:]
+        return all(
+            min(end.violations[kind] for end in ends)
+            <= number
+            <= max(end.violations[kind] for end in ends)
+            for kind, number in self.live.violations.items()
+        )
+
+
+class Start:
+    """The cluster of a scenario before the first run, read from its snapshot file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = read_objects(path.read_bytes())
+        objects = Objects(
+            nodes=found.of_kind("Node"),
+            pods=found.of_kind("Pod"),
+            workloads=found.of_kind(*_WORKLOADS),
+            budgets=found.of_kind("PodDisruptionBudget"),
+            namespaces=found.of_kind("Namespace"),
+        )
+        self.instance: Instance = read(objects)
+        self._counts = counted(self.instance, placement(objects))
+
+    @property
+    def violations(self) -> dict[str, float]:
+        """Return what is left to do at the start."""
+        return self.instance.violations(self._counts)
+
+    def simulate(self, policy: Path, *, lifted: bool, seed: int | None) -> End:
+        """Play ``rebalancer simulate`` on the file as a process; return where it ends."""
+        flags = ["--lift-budgets"] if lifted else []
+        if seed is not None:
+            flags.append(f"--seed={seed}")
+        done = process(
+            [
+                *(sys.executable, "-m", "rebalancer", "simulate", "--no-memory", "--output=json"),
+                *_PACE,
+                *(f"--snapshot={self._path}", f"--policy={policy}", f"--cycles={CYCLES}", *flags),
+            ]
+        )
+        if done.code != 0:
+            raise RuntimeError(f"simulate: exit code {done.code}: {done.err[-2000:]}")
+        return self.end(json.loads(done.out))
+
+    def end(self, course: Mapping[str, Any]) -> End:
+        """Return where a simulation (its JSON) ends, by our own ruler."""
+        counts, homeless = self._after(course)
+        violations = self.instance.violations(counts)
+        violations["placement"] += homeless
+        return End(
+            evictions=course["evictions"],
+            silent=course["silent"] is not None,
+            violations=violations,
+            deviations=self.instance.deviations(counts),
+        )
+
+    def _after(self, course: Mapping[str, Any]) -> tuple[Ints, int]:
+        rows = {workload.ref: row for row, workload in enumerate(self.instance.workloads)}
+        columns = {name: column for column, name in enumerate(self.instance.nodes)}
+        counts, homeless = self._counts.copy(), 0
+        for cycle in course["cycles"]:
+            for move in cycle["moves"]:
+                if move["outcome"] != "evicted":
+                    continue
+                counts[rows[move["owner"]], columns[move["from"]]] -= 1
+                if move["landed"] is None:
+                    homeless += 1
+                else:
+                    counts[rows[move["owner"]], columns[move["landed"]]] += 1
+        pending = course["cycles"][-1]["pending"]
+        if pending != homeless:
+            raise RuntimeError(
+                f"{self._path}: {pending} pods wait at the end, {homeless} by the moves"
+            )
+        return counts, homeless
+
+
+def compare(out: Path, draws: int, policy: Path, say: Callable[[str], None]) -> Iterator[Compared]:
+    """Yield a comparison for every live convergence of ours that is kept in ``out``.
+
+    ``policy`` is where the policy of the live runs is written to. Whether they are of the working tree is
+    for the reader to see: each comparison names the commit of its live runs.
+    """
+    policy.write_text(default_policy())
+    for path in sorted(out.glob("*.json")):
+        result = json.loads(path.read_text())
+        start = Start(out / path.stem / "start.json.gz")
+        if start.violations != result["start"]["violations"]:
+            raise RuntimeError(
+                f"{path.stem}: the snapshot file is not of the cluster that was played"
+            )
+        for name, done in result["contenders"].items():
+            if name == "peer":
+                continue
+            seeds: list[int | None] = [None, *range(draws)]
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                ends = list(
+                    pool.map(
+                        lambda seed, start=start, lifted=name == "lifted": start.simulate(
+                            policy, lifted=lifted, seed=seed
+                        ),
+                        seeds,
+                    )
+                )
+            compared = Compared(
+                scenario=result["plan"]["scenario"],
+                seed=result["plan"]["seed"],
+                contender=name,
+                commit=str(done.get("commit", "unknown")),
+                live=live_end(done),
+                probable=ends[0],
+                drawn=tuple(ends[1:]),
+            )
+            say(f"{path.stem} {name}: equal {compared.equal}, within {compared.within}")
+            yield compared
+
+
+def live_end(done: Mapping[str, Any]) -> End:
+    """Return where a live convergence ended."""
+    last = done["runs"][-1]
+    return End(
+        evictions=done["evictions"],
+        silent=done["first_silent"] is not None,
+        violations=last["violations"],
+        deviations=(last["cpu_deviation"], last["memory_deviation"]),
+    )
+
+
+def markdown(all_of: Sequence[Compared]) -> str:
+    """Return the comparisons as a table, and their sums."""
+    head = (
+        "scenario, seed",
+        "contender",
+        "evictions: live",
+        "probable, drawn",
+        "left: live",
+        "probable",
+        "drawn",
+        "sd cpu: live",
+        "probable, drawn",
+        "same",
+    )
+    commits = ", ".join(sorted({one.commit for one in all_of}))
+    most = max((len(one.drawn) for one in all_of), default=0)
+    return "\n\n".join(
+        [
+            f"{len(all_of)} live convergences at commit {commits}; {most} drawn courses each.",
+            table(head, (_row(one) for one in all_of)),
+            "\n".join(_sums(all_of)),
+        ]
+    )
+
+
+def _row(one: Compared) -> tuple[str, ...]:
+    drawn = one.drawn or (one.probable,)
+    least_cpu, most_cpu = _span([end.deviations[0] for end in drawn])
+    least, most = _span([end.evictions for end in drawn])
+    low = {kind: min(end.violations[kind] for end in drawn) for kind in one.live.violations}
+    high = {kind: max(end.violations[kind] for end in drawn) for kind in one.live.violations}
+    return (
+        f"{one.scenario}, {one.seed}",
+        one.contender,
+        str(one.live.evictions),
+        f"{one.probable.evictions}, {least} to {most}",
+        left(one.live.violations),
+        left(one.probable.violations),
+        f"{left(low)} to {left(high)}",
+        f"{one.live.deviations[0]:.3f}",
+        f"{one.probable.deviations[0]:.3f}, {least_cpu:.3f} to {most_cpu:.3f}",
+        "equal" if one.equal else "drawn so" if one.drawn_so else "within" if one.within else "no",
+    )
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _sums(all_of: Sequence[Compared]) -> Iterator[str]:
+    tests: tuple[tuple[str, Callable[[Compared], bool]], ...] = (
+        ("every rule left exactly as much as on the most probable course", lambda c: c.equal),
+        ("every hard rule left exactly as much as on the most probable course", _hard_equal),
+        ("every rule left exactly as much as on some course", lambda c: c.drawn_so),
+        ("every rule left as much as the courses leave, least to most", lambda c: c.within),
+        ("live and all courses fall silent", lambda c: all(end.silent for end in c.ends)),
+    )
+    for text, holds in tests:
+        good = sum(holds(one) for one in all_of)
+        yield f"- {text}: {good} of {len(all_of)} ({good / max(1, len(all_of)):.0%})"
+
+
+def _hard_equal(one: Compared) -> bool:
+    of = one.live.violations, one.probable.violations
+    return all(of[0][kind] == of[1][kind] for kind in HARD)
