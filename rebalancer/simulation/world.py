@@ -53,7 +53,8 @@ class World:
     ) -> None:
         """``random`` draws each landing from its distribution; None takes the most probable node.
 
-        ``gone_after``: seconds for which a victim still holds its place.
+        ``gone_after``: seconds for which a victim still holds its place; where landings are drawn, they are
+        drawn, too: from nothing to twice as much.
         """
         self._make_profile, self._random = make_profile, random
         self._gone_after = gone_after
@@ -144,16 +145,23 @@ class World:
                 cls=int(self._cls[pod]),
                 node=int(self.node[pod]),
                 created=float(self._created[pod]),
-                gone=self.now + self._gone_after,
+                gone=self.now + self._lasts(),
             )
         )
 
+    def _lasts(self) -> float:
+        """Return the seconds until the next victim is gone."""
+        if self._random is None:
+            return self._gone_after
+        return float(self._random.uniform(0, 2 * self._gone_after))
+
     def _let_go(self, state: ClusterState | None = None) -> None:
-        """Let the victims be gone whose time has come, the oldest first, in ``state`` too."""
-        while self._victims and self._victims[0].gone <= self.now:
-            gone = self._victims.pop(0)
-            if state is not None:
-                state.reap(Ghost(gone.cls, gone.node))
+        """Let the victims be gone whose time has come, in ``state`` too."""
+        gone = [victim for victim in self._victims if victim.gone <= self.now]
+        self._victims = [victim for victim in self._victims if victim.gone > self.now]
+        if state is not None:
+            for victim in gone:
+                state.reap(Ghost(victim.cls, victim.node))
 
     def _outcome(self, move: Move, pod: int, node: int) -> Outcome:
         text = f"replaced by {self._names[pod]}"
