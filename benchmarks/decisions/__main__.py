@@ -37,6 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     simulated.add_argument("--out", type=Path, default=Path(".cache/decisions"))
     simulated.add_argument("--draws", type=int, default=20, help="courses with drawn landings")
+    silence = commands.add_parser("silence", help="run on and on after the first silent run")
+    silence.add_argument("--scenarios", default="zone-back,scale-down,nearly-full")
+    silence.add_argument("--seed", type=int, default=0)
+    silence.add_argument("--nodes", type=int, default=18)
+    silence.add_argument("--runs", type=int, default=20, help="under each condition")
     small = commands.add_parser("small", help="search small instances for a better plan than ours")
     small.add_argument("--examples", type=int, default=200)
     small.add_argument("--seed", type=int, default=0)
@@ -102,6 +107,24 @@ def _simulated(options: argparse.Namespace) -> int:
         policy = Path(scratch) / "rebalancer.yaml"
         _say(markdown(list(compare(options.out, options.draws, policy, _say))))
     return 0
+
+
+def _silence(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.silence import markdown, outlast  # noqa: PLC0415
+    from tests.controlplane import ControlPlane  # noqa: PLC0415
+
+    found = []
+    with (
+        ControlPlane() as plane,
+        tempfile.TemporaryDirectory(prefix="decisions-") as scratch,
+    ):
+        for name in options.scenarios.split(","):
+            plane.reset()
+            SCENARIOS[name](plane, seed=options.seed, nodes=options.nodes)
+            found.append(outlast(plane, f"{name}, {options.seed}", Path(scratch), options.runs))
+            _say(f"{name}: {found[-1].started_again} evictions after silence")
+    _say(markdown(found))
+    return 1 if any(one.started_again for one in found) else 0
 
 
 def _small(options: argparse.Namespace) -> int:

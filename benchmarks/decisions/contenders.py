@@ -54,9 +54,19 @@ class Contender(ABC):
 class Ours(Contender):
     """``rebalancer run`` with the default policy, but for pods that are only minutes old."""
 
-    def __init__(self, folder: Path, *, lifted: bool = False, policy: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lifted: bool = False,
+        policy: str | None = None,
+        memory: str | None = None,
+    ) -> None:
+        """``memory`` is ``namespace/name`` of a ConfigMap that exists; without it nothing is remembered."""
         self.name = "ours, budgets lifted" if lifted else "ours"
         self._flags = ["--lift-budgets"] if lifted else []
+        if memory is not None:
+            self._flags.append(f"--memory={memory}")
         self._policy = folder / "rebalancer.yaml"
         self._policy.write_text(policy or default_policy())
 
