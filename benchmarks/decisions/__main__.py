@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "run": _run,
         "table": _table,
         "simulated": _simulated,
+        "silence": _silence,
         "small": _small,
         "check": _check,
     }
