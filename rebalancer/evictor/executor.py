@@ -251,8 +251,10 @@ class Executor:
             found = self._arrivals.found(moves)
             now = self._clock.now()
             self._record(moves, found, now - started, announced)
-            pending = sum(1 for move in moves if _unplaced(found.get(move.uid)))
-            unready = sum(1 for move in moves if not _is_ready(found.get(move.uid)))
+            # Whether its owner is still one to take pods from is judged before the next wave.
+            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, found)]
+            pending = sum(1 for uid in awaited if _unplaced(found.get(uid)))
+            unready = sum(1 for uid in awaited if not _is_ready(found.get(uid)))
             if unready == 0:
                 return
             if self._over(now - started, pending, unready):

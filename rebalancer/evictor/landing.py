@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,7 @@ class Arrivals:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._taken: dict[str, str] = {}
+        self._placed: set[str] = set()
 
     def begin_wave(self) -> None:
         """Begin to look for replacements of pods about to be evicted."""
@@ -79,4 +80,12 @@ class Arrivals:
                     used.add(replacement.uid)
                     result[move.uid] = replacement
                     break
+        self._placed |= {uid for uid, replacement in result.items() if replacement.node}
         return result
+
+    def withdrawn(self, uid: str, found: Mapping[str, Replacement]) -> bool:
+        """Tell whether a victim's replacement had a node and is gone, and none came in its place.
+
+        A rollout or a scale-down takes the newest pods first: there is nothing left to wait for.
+        """
+        return uid in self._placed and uid not in found

@@ -121,6 +121,29 @@ def test_an_eviction_lands_where_it_was_predicted():
     assert done.stopped is None
 
 
+class Rollout(World):
+    """Takes every replacement away again before it is ready, and puts none in its place."""
+
+    def wait(self, seconds):
+        super().wait(seconds)
+        self._new.clear()
+
+
+def test_a_replacement_that_a_rollout_takes_away_is_not_waited_for():
+    moves = [move("a"), move("b", wave=2)]
+    asked = []
+
+    def recheck(left):
+        asked.extend(left)
+        return [(m, "protected now: ownerUnsettled") for m in left]
+
+    done = execute(Rollout(Time(), ready=False), moves, recheck=recheck)
+    assert statuses(done) == [Status.EVICTED, Status.DROPPED]
+    assert done.outcomes[0].landed == "n2"
+    assert asked == moves[1:]
+    assert not done.failed
+
+
 def test_a_landing_elsewhere_is_said_to_be_one():
     done = execute(World(Time(), lands="n9"), [move("a")])
     assert (done.outcomes[0].landed, done.outcomes[0].predicted) == ("n9", False)
