@@ -177,7 +177,8 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Runs to play, two minutes apart; it ends earlier when nothing more will be done.",
+    help="Runs to play, two minutes apart or when there is something to do again; it ends earlier when "
+    "nothing more will be done.",
 )
 @click.option(
     "--add-node",

@@ -15,6 +15,7 @@ from rebalancer.planner.plan import Cost, Move, Score
 from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.simulation.world import World
+from rebalancer.snapshot.model import Snapshot
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
@@ -43,6 +44,8 @@ class Cycle:
     stopped: str
     """Why the run ended where it did."""
     lower_bound: int
+    idle: float = 0.0
+    """Seconds beyond the interval until a run has something to do again, where this one had not."""
 
     @property
     def evictions(self) -> int:
@@ -61,7 +64,7 @@ class Course:
 
     cycles: tuple[Cycle, ...]
     silent: str | None
-    """Why nothing more will ever be done, None if cycles ran out first."""
+    """Why nothing more will ever be done, None if cycles ran out first or the memory forbids it."""
     later: int
     """Moves that a run a day later would make, with every cool-down over."""
     pods: int
@@ -126,6 +129,10 @@ class Loop:
             evicted = any(outcome.status is Status.EVICTED for outcome in outcomes)
             self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
             placed = self._world.schedule()
+            self._changes += evicted or placed > 0
+            over = not evicted and not placed and not self._later()
+            idle = 0.0 if evicted or placed or over else self._idle()
+            self._world.wait(idle or 0.0)
             following = self._plan()
             stopped = cut or "; ".join(planned.standstill) or planned.plan.stopped
             cycles.append(
@@ -141,11 +148,13 @@ class Loop:
                     resting=len(cooling(self._document, self._world.now)),
                     stopped=stopped,
                     lower_bound=planned.plan.lower_bound,
+                    idle=idle or 0.0,
                 )
             )
-            self._changes += evicted or placed > 0
-            if not evicted and not placed and not self._later():
+            if over:
                 silent = stopped
+            if idle is None:
+                break
             planned = following
         return Course(tuple(cycles), silent, self._later(), len(self._world.moves), self._document)
 
@@ -153,11 +162,42 @@ class Loop:
         snapshot = self._world.snapshot
         if self._pace.memory:
             self._document = refreshed(self._document, snapshot)
+        return self._planned(snapshot)
+
+    def _planned(self, snapshot: Snapshot) -> Planned:
+        """Return the plan on a snapshot, with what is remembered at its time."""
+        if self._pace.memory:
             now = snapshot.captured_at
             self._planning.remember(
                 cooling(self._document, now), moved_last_hour(self._document, now)
             )
         return self._planning.plan(snapshot, 0.0, self._timings)
+
+    def _idle(self) -> float | None:
+        """Return the seconds until a run would act again, None if none would within a day.
+
+        What is waited for (ages, the hour's budget, cool-downs) only ever opens while nothing moves, so the
+        first of the runs to come is found by doubling the time and then halving the gap.
+        """
+        interval = self._pace.interval
+        last, early, late = int(_LATER // interval), -1, 0
+        while not self._acts_in(late * interval):
+            if late >= last:
+                return None
+            early, late = late, min(last, max(1, 2 * late))
+        while late - early > 1:
+            middle = (early + late) // 2
+            if self._acts_in(middle * interval):
+                late = middle
+            else:
+                early = middle
+        return late * interval
+
+    def _acts_in(self, seconds: float) -> bool:
+        """Tell whether a run so much later would evict anything."""
+        now = self._world.snapshot
+        planned = self._planned(replace(now, captured_at=now.captured_at + seconds))
+        return not planned.standstill and any(not move.observed for move in planned.plan.moves)
 
     def _act(self, planned: Planned) -> tuple[list[Outcome], int, str | None]:
         """Carry a plan out wave by wave, as a run does; return outcomes, waves and what cut it short."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rebalancer.planner.plan import Cost, Score
@@ -31,7 +32,7 @@ def render_course(course: Course, output: str, *, source: str, policy: str) -> s
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     lines = [f"Simulation of {source}, {policy}", "", *_table(course.cycles), ""]
     lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]
-    lines += [_sum_line(course), _silence_line(course)]
+    lines += [*_pauses(course.cycles), _sum_line(course), _silence_line(course)]
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +64,7 @@ def _cycle(cycle: Cycle) -> dict[str, Any]:
         "waves": cycle.waves,
         "movedTwice": cycle.moved_twice,
         "pending": cycle.pending,
+        "idleSeconds": cycle.idle,
         "resting": cycle.resting,
         "lowerBound": cycle.lower_bound,
         "before": _cost(total(cycle.before)),
@@ -163,7 +165,23 @@ def _sum_line(course: Course) -> str:
     )
 
 
+def _pauses(cycles: Sequence[Cycle]) -> list[str]:
+    """Say how long nothing could be done, and why, where a later run went on."""
+    return [
+        f"Silent from {rfc3339(cycle.at)} to {rfc3339(following.at)}: {cycle.stopped}"
+        for cycle, following in pairwise(cycles)
+        if cycle.idle
+    ]
+
+
 def _silence_line(course: Course) -> str:
+    last = course.cycles[-1] if course.cycles else None
+    if course.silent is None and last and last.resting and not last.evictions:
+        resting = count(last.resting, "workload")
+        return (
+            f"Silent while the memory lets {resting} rest; a run a day later that remembered nothing would "
+            f"make {course.later} more moves."
+        )
     if course.silent is None:
         return f"Not silent yet: a run a day later would make {course.later} more moves."
     return f"Silent for good, even without memory a day later: {course.silent}"

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.environment import SystemClock, Timings
 from rebalancer.evictor.outcomes import Status
+from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
 from rebalancer.simulation.cycles import total
+from rebalancer.simulation.world import World
+from rebalancer.snapshot.model import PodFlag
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import (
     HOSTNAME,
     apart,
@@ -15,7 +22,7 @@ from rebalancer.testing.workloads import (
     spread,
     workload,
 )
-from tests.unit.simulation.play import evictions, play
+from tests.unit.simulation.play import REGISTRY, evictions, play
 
 
 def zones(names, **more):
@@ -67,10 +74,15 @@ def test_the_hourly_budget_holds_through_the_memory_and_not_without(tmp_path):
         "strategies: {topology-spread: {}}\n"
     )
     pods = workload("web", ["n-a"] * 10, spec=spread("web", hard=True))
-    _, course = play([*zones("ab"), *pods], path=policy, cycles=3)
-    assert evictions(course) == [3, 0, 0]
+    _, course = play([*zones("ab"), *pods], path=policy, cycles=2)
+    assert evictions(course) == [3, 0]
     assert course.silent is None
     assert course.later == 2
+    _, course = play([*zones("ab"), *pods], path=policy)
+    assert evictions(course) == [3, 0, 2, 0]
+    assert course.silent is not None
+    # The third run is the first for which the evictions of the first are more than an hour ago.
+    assert 3600 < course.cycles[2].at - course.cycles[0].at < 3600 + 60 + 120
     _, long = play([*zones("ab"), *pods], path=policy, cycles=3, interval=3700.0)
     assert evictions(long) == [3, 2, 0]
     _, forgetful = play([*zones("ab"), *pods], path=policy, cycles=3, memory=False)
@@ -91,7 +103,8 @@ def test_young_pods_are_waited_for_not_called_silence():
             for condition in item["status"]["conditions"]:
                 condition["lastTransitionTime"] = "2027-01-15T07:58:00Z"
     _, course = play([*zones("ab"), *web])
-    assert evictions(course) == [0, 0, 1, 0]
+    assert evictions(course) == [0, 1, 0]
+    assert [cycle.at - course.cycles[0].at for cycle in course.cycles] == [0, 240, 360]
 
 
 def test_a_pod_without_room_makes_its_owner_wait_and_is_placed_when_there_is_room():
@@ -107,6 +120,32 @@ def test_a_pod_without_room_makes_its_owner_wait_and_is_placed_when_there_is_roo
     assert world.pending == 0
     assert course.cycles[0].evictions == 0
     assert on(world, "big") == ["n-b", "n-c"]
+
+
+def test_a_victim_holds_its_place_until_it_is_gone():
+    objects = [*zones("ab"), *workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))]
+    loaded = load_policy(None, REGISTRY)
+    world = World(
+        snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None, gone_after=15
+    )
+    planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
+    [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
+    world.carry_out([move])
+
+    def going():
+        pods = world.snapshot.pods
+        return [
+            (pods.uid[row], world.snapshot.nodes.names[pods.node[row]])
+            for row in np.flatnonzero(pods.flags & PodFlag.TERMINATING).tolist()
+        ]
+
+    assert on(world, "web") == ["n-a", "n-a", "n-b"]
+    assert going() == [(move.uid, "n-a")]
+    world.wait(10)
+    assert going() == [(move.uid, "n-a")]
+    world.wait(10)
+    assert going() == []
+    assert on(world, "web") == ["n-a", "n-b"]
 
 
 def test_observing_executes_nothing(tmp_path):
