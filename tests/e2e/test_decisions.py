@@ -10,6 +10,7 @@ from benchmarks.decisions.convergence import converge, observe, settle
 from benchmarks.decisions.instance import counted, hard, soft
 from benchmarks.decisions.reading import placement, read
 from benchmarks.decisions.scenarios import SCENARIOS
+from benchmarks.decisions.silence import outlast
 
 
 @pytest.mark.parametrize("scenario", ["budgets", "scale-down"])
@@ -35,3 +36,16 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     assert soft(mine) <= soft(theirs)
     # No plan mends all this with fewer moves than the first run's bound says.
     assert ours.until_silence >= (ours.runs[0].lower_bound or 0) > 0
+
+
+def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path: Path):
+    SCENARIOS["scale-down"](cluster, seed=0, nodes=9)
+    found = outlast(cluster, "scale-down, 0", tmp_path, runs=3)
+    assert sum(found.until) > 5, "the scenario left nothing to mend"
+    assert found.remembered > 0
+    assert {phase.name: phase.evictions for phase in found.phases} == {
+        "memory kept": (0, 0, 0),
+        "cool-downs expired": (0, 0, 0),
+        "memory emptied": (0, 0, 0),
+        "no memory, budgets lifted": (0, 0, 0),
+    }
