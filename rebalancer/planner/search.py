@@ -32,6 +32,9 @@ _GAMBLE = 0.05
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
+# A promise is looked at before what is known only if it is larger by more than this share of it.
+_CLEARLY = 0.05
+
 Key = tuple[float, float, float]
 
 
@@ -76,7 +79,7 @@ def _is_behind(key: Key, other: Key) -> bool:
     """
     for mine, theirs in zip(key[:2], other[:2], strict=True):
         if abs(mine - theirs) > TOLERANCE:
-            return mine > theirs
+            return mine - theirs > _CLEARLY * abs(mine)
     return not any(key[:2]) and key[2] > other[2]
 
 
