@@ -34,7 +34,7 @@ from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
-    from rebalancer.kube.lease import HeldLease
+    from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.memory.keeper import Keeper
 
 
@@ -168,8 +168,7 @@ class _Run:
                     lease = lease_rules(*self._lease) if self._lease else ()
                     require(client, (*READ_RULES, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
-                    environment.out.write(f"{held}\n")
-                    return ExitCode.DONE
+                    return self._report_held(held, client.server)
             planned = self._plan(client)
             execution = None
             if self._acts and not planned.standstill:
@@ -206,8 +205,8 @@ class _Run:
         if self._keeper is not None:
             self._keeper.record(outcomes, self._environment.clock.unix())
 
-    def _acquire(self, client: Client, stack: ExitStack) -> str | None:
-        """Take the Lease; return why this run must not go on, if another holds it."""
+    def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
+        """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
         if self._lease is None:
             return None
         from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease  # noqa: PLC0415
@@ -216,10 +215,7 @@ class _Run:
         lease = Lease(client, *self._lease, identity=self._identity, clock=clock)
         found = lease.acquire()
         if isinstance(found, HeldByAnother):
-            from rebalancer.wire.times import rfc3339  # noqa: PLC0415
-
-            until = rfc3339(found.expires_at)
-            return f"Another run ({found.holder}) holds the Lease until {until}: nothing was done."
+            return found
         if isinstance(found, HeldLease):
             self._held = found
             stack.callback(self._release, found)
@@ -341,6 +337,21 @@ class _Run:
         self._environment.out.write(render(report, self._options.output, color=self._color))
         self._environment.out.flush()
         return code
+
+    def _report_held(self, held: HeldByAnother, source: str) -> ExitCode:
+        """Say who holds the Lease, and until when; that is no failure."""
+        from rebalancer.report.held import HeldReport, render_held  # noqa: PLC0415
+        from rebalancer.wire.times import rfc3339  # noqa: PLC0415
+
+        report = HeldReport(
+            source=source,
+            loaded=self._loaded,
+            holder=held.holder,
+            until=rfc3339(held.expires_at),
+        )
+        self._environment.out.write(render_held(report, self._options.output))
+        self._environment.out.flush()
+        return ExitCode.DONE
 
     @property
     def _color(self) -> bool:

@@ -22,7 +22,10 @@ API_VERSION = "rebalancer/v1"
 
 
 def as_data(report: RunReport) -> dict[str, Any]:
-    """Return the report as plain data, in the order in which it is written."""
+    """Return the report as plain data, in the order in which it is written.
+
+    A run that another one's Lease held back has a report of the same keys, see ``report.held``.
+    """
     plan, snapshot, loaded = report.plan, report.snapshot, report.loaded
     return {
         "apiVersion": API_VERSION,
@@ -46,6 +49,7 @@ def as_data(report: RunReport) -> dict[str, Any]:
         "stopped": plan.stopped,
         "standstill": list(report.standstill),
         "cut": report.cut,
+        "heldBy": None,
         "warnings": list(report.warnings),
         "exitCode": report.exit_code,
         "timings": {phase: _number(seconds, 4) for phase, seconds in report.timings.items()},

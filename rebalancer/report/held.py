@@ -1,0 +1,79 @@
+"""The report of a run that found its Lease taken: it has read nothing, so that it knows nothing of the cluster.
+
+JSON and YAML have the keys of every other report, so that one program reads both: lists are empty, and what
+only a look at the cluster could tell is null.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import yaml
+
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.report.as_json import API_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldReport:
+    """One run that was over before it began."""
+
+    source: str
+    """The API server's address."""
+    loaded: LoadedPolicy
+    holder: str
+    """Whose Lease it is."""
+    until: str
+    """When its term ends, unless it is renewed; RFC 3339."""
+
+    @property
+    def line(self) -> str:
+        """All that there is to say."""
+        return f"Another run ({self.holder}) holds the Lease until {self.until}: nothing was done."
+
+
+def render_held(report: HeldReport, output: str) -> str:
+    """Return the report in the form ``output``, one of ``render.FORMS``."""
+    if output == "json":
+        return json.dumps(_as_data(report), indent=2, ensure_ascii=False) + "\n"
+    if output == "yaml":
+        text: str = yaml.safe_dump(_as_data(report), sort_keys=False, allow_unicode=True, width=100)
+        return text
+    if output == "html":
+        line = escape(report.line)
+        head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+        return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
+    return f"{report.line}\n"
+
+
+def _as_data(report: HeldReport) -> dict[str, Any]:
+    loaded = report.loaded
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Report",
+        "dryRun": False,
+        "mode": loaded.policy.mode.value,
+        "source": report.source,
+        "capturedAt": None,
+        "serverVersion": None,
+        "policySource": loaded.source,
+        "policyHash": loaded.policy_hash,
+        "nodes": None,
+        "pods": None,
+        "before": {},
+        "after": {},
+        "lowerBound": None,
+        "moves": [],
+        "skipped": [],
+        "funnel": {},
+        "stopped": report.line,
+        "standstill": [],
+        "cut": None,
+        "heldBy": {"holder": report.holder, "until": report.until},
+        "warnings": list(loaded.warnings),
+        "exitCode": 0,
+        "timings": {},
+    }
