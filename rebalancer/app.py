@@ -258,15 +258,22 @@ class _Run:
                 domains=planned.snapshot.nodes.labels_of,
             )
             try:
-                return executor.run(planned.plan.moves, lambda rest: self._recheck(client, rest))
+                return executor.run(
+                    planned.plan.moves,
+                    lambda rest: self._recheck(client, rest, executor.outcomes),
+                )
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 self._remember(executor.outcomes)
 
-    def _recheck(self, client: Client, rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now."""
+    def _recheck(
+        self, client: Client, rest: Sequence[Move], outcomes: Iterable[Outcome]
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Judge what is left of the plan on the cluster as it is now, with what was done remembered."""
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
+        # A run that is killed in a later wave has used up its part of the hour all the same.
+        self._remember(outcomes)
         reading = read_cluster(client, clock=self._environment.clock.unix)
         snapshot, skew = reading.snapshot, reading.readings.clock_skew or 0.0
         if reasons := self._planning.standstill(snapshot, skew):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.outcomes import Outcome
@@ -20,6 +20,12 @@ class Keeper:
     def __init__(self, store: MemoryStore | None, name: str, warn: Callable[[str], None]) -> None:
         self._store, self._name, self._warn = store, name, warn
         self._known: Remembered | None = None
+        """The ConfigMap as the server has it."""
+        self._base: Mapping[str, str] = {}
+        """Its data as earlier runs, or somebody else meanwhile, have left it: what this run did is added to that."""
+        self._written: frozenset[str] = frozenset()
+        self._in_base: frozenset[str] = frozenset()
+        """Pods' uids: whose outcomes this run has written, and which of these stand in the base."""
         self._snapshot: Snapshot | None = None
         self.document = Document()
 
@@ -36,6 +42,7 @@ class Keeper:
         if self._known is None:
             self._warn(f"there is no ConfigMap {self._name}: nothing is remembered")
             return
+        self._base = self._known.data
         self.document, warning = _refreshed(self._known, snapshot)
         if warning is not None:
             self._warn(warning)
@@ -49,38 +56,41 @@ class Keeper:
         return moved_last_hour(self.document, self._snapshot.captured_at) if self._snapshot else 0
 
     def record(self, outcomes: Iterable[Outcome], now: float) -> None:
-        """Remember what came of the run's moves; write it if that changes anything.
+        """Remember what came of all of the run's moves so far; write it if that changes anything.
 
-        If somebody else has written meanwhile, what they wrote is read and added to, once.
+        It may be called again and again: a run that is killed later is remembered up to the last call. If
+        somebody else has written meanwhile, what they wrote is read and added to, once.
         """
-        store, known, snapshot = self._store, self._known, self._snapshot
-        if store is None or known is None or snapshot is None:
+        store, known = self._store, self._known
+        if store is None or known is None:
             return
         told = tuple(outcomes)
         try:
             try:
-                self._write(store, known, snapshot, told, now)
+                self._write(store, known, told, now)
             except MemoryConflictError:
                 known = store.read()
                 if known is None:
                     raise
-                self._write(store, known, snapshot, told, now)
+                # Whoever wrote has added to what this run had written until then.
+                self._base, self._in_base = known.data, self._written
+                self._write(store, known, told, now)
         except ClusterReadError as error:
             self._warn(f"what was done could not be remembered: {error}")
 
     def _write(
-        self,
-        store: MemoryStore,
-        known: Remembered,
-        snapshot: Snapshot,
-        told: Sequence[Outcome],
-        now: float,
+        self, store: MemoryStore, known: Remembered, outcomes: Sequence[Outcome], now: float
     ) -> None:
-        before, warning = decode(known.data)
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        before, warning = decode(self._base)
+        told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
         self.document = remember(refreshed(before, snapshot), snapshot, told, now)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         if told or warning or self.document.owners != before.owners:
             self._known = store.write(known, encode(self.document))
+            self._written = frozenset(outcome.move.uid for outcome in outcomes)
 
 
 def _refreshed(known: Remembered, snapshot: Snapshot) -> tuple[Document, str | None]:

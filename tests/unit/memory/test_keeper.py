@@ -135,3 +135,28 @@ def test_strikes_add_up_over_runs(server, tmp_path):
         keeper, _ = loaded(server, tmp_path)
         keeper.record([badly()], NOW + run)
     assert decode(held.data)[0].owners[WEB].terms[TERM].strikes == 3
+
+
+def test_what_is_told_wave_after_wave_counts_once(server, tmp_path):
+    held = Held(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
+    keeper.record([first], NOW)
+    assert held.data == told(first)
+    keeper.record([first, second], NOW)
+    assert held.data == told(first, second)
+
+
+def test_what_was_written_before_somebody_else_wrote_is_not_added_again(server, tmp_path):
+    held = Held(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
+    keeper.record([first], NOW)
+    held.between = held.data
+    keeper.record([first, second], NOW)
+    third = well(owner="Deployment/default/db", pod="db-1")
+    keeper.record([first, second, third], NOW)
+    document, _ = decode(held.data)
+    assert sum(count for _, count in document.evictions) == 3
+    assert document.owners[WEB].terms[TERM].strikes == 1
+    assert warnings == []
