@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from image import libraries
+from image import libraries, unused
 from image.contents import write_contents
 
 SOURCE = Path(__file__).resolve().parents[1]
@@ -60,13 +60,16 @@ def build(root: Path) -> None:
 
     Raises:
         FileExistsError: it is neither.
-        subprocess.CalledProcessError: pip failed; its message is on standard error.
+        FileNotFoundError: a source, a shared library, or something that was to be left out is not there.
+        subprocess.CalledProcessError: pip failed, or something cannot be imported; standard error says more.
     """
     if root.exists() and any(root.iterdir()):
         raise FileExistsError(f"{root} is not empty")
     _copy_interpreter(root)
     packages = root / PREFIX / "lib" / _VERSION / "site-packages"
     _install(packages)
+    unused.remove(packages)
+    unused.check(packages)
     copied = libraries.copy(root)
     _write_etc(root)
     write_contents(root, packages, copied)
@@ -102,8 +105,8 @@ def _install(packages: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="wheel-") as scratch:
         sources = Path(scratch) / "source"
         sources.mkdir()
-        for source in (SOURCE / name for name in _SOURCES if (SOURCE / name).exists()):
-            _copy(source, sources / source.name)
+        for name in _SOURCES:
+            _copy(SOURCE / name, sources / name)
         wheels = Path(scratch) / "wheels"
         _run(
             [

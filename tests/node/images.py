@@ -5,6 +5,7 @@ from pathlib import Path
 
 from image import oci, root
 from tests.controlplane import build
+from tests.node import containerfile
 
 REBALANCER = "localhost/kube-rebalancer:under-test"
 PAUSE = "rebalancer.test/pause:1"
@@ -13,9 +14,8 @@ _PAUSE_SOURCE = Path(__file__).resolve().parent / "pause"
 
 
 def write_rebalancer(folder: Path) -> Path:
-    """Build the product's image and return its archive; its root stays in ``folder / "root"``."""
-    made = folder / "root"
-    root.build(made)
+    """Build the product's image and return its archive."""
+    made = containerfile.build(folder)
     archive = folder / "rebalancer.tar"
     oci.write(made, archive, REBALANCER, entrypoint=root.ENTRYPOINT)
     return archive
