@@ -1,8 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-node bench bench-scheduler bench-decisions bench-scale bench-growth bench-check protobuf check \
-	fix cluster requirements clean
+.PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
+	bench-growth bench-check protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,13 +24,16 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo
 
 test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
-	$(BIN)/python -m pytest -m "not e2e and not node"
+	$(BIN)/python -m pytest -m "not e2e and not node and not ticks"
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -m e2e tests
 
 e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
 	$(BIN)/python -m pytest -p no:randomly -m node tests
+
+e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
+	$(BIN)/python -m pytest -p no:randomly -m ticks --capture=no tests
 
 check: $(STAMP)  ## formatting, lint, types, imports
 	$(BIN)/ruff format --check .

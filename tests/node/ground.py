@@ -41,8 +41,8 @@ class Ground:
 
     # -- the chart -----------------------------------------------------------------------------------
 
-    def values(self, **more: Any) -> dict[str, Any]:
-        """Return values by which the chart's pod runs on the real node, which has no pod network."""
+    def necessities(self, **more: Any) -> dict[str, Any]:
+        """Return the values by which the chart's pod runs on the real node, which has no pod network."""
         repository, tag = images.REBALANCER.rsplit(":", 1)
         server = urlsplit(self.plane.url)
         return {
@@ -54,11 +54,13 @@ class Ground:
                 {"name": "KUBERNETES_SERVICE_HOST", "value": str(server.hostname)},
                 {"name": "KUBERNETES_SERVICE_PORT", "value": str(server.port)},
             ],
-            # Pods that a test has just made may move.
-            "policy": {"protect": {"minPodAge": "0s"}},
-            "schedule": "* * * * *",
             **more,
         }
+
+    def values(self, **more: Any) -> dict[str, Any]:
+        """Return these values, and such that tests need not wait: pods that were just made may move."""
+        impatient = {"policy": {"protect": {"minPodAge": "0s"}}, "schedule": "* * * * *"}
+        return self.necessities(**{**impatient, **more})
 
     def release(self) -> Release:
         """Return the release, not yet installed."""
