@@ -13,6 +13,11 @@ import yaml
 from tests.controlplane import build
 
 CHART = Path(__file__).resolve().parents[2] / "chart"
+FIRST = Path(__file__).resolve().parent / "first"
+"""The chart as it first was in this repository (commit 4de4f14), whose users are to be able to upgrade.
+
+A copy, but for what Helm ignores: a shallow clone has no history. It is never changed.
+"""
 RELEASE = "rebalancer"
 
 Manifest = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tests.chart.helm import Release
+from tests.chart.helm import CHART, Release
 from tests.controlplane import ControlPlane
 from tests.e2e.product import Ran
 
@@ -40,13 +40,15 @@ class Process:
 class Installed:
     """A release of the chart whose runs are started by the test."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, **values: Any) -> None:
+    def __init__(
+        self, plane: ControlPlane, folder: Path, chart: Path = CHART, **values: Any
+    ) -> None:
         self.plane, self.api = plane, plane.api
         self.release = Release(plane.kubeconfig, NAMESPACE)
         # Pods that a test has just made may move.
         policy = {"protect": {"minPodAge": "0s"}, **values.pop("policy", {})}
-        given = {"schedule": NEVER, "output": "json", "policy": policy, **values}
-        self.notes = self.release.install(given)
+        self.values = {"schedule": NEVER, "output": "json", "policy": policy, **values}
+        self.notes = self.release.install(self.values, chart=chart)
         self._folder = folder
         self._runs = 0
         self.kubeconfig = self.kubeconfig_with_token()
@@ -71,11 +73,6 @@ class Installed:
     def free_lease(self) -> None:
         """Take the Lease from whoever has it: a killed run keeps it for its term."""
         self.api.patch(self.lease_path, {"spec": None})
-
-    def forget(self) -> None:
-        """Empty the memory, so that moving one owner again and again cools nothing down."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{self.name}-memory"
-        self.api.patch(path, {"data": None})
 
     def kubeconfig_with_token(self, seconds: int = 3600) -> Path:
         """Return a kubeconfig whose token stands in a file beside it, as a pod's does."""

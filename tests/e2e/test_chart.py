@@ -5,7 +5,8 @@ import shutil
 import pytest
 import yaml
 
-from tests.chart.helm import CHART, Release, one, render
+from rebalancer.registry import Registry
+from tests.chart.helm import CHART, FIRST, Release, one, render
 from tests.controlplane import ApiError, drift, objects, operations, wait_until
 from tests.e2e.installed import NAMESPACE, Installed
 
@@ -139,6 +140,45 @@ def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply
     assert cluster.api.get(lease)["spec"] == held
     assert cluster.api.get(memory)["data"] == {"owners": "remembered"}
     assert cluster.api.get(memory)["metadata"]["labels"]["helm.sh/chart"].endswith("99.0.0")
+
+
+@pytest.mark.parametrize("reuse", [False, True], ids=["", "reuse-values"])
+def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
+    drift.article(cluster)
+    installed = Installed(cluster, tmp_path, chart=FIRST)
+    first = objects_of_the_release(cluster.api)
+    assert installed.cron_job["metadata"]["labels"]["helm.sh/chart"] == "kube-rebalancer-0.1.0"
+    lease = installed.lease_path
+    memory = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{installed.name}-memory"
+    released = {"leaseDurationSeconds": 60, "leaseTransitions": 7}
+    cluster.api.put(lease, {**cluster.api.get(lease), "spec": released})
+    remembered = {"memory.json": '{"version":1,"owners":{},"evictions":[[1,2]]}'}
+    cluster.api.put(memory, {**cluster.api.get(memory), "data": remembered})
+
+    how = ("--reuse-values",) if reuse else ()
+    installed.release.upgrade({} if reuse else installed.values, *how)
+    assert cluster.api.get(lease)["spec"] == released
+    assert cluster.api.get(memory)["data"] == remembered
+    assert objects_of_the_release(cluster.api) == first
+    # What the first chart's runs did not get yet: the memory, and the strategies that came later.
+    assert f"--memory={NAMESPACE}/{installed.name}-memory" in container(installed)["args"]
+    mended = installed.run()
+    assert mended.code == 0, mended.err
+    assert len(mended.evicted) == 1
+    assert set(mended.report["before"]) == set(Registry.installed())
+    assert "owners" in cluster.api.get(memory)["data"]["memory.json"]
+
+    installed.release.upgrade({"mode": "observe"}, "--reuse-values")
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    (binding,) = cluster.api.list_all(f"{bindings}?labelSelector={INSTANCE}")
+    assert binding["roleRef"]["name"].endswith("-observe")
+    installed.release.uninstall()
+    wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
+
+
+def container(installed):
+    (found,) = installed.cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return found
 
 
 def zones(plane):

@@ -1,0 +1,76 @@
+{{- define "rebalancer.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* 52 characters, since the CronJob's name is a prefix of its Jobs' names. */ -}}
+{{- define "rebalancer.fullname" -}}
+{{- $name := include "rebalancer.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 42 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 42 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 42 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rebalancer.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- /* Cluster-scoped objects carry the namespace, so that two releases of one name live side by side. */ -}}
+{{- define "rebalancer.clusterName" -}}
+{{- printf "%s-%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .) -}}
+{{- end -}}
+
+{{- define "rebalancer.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rebalancer.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "rebalancer.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rebalancer.labels" -}}
+{{- $own := fromYaml (include "rebalancer.selectorLabels" .) -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- toYaml (merge $own .Values.commonLabels) -}}
+{{- end -}}
+
+{{- /* metadata: (dict "root" $ "name" NAME "cluster" true "labels" MAP "annotations" MAP) */ -}}
+{{- define "rebalancer.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ include "rebalancer.namespace" .root }}
+{{- end }}
+labels:
+  {{- toYaml (merge (fromYaml (include "rebalancer.labels" .root)) (.labels | default dict)) | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "rebalancer.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* YAML 1.1 reads an unquoted off as false. */ -}}
+{{- define "rebalancer.mode" -}}
+{{- ternary "off" (toString .Values.mode) (eq (toString .Values.mode) "false") -}}
+{{- end -}}
+
+{{- define "rebalancer.policyName" -}}
+{{- default (printf "%s-policy" (include "rebalancer.fullname" .)) .Values.existingPolicy -}}
+{{- end -}}

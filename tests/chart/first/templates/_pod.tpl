@@ -1,0 +1,113 @@
+{{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST) */ -}}
+{{- define "rebalancer.podTemplate" -}}
+{{- $root := .root -}}
+{{- with $root.Values -}}
+metadata:
+  labels:
+    {{- toYaml (merge (fromYaml (include "rebalancer.labels" $root)) .podLabels) | nindent 4 }}
+  {{- with merge (dict) .podAnnotations .commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  serviceAccountName: {{ include "rebalancer.serviceAccount" $root }}
+  automountServiceAccountToken: true
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
+  {{- with .imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .schedulerName }}
+  schedulerName: {{ . }}
+  {{- end }}
+  {{- with .runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- with .nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with .dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if .hostNetwork }}
+  hostNetwork: true
+  {{- end }}
+  securityContext:
+    {{- toYaml .podSecurityContext | nindent 4 }}
+  containers:
+    - name: rebalancer
+      image: {{ include "rebalancer.image" $root | quote }}
+      imagePullPolicy: {{ .image.pullPolicy }}
+      {{- with $.command }}
+      command:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      args:
+        {{- toYaml $.args | nindent 8 }}
+      env:
+        - name: POD_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        - name: POD_NAMESPACE
+          valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+        {{- with .extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      resources:
+        {{- toYaml .resources | nindent 8 }}
+      securityContext:
+        {{- toYaml .securityContext | nindent 8 }}
+      volumeMounts:
+        - {name: policy, mountPath: /etc/rebalancer/policy, readOnly: true}
+        {{- with .extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: policy
+      configMap: {name: {{ include "rebalancer.policyName" $root }}}
+    {{- with .extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* What every run is told. */ -}}
+{{- define "rebalancer.runArgs" -}}
+- run
+- --policy=/etc/rebalancer/policy
+- --lease={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}
+- --deadline={{ .Values.runDeadlineSeconds }}
+- --output={{ .Values.output }}
+- --log-format={{ .Values.logFormat }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The spec of a run's Job: (dict "root" $) */ -}}
+{{- define "rebalancer.jobSpec" -}}
+backoffLimit: 0
+activeDeadlineSeconds: {{ .root.Values.activeDeadlineSeconds }}
+{{- if not (kindIs "invalid" .ttl) }}
+ttlSecondsAfterFinished: {{ .ttl }}
+{{- end }}
+template:
+  {{- include "rebalancer.podTemplate" . | nindent 2 }}
+{{- end -}}
