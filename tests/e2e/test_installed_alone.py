@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.controlplane import wait_until
+from tests.controlplane import audit, wait_until
 from tests.e2e import crowd
 from tests.e2e.installed import Installed
 
@@ -37,8 +37,9 @@ def test_a_second_run_leaves_at_once_and_says_until_when(installed):
     second = installed.run()
     assert time.monotonic() - started < 5
     assert second.code == 0
-    assert "holds the Lease until 20" in second.out
-    assert "rebalancer-kube-rebalancer-1" in second.out
+    assert second.report["heldBy"]["holder"] == "rebalancer-kube-rebalancer-1"
+    assert "holds the Lease until 20" in second.report["stopped"]
+    assert second.report["moves"] == []
     done = first.wait()
     assert done.code == 0, done.err
     assert len(done.evicted) == APPS == crowd.moved(installed.plane)
@@ -46,9 +47,13 @@ def test_a_second_run_leaves_at_once_and_says_until_when(installed):
 
 def test_a_dead_holders_lease_blocks_no_longer_than_its_term(installed):
     hold(installed, "a-dead-run", 6)
+    asked = audit.AuditLog(installed.plane.audit_log)
     blocked = installed.run()
     assert blocked.code == 0
-    assert "a-dead-run" in blocked.out
+    assert blocked.report["heldBy"]["holder"] == "a-dead-run"
+    # What it may do and whose the Lease is: nothing else was asked of the server.
+    assert {found.resource for found in asked.requests()} == {"selfsubjectaccessreviews", "leases"}
+    assert {found.verb for found in asked.requests() if found.resource == "leases"} == {"get"}
     assert crowd.moved(installed.plane) == 0
     time.sleep(6)
     done = installed.run()

@@ -1,59 +1,31 @@
-"""What runs are allowed is exactly what runs use, as the API server's own audit log has it."""
+"""What runs are allowed is exactly what runs use, as the API server's own audit log has it.
 
-import json
-from collections.abc import Iterator
+The last tests of the suite: they look back at the runs of all tests before them.
+"""
 
 import pytest
 
+from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.resources import Rule
-from tests.controlplane import ControlPlane, Options, wait_until
+from tests.controlplane import audit
 from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
 
 APPS = 2
-AUDIT = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {
-            "level": "Metadata",
-            "userGroups": [f"system:serviceaccounts:{NAMESPACE}"],
-        },
-        {"level": "None"},
-    ],
-}
-ASKING = Rule("create", "authorization.k8s.io", "selfsubjectaccessreviews")
+ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 
 
-@pytest.fixture(scope="module")
-def audited() -> Iterator[ControlPlane]:
-    with ControlPlane(Options(audit_policy=AUDIT)) as plane:
-        yield plane
-
-
-def used(plane):
-    """What was asked for and not refused."""
+def asked(log, *, answered_well=False):
+    """What runs have asked for (and got, with ``answered_well``), as rules, but for asking what they may."""
     found = set()
-    for line in plane.audit_log.read_text().splitlines():
-        event = json.loads(line)
-        reference = event.get("objectRef")
-        assert event["responseStatus"]["code"] not in (401, 403), line
-        if reference is None:
-            found.add(Rule(event["verb"], "", event["requestURI"].partition("?")[0]))
+    for request in log.requests():
+        if request.agent != USER_AGENT or request.kind == ASKING:
             continue
-        subresource = reference.get("subresource")
-        resource = reference["resource"] + (f"/{subresource}" if subresource else "")
-        found.add(
-            Rule(
-                event["verb"],
-                reference.get("apiGroup", ""),
-                resource,
-                reference.get("namespace", ""),
-                reference.get("name", ""),
-            )
-        )
+        if answered_well and request.code >= 400:
+            continue
+        what = (request.verb, request.group, request.resource)
+        found.add(Rule(*what, request.namespace, request.name))
     return found
 
 
@@ -86,19 +58,35 @@ def granted(installed, *, acting):
     }
 
 
+def missing(rules, wanted):
+    return [rule for rule in wanted if not any(covers(has, rule) for has in rules)]
+
+
+def unused(rules, wanted):
+    return [has for has in rules if not any(covers(has, rule) for rule in wanted)]
+
+
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_nothing_is_missing_and_nothing_is_unused(audited, tmp_path, mode):
-    audited.reset()
-    audited.audit_log.write_text("")
-    crowd.gather(audited, APPS)
-    installed = Installed(audited, tmp_path, mode=mode, policy=crowd.SLOWLY)
+def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp_path, mode):
+    crowd.gather(cluster, APPS)
+    installed = Installed(cluster, tmp_path, mode=mode, policy=crowd.SLOWLY)
     rules = granted(installed, acting=mode == "enforce")
+    log = audit.AuditLog(cluster.audit_log)
 
     done = installed.run()
     assert done.code == 0, done.err
-    assert crowd.moved(audited) == (APPS if mode == "enforce" else 0)
-    wait_until(lambda: len(used(audited)) >= len(rules), 10, "the audit log written")
-    asked = used(audited) - {ASKING}
-    asked = {rule for rule in asked if not covers(ASKING, rule)}
-    assert [rule for rule in asked if not any(covers(has, rule) for has in rules)] == []
-    assert [has for has in rules if not any(covers(has, rule) for rule in asked)] == []
+    assert crowd.moved(cluster) == (APPS if mode == "enforce" else 0)
+    assert missing(rules, asked(log)) == []
+    assert unused(rules, asked(log, answered_well=True)) == []
+
+
+def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
+    cluster, all_runs, tmp_path, record_property
+):
+    installed = Installed(cluster, tmp_path)
+    rules = granted(installed, acting=True)
+    assert installed.run().code == 0
+    seen = sum(request.agent == USER_AGENT for request in all_runs.requests())
+    record_property("requests", seen)
+    assert seen > len(rules) / 2
+    assert missing(rules, asked(all_runs)) == []
