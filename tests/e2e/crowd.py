@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ SLOWLY = {
 def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
     """Let each app stand 2/1 in two zones, with a budget that allows one; then the third zone joins."""
     for zone in ZONES[:2]:
-        plane.apply([objects.node(f"crowd-{zone}", zone=f"zone-{zone}")])
+        plane.apply([node(zone)])
     operations.wait_nodes_ready(plane.api, 2)
     for name in (f"app-{i:02d}" for i in range(apps)):
         labels = {"app": name, "crowd": "yes"}
@@ -28,51 +29,47 @@ def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
         made = objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish)
         plane.apply([made, _budget(name)])
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
-    plane.apply([objects.node(LAST, zone="zone-c")])
+    plane.apply([node(ZONES[2])])
     operations.wait_nodes_ready(plane.api, 3)
     wait_budgets(plane)
 
 
-def crowd_again(plane: ControlPlane, apps: int) -> None:
-    """Empty the third zone: all apps stand 2/1 again."""
-    operations.cordon(plane.api, [LAST])
-    for pod in plane.api.list_all(f"/api/v1/pods?fieldSelector=spec.nodeName={LAST}"):
-        name = pod["metadata"]["name"]
-        plane.api.delete(f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
-    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
-    operations.cordon(plane.api, [LAST], on=False)
-    wait_budgets(plane)
-
-
-def renew_budgets(plane: ControlPlane, apps: int) -> None:
-    """Make all budgets anew.
-
-    The server spends a budget before it deletes the pod. A client that dies in between leaves the budget
-    spent for two minutes, after which the disruption controller gives it back (its DeletionTimeout).
-    """
-    for name in (f"app-{i:02d}" for i in range(apps)):
-        plane.api.delete(f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}")
-        plane.apply([_budget(name)])
+def node(zone: str) -> dict[str, Any]:
+    """Return a node with room for any crowd."""
+    return objects.node(f"crowd-{zone}", zone=f"zone-{zone}", cpu="64", memory="256Gi", pods=500)
 
 
 def _budget(name: str) -> dict[str, Any]:
     return objects.pdb(name, {"app": name}, minAvailable=2)
 
 
-def wait_budgets(plane: ControlPlane) -> None:
+def wait_budgets(plane: ControlPlane, seconds: float = 30) -> None:
     """Wait until the controller has counted all replicas for all budgets."""
 
     def counted() -> bool:
         budgets = plane.api.list_all("/apis/policy/v1/poddisruptionbudgets")
         return all(found.get("status", {}).get("disruptionsAllowed") == 1 for found in budgets)
 
-    wait_until(counted, 30, "every budget allows one disruption")
+    wait_until(counted, seconds, "every budget allows one disruption")
 
 
 def settle(plane: ControlPlane, apps: int) -> None:
     """Wait until all replicas stand again after a run was cut off."""
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     wait_budgets(plane)
+
+
+def come_to_rest(plane: ControlPlane, apps: int) -> None:
+    """Wait until nothing is on its way any more: all replicas stand, and no pod terminates."""
+    # A request whose client has died may still be amid its work.
+    time.sleep(0.3)
+
+    def stands() -> bool:
+        found = operations.pods(plane.api, "default", "crowd=yes")
+        going = any("deletionTimestamp" in pod["metadata"] for pod in found)
+        return not going and len(found) == 3 * apps and all(map(operations.is_ready, found))
+
+    wait_until(stands, 60, "the crowd at rest")
 
 
 def pods(plane: ControlPlane) -> dict[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ def drifted(ground: Ground) -> Iterator[ControlPlane]:
     """Seven apps that were created while one zone of three was away; it is back now."""
     plane = ground.plane
     ground.keep_others_away()
-    plane.apply([objects.node(f"crowd-{zone}", zone=f"zone-{zone}") for zone in crowd.ZONES[:2]])
+    plane.apply([crowd.node(zone) for zone in crowd.ZONES[:2]])
     operations.wait_nodes_ready(plane.api, 3)
     labels = {"app": SPREAD}
     rule = scheduling.spread(labels)
