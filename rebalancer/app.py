@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
 
 
+_LAST_WORDS = 10.0
+"""Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The flags of ``run``."""
@@ -160,7 +164,10 @@ class _Run:
 
         options, environment = self._options, self._environment
         client = connect(
-            kubeconfig=options.kubeconfig, context=options.context_name, environ=environment.environ
+            kubeconfig=options.kubeconfig,
+            context=options.context_name,
+            environ=environment.environ,
+            seconds=self._deadline - environment.clock.now() + _LAST_WORDS,
         )
         with ExitStack() as stack:
             if self._acts:

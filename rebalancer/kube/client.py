@@ -5,6 +5,7 @@ It has no way to delete anything, since nothing here ever does.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,9 +44,11 @@ class Client:
         credentials: Credentials,
         *,
         limits: Limits | None = None,
+        seconds: float = math.inf,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """After ``seconds`` no request is under way any more, and none is made, whatever the limits say."""
         self.limits = limits or Limits()
         self.monotonic = monotonic
         self.sleep = sleep
@@ -54,6 +57,12 @@ class Client:
         self._transport = Transport(credentials, self.limits, USER_AGENT)
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
         self._reached = False
+        self._ends = monotonic() + seconds
+
+    def deadline(self, seconds: float | None = None) -> float:
+        """Return the monotonic time until which a call may last that begins now: ``seconds``, or the limit."""
+        wanted = self.limits.deadline if seconds is None else seconds
+        return min(self.monotonic() + wanted, self._ends)
 
     def get(
         self,
@@ -110,8 +119,9 @@ class Client:
         Raises:
             TransportError: no answer.
         """
+        left = self._must_be_left(self._ends)
         return self._transport.open(
-            "GET", _target(path, query), headers={"Accept": accept}, read_seconds=silence
+            "GET", _target(path, query), headers={"Accept": accept}, read_seconds=min(silence, left)
         )
 
     def expect(self, response: Response, rule: Rule) -> Response:
@@ -145,7 +155,8 @@ class Client:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         reads = method == "GET"
         again = _READ_AGAIN if reads else frozenset({429} if retry_throttled else ())
-        deadline = self.monotonic() + (self.limits.deadline if seconds is None else seconds)
+        deadline = self.deadline(seconds)
+        self._must_be_left(self._ends)
         renewed = False
         attempt = 0
         while True:
@@ -168,6 +179,19 @@ class Client:
                 if wait is None:
                     return response
             self.sleep(wait)
+
+    def _must_be_left(self, until: float) -> float:
+        """Return the seconds until then.
+
+        Raises:
+            TransportError: there are none.
+        """
+        left = until - self.monotonic()
+        if left <= 0:
+            raise TransportError(
+                f"no time is left to ask {self.server} for anything", sent=False, final=True
+            )
+        return left
 
     def _once(
         self,
@@ -204,8 +228,9 @@ def connect(
     context: str | None = None,
     environ: Mapping[str, str],
     limits: Limits | None = None,
+    seconds: float = math.inf,
 ) -> Client:
-    """Return a client for the cluster that kubectl would talk to. Nothing is sent yet.
+    """Return a client for the cluster that kubectl would talk to, for so many seconds. Nothing is sent yet.
 
     ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and
     the pod's service account are tried in turn. ``environ`` also names the proxies.
@@ -214,7 +239,7 @@ def connect(
         ClusterReadError: there is no cluster to talk to, or its configuration is wrong; says what to do.
     """
     credentials = find_credentials(file=kubeconfig, context=context, environ=environ)
-    return Client(credentials, limits=limits)
+    return Client(credentials, limits=limits, seconds=seconds)
 
 
 def _target(path: str, query: Query | None) -> str:

@@ -40,7 +40,7 @@ def read_stream(
     Raises:
         NotStreamedError: refused, broken off, too slow, or not a list.
     """
-    started = client.monotonic()
+    started, deadline = client.monotonic(), client.deadline()
     try:
         stream = client.stream(
             listing.resource.path(),
@@ -55,7 +55,7 @@ def read_stream(
         if stream.status != 200:
             raise NotStreamedError(f"the server answered {stream.status}")
         listing.server_date, listing.local_date = stream.date, client.monotonic()
-        yield from _decoded(client, stream, listing, decoders, started + client.limits.deadline)
+        yield from _decoded(client, stream, listing, decoders, deadline)
         complete = True
     except (TransportError, BrokenListError, msgspec.DecodeError) as error:
         raise NotStreamedError(str(error)) from None

@@ -6,7 +6,7 @@ What would be mounted into the pod (policy) and injected (names, token) comes fr
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,12 @@ class Installed:
         """Where the token stands."""
         return self._folder / "token"
 
-    def start(self, *more: str, extra_env: Mapping[str, str] | None = None) -> Process:
+    def start(self, *more: str) -> Process:
         """Start what the CronJob's pod would run."""
+        return self.prepare(*more)()
+
+    def prepare(self, *more: str) -> Callable[[], Process]:
+        """Return what starts it, and asks the server for nothing any more."""
         self._runs += 1
         (container,) = self._pod["containers"]
         policy = self._mounted_policy()
@@ -100,18 +104,19 @@ class Installed:
             "POD_NAME": f"{self.name}-{self._runs}",
             "POD_NAMESPACE": NAMESPACE,
             "KUBECONFIG": str(self.kubeconfig),
-            **(extra_env or {}),
         }
-        return Process(
-            subprocess.Popen(
-                [sys.executable, "-m", "rebalancer", *arguments, *more],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=env,
-            )
-        )
+        command = [sys.executable, "-m", "rebalancer", *arguments, *more]
+
+        def start() -> Process:
+            pipe = subprocess.PIPE
+            streams: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": pipe,
+                "stderr": pipe,
+            }
+            return Process(subprocess.Popen(command, text=True, env=env, **streams))
+
+        return start
 
     def run(self, *more: str) -> Ran:
         """Run it to its end."""

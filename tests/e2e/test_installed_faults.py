@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.controlplane import wait_until
+from tests.controlplane import audit, wait_until
 from tests.e2e import crowd
 from tests.e2e.installed import Installed
 
@@ -23,16 +23,20 @@ def started(installed):
     return run
 
 
-def check_and_finish(installed, done):
+def check_and_finish(installed, done, log):
     """What the run says is what was done; the next one does the rest."""
     crowd.settle(installed.plane, APPS)
     assert done.code in (0, 4), done.err
-    undone = [move for move in done.report["moves"] if move["outcome"] != "evicted"]
+    told = {move["pod"] for move in done.evicted}
+    assert len(done.report["moves"]) == APPS
     if done.code == 0:
-        assert not undone
+        assert len(told) == APPS
     else:
+        undone = [move for move in done.report["moves"] if move["outcome"] != "evicted"]
         assert done.report["cut"] or all(move["message"] for move in undone)
-    assert crowd.moved(installed.plane) == APPS - len(undone)
+    assert crowd.moved(installed.plane) == len(told)
+    # The server may have died before it could log one, but it logs none that was not made.
+    assert {found.name for found in log.evictions()} <= told
     installed.free_lease()
     rest = installed.run()
     assert rest.code == 0, rest.err
@@ -42,18 +46,20 @@ def check_and_finish(installed, done):
 @pytest.mark.parametrize("kill", [False, True])
 def test_the_api_server_is_restarted_in_mid_run(installed, kill):
     plane = installed.plane
+    log = audit.AuditLog(plane.audit_log)
     with crowd.BudgetWatcher(plane) as watcher:
         run = started(installed)
         plane.restart("kube-apiserver", kill=kill)
         plane.restart_clients()
         done = run.wait()
-        check_and_finish(installed, done)
+        check_and_finish(installed, done, log)
     assert watcher.samples > 10
     assert not watcher.broken
 
 
 def test_etcd_stands_still_for_twenty_seconds(installed):
     plane = installed.plane
+    log = audit.AuditLog(plane.audit_log)
     with crowd.BudgetWatcher(plane) as watcher:
         run = started(installed)
         plane.stop("etcd")
@@ -63,9 +69,28 @@ def test_etcd_stands_still_for_twenty_seconds(installed):
         # Controllers come back from their long back-offs in minutes otherwise.
         plane.restart_clients()
         done = run.wait()
-        check_and_finish(installed, done)
+        check_and_finish(installed, done, log)
     assert watcher.samples > 10
     assert not watcher.broken
+
+
+def test_a_run_that_finds_no_etcd_has_done_nothing_and_says_so(installed):
+    plane = installed.plane
+    log = audit.AuditLog(plane.audit_log)
+    start = installed.prepare("--deadline=20")
+    plane.stop("etcd")
+    try:
+        # Its deadline, ten seconds for its last words, and its start.
+        done = start().wait(45)
+    finally:
+        plane.start("etcd")
+        plane.wait_ready("kube-apiserver")
+        plane.restart_clients()
+    assert done.code == 3, done.err
+    assert done.out == ""
+    assert plane.url in done.err
+    assert log.evictions() == []
+    assert crowd.moved(plane) == 0
 
 
 def test_the_token_is_rotated_in_mid_run(cluster, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import ssl
 import threading
@@ -248,6 +249,7 @@ def client_of(
     sleeps: Sleeps | None = None,
     *,
     cluster: Mapping[str, Any] | None = None,
+    seconds: float = math.inf,
     **limits: Any,
 ) -> Client:
     """Return a client with short time-outs; with ``sleeps``, one whose waiting takes no time."""
@@ -255,8 +257,14 @@ def client_of(
     credentials = find_credentials(file=file, context=None, environ={})
     kept = Limits(**{"connect": 1.0, "read": 0.4, "deadline": 20.0, **limits})
     if sleeps is None:
-        return Client(credentials, limits=kept)
-    return Client(credentials, limits=kept, monotonic=sleeps.monotonic, sleep=sleeps.sleep)
+        return Client(credentials, limits=kept, seconds=seconds)
+    return Client(
+        credentials,
+        limits=kept,
+        seconds=seconds,
+        monotonic=sleeps.monotonic,
+        sleep=sleeps.sleep,
+    )
 
 
 # -- what the API server says ----------------------------------------------------------------------

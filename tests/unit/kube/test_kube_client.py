@@ -68,6 +68,38 @@ def test_a_wait_beyond_the_deadline_is_not_begun(
     assert sleeps.waits == []
 
 
+def test_the_time_of_the_whole_client_ends_repeated_attempts(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    server.on("GET", "/x", *[Say(status=503)] * 9)
+    client = client_of(server.url, tmp_path, sleeps, seconds=5.0)
+    assert client.get("/x").status == 503
+    assert sleeps.waits == [0.5, 1.0, 2.0]
+
+
+def test_when_its_time_is_over_a_client_sends_nothing_any_more(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    client = client_of(server.url, tmp_path, sleeps, seconds=5.0)
+    sleeps.sleep(5.0)
+    with pytest.raises(TransportError, match="no time is left") as caught:
+        client.post("/x", b"{}")
+    assert not caught.value.sent
+    with pytest.raises(TransportError, match="no time is left"):
+        client.stream("/x", silence=1.0)
+    assert server.asked == []
+
+
+def test_a_silent_server_is_waited_for_as_long_as_the_client_has(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.on("GET", "/x", Say(after=5.0))
+    started = time.monotonic()
+    with pytest.raises(ClusterReadError):
+        client_of(server.url, tmp_path, seconds=0.5, read=30.0, deadline=60.0).get("/x")
+    assert time.monotonic() - started < 4
+
+
 def test_attempts_are_counted_and_waits_double_to_a_limit(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:
