@@ -106,7 +106,7 @@ def stopping(ground, job):
 
 
 def test_killed_for_its_memory_the_next_run_goes_on(crowded):
-    # Less than the interpreter with its libraries needs: killed somewhere on the way.
+    # Less than the interpreter with its libraries needs: killed before it has done anything.
     install(crowded, resources={"requests": {"memory": "40Mi"}, "limits": {"memory": "40Mi"}})
     with crowd.BudgetWatcher(crowded.plane) as watcher:
         crowded.start_job("starved")
@@ -114,6 +114,43 @@ def test_killed_for_its_memory_the_next_run_goes_on(crowded):
         assert terminated(pod)["reason"] == "OOMKilled"
         assert terminated(pod)["exitCode"] == 137
         install_again(crowded)
+        finish(crowded, watcher)
+
+
+GREEDY = """
+import sys, threading
+from rebalancer.cli import command
+evicted = threading.Event()
+class Listening:
+    def write(self, text):
+        if " evicted " in text:
+            evicted.set()
+        return sys.__stderr__.write(text)
+    def __getattr__(self, name):
+        return getattr(sys.__stderr__, name)
+def take_all():
+    evicted.wait()
+    taken = []
+    while True:
+        taken.append(b"x" * 2**20)
+threading.Thread(target=take_all, daemon=True).start()
+sys.stderr = Listening()
+sys.exit(command(sys.argv[1:]))
+"""
+"""The product, in a process that takes all the memory there is as soon as the first eviction is told."""
+
+
+def test_killed_for_its_memory_after_an_eviction_the_next_run_goes_on(crowded):
+    install(crowded)
+    arguments = ["-I", "-c", GREEDY, *container(crowded)["args"]]
+    with crowd.BudgetWatcher(crowded.plane) as watcher:
+        crowded.start_job("greedy", command=["/usr/local/bin/python3"], args=arguments)
+        pod = crowded.wait_finished("greedy")
+        log = crowded.log(pod)
+        assert terminated(pod)["reason"] == "OOMKilled", log
+        assert " evicted " in log
+        crowd.settle(crowded.plane, APPS)
+        assert 0 < crowd.moved(crowded.plane) < APPS, log
         finish(crowded, watcher)
 
 

@@ -62,33 +62,43 @@ def test_helm_test_runs_inside_and_checks_the_report(drifted):
     assert drifted.zones() == before
 
 
+MEASURE = """
+import os, subprocess, sys, time
+def measure(*arguments):
+    began = time.monotonic()
+    run = [sys.executable, "-IB", "-m", "rebalancer", *arguments]
+    process = subprocess.Popen(run, stdout=subprocess.DEVNULL)
+    _, status, use = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{arguments}: {status}")
+    took = time.monotonic() - began
+    print("measured", arguments[0], took, use.ru_utime + use.ru_stime, use.ru_maxrss / 1024)
+for _ in range(5):
+    measure("--version")
+    measure(*sys.argv[1:])
+"""
+
+
 def test_it_starts_in_a_second_and_stays_within_its_requests(drifted, record_property):
     drifted.release().install(drifted.values(schedule=NEVER))
-    measure = (
-        "import resource,subprocess,sys,time;"
-        "run=[sys.executable,'-IB','-m','rebalancer'];"
-        "t=time.monotonic();subprocess.run([*run,'--version'],check=True);"
-        "start=time.monotonic()-t;"
-        "t=time.monotonic();"
-        "subprocess.run([*run,*sys.argv[1:]],check=True,stdout=subprocess.DEVNULL);"
-        "whole=time.monotonic()-t;"
-        "use=resource.getrusage(resource.RUSAGE_CHILDREN);"
-        "print('measured',start,whole,use.ru_utime+use.ru_stime,use.ru_maxrss/1024)"
-    )
-    arguments = ["-I", "-c", measure, "run", "--policy=/etc/rebalancer/policy"]
+    arguments = ["-I", "-c", MEASURE, "run", "--policy=/etc/rebalancer/policy"]
     drifted.start_job("measure", command=["/usr/local/bin/python3"], args=arguments)
     pod = drifted.wait_finished("measure")
     log = drifted.log(pod)
     assert pod["status"]["phase"] == "Succeeded", log
-    (line,) = re.findall(r"^measured (.*)$", log, re.MULTILINE)
-    start, whole, cpu, mebibytes = (float(word) for word in line.split())
-    measured = f"start {start:.2f} s, run {whole:.2f} s, CPU {cpu:.2f} s, peak {mebibytes:.0f} MiB"
+    samples = re.findall(r"^measured (\S+) (\S+) (\S+) (\S+)$", log, re.MULTILINE)
+    starts = [float(took) for what, took, _, _ in samples if what == "--version"]
+    runs = [tuple(map(float, numbers)) for what, *numbers in samples if what == "run"]
+    assert (len(starts), len(runs)) == (5, 5)
+    seconds, cpu, mebibytes = (sorted(column) for column in zip(*runs, strict=True))
+    spread = {"start, s": sorted(starts), "run, s": seconds, "CPU, s": cpu, "MiB": mebibytes}
+    measured = {name: [round(value, 2) for value in values] for name, values in spread.items()}
     record_property("measured", measured)
     asked = yaml.safe_load((CHART / "values.yaml").read_text())["resources"]
-    assert start < 1, measured
-    assert mebibytes < int(asked["requests"]["memory"].removesuffix("Mi")), measured
+    assert sorted(starts)[2] < 1, measured
+    assert mebibytes[-1] < int(asked["requests"]["memory"].removesuffix("Mi")), measured
     # Over one period of two minutes.
-    assert cpu / 120 * 1000 < int(asked["requests"]["cpu"].removesuffix("m")), measured
+    assert cpu[-1] / 120 * 1000 < int(asked["requests"]["cpu"].removesuffix("m")), measured
 
 
 def test_the_pod_has_ended_twenty_seconds_after_the_job_began(drifted):
