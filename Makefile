@@ -54,8 +54,8 @@ bench-growth: $(STAMP)  ## how each phase grows with the cluster: tables, and be
 bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks at no seconds
 	$(BIN)/python -m benchmarks.phases.check
 
-bench-scale: $(STAMP)  ## the peer against ours on a big cluster; NODES=1000 PODS=30000 LEAN=1 ROUNDS=3
-	$(BIN)/python -m benchmarks.scale --nodes $(or $(NODES),1000) --pods $(or $(PODS),30000) --rounds $(or $(ROUNDS),3) $(if $(LEAN),--lean)
+bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30 1000:30000 5000:150000:lean" ROUNDS=3
+	$(BIN)/python -m benchmarks.scale $(or $(SIZES),3:30 1000:30000) --rounds $(or $(ROUNDS),3)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto

@@ -36,6 +36,21 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def settle(pids: Sequence[int], *, quiet: float = 0.25, limit: float = 180.0) -> bool:
+    """Wait until these processes together use less than ``quiet`` cores for three seconds running.
+
+    Otherwise the first program measured pays for what the servers still have to digest. Return whether
+    that came about within ``limit`` seconds.
+    """
+    ends = time.monotonic() + limit
+    while time.monotonic() < ends:
+        before, started = sum(map(cpu_seconds, pids)), time.monotonic()
+        time.sleep(3.0)
+        if sum(map(cpu_seconds, pids)) - before < quiet * (time.monotonic() - started):
+            return True
+    return False
+
+
 def run(
     command: Sequence[str],
     *,
