@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 from rebalancer.environment import Environment, SystemClock, Timings
 from rebalancer.errors import ExitCode, PolicyError
-from rebalancer.evictor.executor import Execution, Executor, Pace
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.planner.plan import Move
-from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
@@ -33,6 +31,7 @@ from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
+    from rebalancer.evictor.executor import Execution, Pace
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.memory.keeper import Keeper
@@ -239,6 +238,7 @@ class _Run:
     def _execute(self, client: Client, planned: Planned) -> Execution | None:
         """Carry the plan out. The only thing a dry run does not do."""
         from rebalancer.evictor.cluster import ClusterActor, open_feed  # noqa: PLC0415
+        from rebalancer.evictor.executor import Executor  # noqa: PLC0415
 
         moves = [move for move in planned.plan.moves if not move.observed]
         if not moves:
@@ -278,6 +278,7 @@ class _Run:
     ) -> Sequence[tuple[Move, str | None]]:
         """Judge what is left of the plan on the cluster as it is now, with what was done remembered."""
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
+        from rebalancer.planner.recheck import recheck  # noqa: PLC0415
 
         # A run that is killed in a later wave has used up its part of the hour all the same.
         self._remember(outcomes)
@@ -288,6 +289,8 @@ class _Run:
         return recheck(self._planning.planner(snapshot), rest)
 
     def _pace(self) -> Pace:
+        from rebalancer.evictor.executor import Pace  # noqa: PLC0415
+
         safety = self._loaded.policy.safety
         return Pace(
             deadline=self._deadline,

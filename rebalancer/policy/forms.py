@@ -11,6 +11,7 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
+from rebalancer.policy.descriptions import descriptions
 from rebalancer.policy.model import Policy, StrategyPolicy
 from rebalancer.policy.params import Params
 
@@ -64,10 +65,17 @@ class _Generator(GenerateJsonSchema):
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         result = super().model_schema(schema)
         result.pop("title", None)
+        texts = descriptions(schema["cls"])
+        described = {
+            field.alias or name: field.description or texts.get(name)
+            for name, field in schema["cls"].model_fields.items()
+        }
         # Without validation: required keys have no default, and are left out.
         defaults = schema["cls"].model_construct().model_dump(mode="json", by_alias=True)
         for key, entry in result.get("properties", {}).items():
             entry.pop("title", None)
+            if described.get(key):
+                entry["description"] = described[key]
             if "default" in entry and key in defaults:
                 entry["default"] = _present(defaults[key])
         return result

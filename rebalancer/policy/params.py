@@ -14,7 +14,10 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z", re.ASCII)
 
 
 class Section(BaseModel):
-    """A part of the policy: frozen, no unknown keys, camelCase in the file and snake_case in Python."""
+    """A part of the policy: frozen, no unknown keys, camelCase in the file and snake_case in Python.
+
+    A text below a field is its description in the JSON schema (``rebalancer.policy.descriptions``).
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -23,7 +26,6 @@ class Section(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
 

@@ -219,3 +219,18 @@ def test_the_whole_library_can_still_be_imported_after_its_parts() -> None:
         "assert library.part('config.kube_config') is part"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_the_parts_seldom_use_is_imported_at_its_first_use() -> None:
+    code = (
+        "import sys; from rebalancer.kube import library; rest = library.part('client.rest');"
+        "config = library.part('config.kube_config');"
+        "assert not {'requests', 'oauthlib', 'requests_oauthlib'} & set(sys.modules);"
+        "assert rest.should_bypass_proxies('https://a.b', no_proxy='a.b') is True;"
+        "assert 'requests.utils' in sys.modules;"
+        "from requests_oauthlib import OAuth2Session;"
+        "assert isinstance(config.OAuth2Session('client'), OAuth2Session);"
+        "error = config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError;"
+        "import oauthlib.oauth2; assert error is oauthlib.oauth2.rfc6749.errors.InvalidClientIdError"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
