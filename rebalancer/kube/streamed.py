@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 STREAMS_SINCE = (1, 33)
 """The first version whose server does not hold an unlimited list in memory."""
-_PIECE = 1 << 18
+_PIECE = 1 << 17
 
 
 class NotStreamedError(Exception):

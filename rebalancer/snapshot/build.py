@@ -173,6 +173,7 @@ class Fold:
         resource_version: str = "",
     ) -> Snapshot:
         """Return the snapshot of all that was fed."""
+        self._class_ids.clear()  # no pod will come any more; the keys hold the bytes of every class
         self._sort()
         ownership = Ownership(sorted(self._workloads, key=lambda w: w.metadata.uid))
         replacement = self._replacements(ownership)

@@ -24,7 +24,7 @@ _ITEM = 2 << 3 | _LENGTH_DELIMITED
 class ListFrames:
     """One list on its way. Feed it all pieces in order, then :meth:`close` it."""
 
-    def __init__(self, run_bytes: int = 1 << 20) -> None:
+    def __init__(self, run_bytes: int = 1 << 17) -> None:
         """``run_bytes`` is about how long the runs should be."""
         self._run_bytes = run_bytes
         self._rest = bytearray()

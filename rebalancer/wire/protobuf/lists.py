@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.protobuf import BrokenListError
-from rebalancer.wire.protobuf.plain import plain, structured
+from rebalancer.wire.protobuf.plain import plain, shared, structured
 from rebalancer.wire.protobuf.podspec import scheduling_spec
 from rebalancer.wire.protobuf.schema import message
 
@@ -58,10 +58,8 @@ def _replica_set(item: Any) -> o.Workload:
             replicas=spec.replicas if spec.HasField("replicas") else None,
             selector=plain(spec.selector) if spec.HasField("selector") else None,
             template=o.PodTemplate(
-                metadata=o.ObjectMeta(
-                    labels=dict(sorted(template.metadata.labels.items())) or None
-                ),
-                spec=scheduling_spec(template.spec),
+                metadata=o.ObjectMeta(labels=shared(template.metadata.labels) or None),
+                spec=scheduling_spec(template.spec, template.spec.volumes),
             ),
         ),
         status=structured(item.status, o.WorkloadStatus),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,12 +50,23 @@ def _conversion(field: Any) -> _Convert | None:
         inner = _conversion(of.fields_by_name["value"])
         # A map's order is the process's own; JSON from the server is in order of the keys.
         if inner is None:
-            return lambda entries: dict(sorted(entries.items()))
-        return lambda entries: {key: inner(entries[key]) for key in sorted(entries)}
-    one = None if of is None else _SPECIAL.get(of.full_name, plain)
+            return shared
+        return lambda entries: {intern(key): inner(entries[key]) for key in sorted(entries)}
+    if field.type == field.TYPE_STRING:
+        one: _Convert | None = intern  # owners, keys and operators repeat from object to object
+    else:
+        one = None if of is None else _SPECIAL.get(of.full_name, plain)
     if field.has_presence:  # every field that is not repeated, in proto2
         return one
     return list if one is None else lambda values: [one(value) for value in values]
+
+
+def shared(entries: Any) -> dict[str, str]:
+    """Return a map of strings in order of its keys, equal strings of all maps being one object.
+
+    An app's name stands in the labels of its pods and workloads and in every selector of them.
+    """
+    return {intern(key): intern(value) for key, value in sorted(entries.items())}
 
 
 def time_text(of: Any) -> str | None:
@@ -64,5 +76,5 @@ def time_text(of: Any) -> str | None:
 
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
-    message("Quantity").DESCRIPTOR.full_name: lambda quantity: quantity.string,
+    message("Quantity").DESCRIPTOR.full_name: lambda quantity: intern(quantity.string),
 }

@@ -52,14 +52,17 @@ def _record(pod: Any) -> PodRecord:
         if condition.type == "Ready":
             ready = condition.status == "True"
             ready_since = float(condition.lastTransitionTime.seconds)
+            break
     if owner_kind == "DaemonSet":
         forget_pinned_node(spec)
+    node = spec.nodeName
+    key, volumes = spec_key(spec)
     labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
     return PodRecord(
         namespace,
         meta.name,
         meta.uid,
-        spec.nodeName,
+        node,
         float(meta.creationTimestamp.seconds),
         ready_since,
         meta.HasField("deletionTimestamp"),
@@ -70,8 +73,8 @@ def _record(pod: Any) -> PodRecord:
         owner_uid,
         len(references) > 0,
         _annotations(meta.annotations),
-        (namespace, owner_uid, labels, spec_key(spec)),
-        lambda: (strings(labels), scheduling_spec(spec)),
+        (namespace, owner_uid, b"".join(labels), key),
+        lambda: (strings(labels), scheduling_spec(spec, volumes)),
     )
 
 

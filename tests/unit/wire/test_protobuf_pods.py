@@ -187,6 +187,42 @@ def test_pods_that_differ_in_what_matters_are_of_two_classes(other: dict[str, An
     assert first.key != second.key
 
 
+def with_parts(name: str, *, env: bytes, volume: bytes, source: bytes) -> bytes:
+    """A pod whose container has something undeclared in it, and a volume of this name and source."""
+    container = message("Container")(name="main", image="nginx").SerializeToString() + field(7, env)
+    return pod(name) + field(2, field(2, container) + field(1, field(1, volume) + field(2, source)))
+
+
+def test_pods_that_differ_in_environment_and_names_of_volumes_are_of_one_class() -> None:
+    projected = field(26, b"token")
+    first, second = records(
+        with_parts("a", env=b"x=1", volume=b"kube-api-access-4xk2p", source=projected),
+        with_parts("b", env=b"x=2", volume=b"kube-api-access-9qzlv", source=projected),
+    )
+    assert first.key == second.key
+    assert first.node == second.node == "n1"
+    assert first.spec()[1].volumes == ()
+    assert [one.image for one in first.spec()[1].containers] == ["nginx"]
+
+
+def test_pods_that_differ_in_their_claims_are_of_two_classes_and_keep_them() -> None:
+    first, second = records(
+        *(
+            with_parts(
+                name,
+                env=b"",
+                volume=b"data",
+                source=encoded("VolumeSource", persistentVolumeClaim={"claimName": f"data-{name}"}),
+            )
+            for name in ("a", "b")
+        )
+    )
+    assert first.key != second.key
+    (volume,) = second.spec()[1].volumes or ()
+    assert volume.persistent_volume_claim is not None
+    assert volume.persistent_volume_claim.claim_name == "data-b"
+
+
 def test_labels_that_binding_copied_from_the_node_do_not_make_a_class() -> None:
     zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
     first, second = records(pod("a", labels={"app": "x"}), pod("b", labels={"app": "x", **zone}))
