@@ -58,6 +58,7 @@ class RunOptions:
     deadline: float = 600.0
     lease: str | None = None
     memory: str | None = None
+    max_requests: int = 8
     quiet: bool = False
     log_format: str = "text"
     color: bool | None = None
@@ -160,6 +161,7 @@ class _Run:
         """Read the cluster, plan, act unless told otherwise, report."""
         from rebalancer.kube.access import ACT_RULES, READ_RULES, lease_rules, require  # noqa: PLC0415
         from rebalancer.kube.client import connect  # noqa: PLC0415
+        from rebalancer.kube.transport import Limits  # noqa: PLC0415
 
         options, environment = self._options, self._environment
         client = connect(
@@ -167,6 +169,7 @@ class _Run:
             context=options.context_name,
             environ=environment.environ,
             seconds=self._deadline - environment.clock.now() + _LAST_WORDS,
+            limits=Limits(in_flight=options.max_requests),
         )
         with ExitStack() as stack:
             if self._acts:

@@ -112,6 +112,14 @@ def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
     metavar="NS/NAME",
     help="ConfigMap that remembers what came of earlier moves. It must exist.",
 )
+@click.option(
+    "--max-requests",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Most requests to the API server at once; watches do not count.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 @click.option(
     "--log-format",

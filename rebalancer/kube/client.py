@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from rebalancer import __version__
@@ -23,11 +24,14 @@ USER_AGENT = f"kube-rebalancer/{__version__}"
 
 _READ_AGAIN = frozenset({429, 500, 502, 503, 504})
 """Answers to a read after which it is worth trying again."""
+_THROTTLED = frozenset({429})
+"""By the server's priority and fairness; nothing was done."""
 
 _FIRST_CONTACT_ATTEMPTS = 3
 """A server that has never answered is more likely misspelt than restarting."""
 
 Query = Mapping[str, str | int]
+_Answer = TypeVar("_Answer", Response, Stream)
 
 
 class Client:
@@ -124,6 +128,35 @@ class Client:
             "GET", _target(path, query), headers={"Accept": accept}, read_seconds=min(silence, left)
         )
 
+    def open_list(self, path: str, *, query: Query | None = None, accept: str) -> Stream:
+        """Open a long answer that is read as it comes; it takes its place among the requests in flight.
+
+        Throttled (429), it is asked for again when the server said, within the limits; any other answer is
+        returned. Compressed on its way: a list shrinks to less than a tenth.
+
+        Raises:
+            TransportError: no answer.
+        """
+        headers = {"Accept": accept, "Accept-Encoding": "gzip"}
+        target = _target(path, query)
+
+        def ask() -> Stream:
+            self._slots.acquire()
+            try:
+                stream = self._transport.open(
+                    "GET",
+                    target,
+                    headers=headers,
+                    read_seconds=min(self.limits.read, self._must_be_left(self._ends)),
+                )
+            except BaseException:
+                self._slots.release()
+                raise
+            stream.at_end = self._slots.release
+            return stream
+
+        return self._repeated(ask, self.deadline(), again=_THROTTLED, repeat_error=_never)
+
     def expect(self, response: Response, rule: Rule) -> Response:
         """Return ``response`` if it is a success.
 
@@ -154,30 +187,49 @@ class Client:
     ) -> Response:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         reads = method == "GET"
-        again = _READ_AGAIN if reads else frozenset({429} if retry_throttled else ())
+        if reads:
+            headers["Accept-Encoding"] = "gzip"
         deadline = self.deadline(seconds)
         self._must_be_left(self._ends)
+        return self._repeated(
+            lambda: self._once(method, _target(path, query), body, headers, deadline),
+            deadline,
+            again=_READ_AGAIN if reads else _THROTTLED if retry_throttled else frozenset(),
+            repeat_error=lambda error: not error.final and (reads or not error.sent),
+        )
+
+    def _repeated(
+        self,
+        ask: Callable[[], _Answer],
+        deadline: float,
+        *,
+        again: Container[int],
+        repeat_error: Callable[[TransportError], bool],
+    ) -> _Answer:
+        """Return an answer whose status is not one to ask ``again`` after, or the last one in time."""
         renewed = False
         attempt = 0
         while True:
             attempt += 1
             try:
-                response = self._once(method, _target(path, query), body, headers, deadline)
+                answer = ask()
             except TransportError as error:
                 wait = self._wait_after(attempt, None, deadline)
-                if wait is None or error.final or (error.sent and not reads):
+                if wait is None or not repeat_error(error):
                     raise
             else:
                 self._reached = True
-                if response.status == 401 and not renewed:
+                if answer.status == 401 and not renewed:
                     renewed = True
                     if self._credentials.renew():
+                        answer.close()
                         continue
-                if response.status not in again:
-                    return response
-                wait = self._wait_after(attempt, response.retry_after, deadline)
+                if answer.status not in again:
+                    return answer
+                wait = self._wait_after(attempt, answer.retry_after, deadline)
                 if wait is None:
-                    return response
+                    return answer
+                answer.close()
             self.sleep(wait)
 
     def _must_be_left(self, until: float) -> float:
@@ -240,6 +292,10 @@ def connect(
     """
     credentials = find_credentials(file=kubeconfig, context=context, environ=environ)
     return Client(credentials, limits=limits, seconds=seconds)
+
+
+def _never(_: TransportError) -> bool:
+    return False
 
 
 def _target(path: str, query: Query | None) -> str:

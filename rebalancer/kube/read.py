@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ class Readings:
     seconds_of: Mapping[str, float]
     """Kind -> seconds spent on its list."""
     notes: tuple[str, ...]
-    """What the reader of a report should know: a list that was not of one moment."""
+    """What the reader of a report should know: a list that was not of one moment, or took the long way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +194,20 @@ def _read_lists(
 
 
 def _read_pods(client: Client, how: _How, others: list[Future[Any]]) -> tuple[Fold, Listing]:
+    notes: list[str] = []
     if how.streams:
         fold, listing = Fold(), Listing(PODS)
-        records = read_stream(client, listing, POD_DECODERS, selector=UNFINISHED)
-        try:
-            fold.add_pods(_watching(records, others))
-        except NotStreamedError:
-            pass  # The pages, which are read next, tell what is wrong, if it lasts.
-        else:
-            return fold, listing
+        # Closed even if another list fails: the stream holds a place among the requests in flight.
+        with closing(read_stream(client, listing, POD_DECODERS, selector=UNFINISHED)) as records:
+            try:
+                fold.add_pods(_watching(records, others))
+            except NotStreamedError as error:
+                notes.append(_in_pages_because(error, PODS))
+            else:
+                return fold, listing
 
     def in_pages(may_restart: bool) -> tuple[Fold, Listing]:
-        fold, listing = Fold(), Listing(PODS)
+        fold, listing = Fold(), Listing(PODS, notes=list(notes))
         for records in read_pages(
             client,
             listing,
@@ -218,6 +221,11 @@ def _read_pods(client: Client, how: _How, others: list[Future[Any]]) -> tuple[Fo
         return fold, listing
 
     return restarting(in_pages)
+
+
+def _in_pages_because(error: NotStreamedError, resource: Resource) -> str:
+    """Return the note on a list that is read in pages now, which also tell what is wrong, if it lasts."""
+    return f"the list of {resource.plural} was read in pages, as one answer failed: {error}"
 
 
 def _watching(records: Iterable[PodRecord], others: list[Future[Any]]) -> Iterator[PodRecord]:
@@ -239,15 +247,17 @@ def _read_objects(
 ) -> tuple[Listing, list[Any]]:
     """Return all objects of a list; none of its pages if the server does not serve it."""
     decoders = object_decoders(resource.kind)
+    notes: list[str] = []
     if how.streams and resource.kind in IN_PROTOBUF:
         listing = Listing(resource)
-        try:
-            return listing, _until(read_stream(client, listing, decoders), stop)
-        except NotStreamedError:
-            pass  # As with pods.
+        with closing(read_stream(client, listing, decoders)) as found:
+            try:
+                return listing, _until(found, stop)
+            except NotStreamedError as error:
+                notes.append(_in_pages_because(error, resource))
 
     def in_pages(may_restart: bool) -> tuple[Listing, list[Any]]:
-        listing = Listing(resource)
+        listing = Listing(resource, notes=list(notes))
         objects: list[Any] = []
         for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
             objects.extend(page)
@@ -270,17 +280,19 @@ def _until(objects: Iterator[Any], stop: threading.Event) -> list[Any]:
 def _read_late(client: Client, resource: Resource, how: _How, fold: Fold) -> Listing:
     """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
     decoders = object_decoders(resource.kind, fold.controllers)
+    notes: list[str] = []
     if how.streams and resource.kind in IN_PROTOBUF:
         listing = Listing(resource)
-        try:
-            feed(fold, resource.kind, read_stream(client, listing, decoders))
-        except NotStreamedError:
-            pass  # As with pods.
-        else:
-            return listing
+        with closing(read_stream(client, listing, decoders)) as found:
+            try:
+                feed(fold, resource.kind, found)
+            except NotStreamedError as error:
+                notes.append(_in_pages_because(error, resource))
+            else:
+                return listing
 
     def in_pages(may_restart: bool) -> Listing:
-        listing = Listing(resource)
+        listing = Listing(resource, notes=list(notes))
         for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
             feed(fold, resource.kind, page)
         return listing

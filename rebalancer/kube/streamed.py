@@ -16,13 +16,17 @@ from rebalancer.kube.decoders import Decoders, accepted, decoder_of
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.transport import Stream
-from rebalancer.wire.protobuf import BrokenListError
+from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 
 T = TypeVar("T")
 
 STREAMS_SINCE = (1, 33)
 """The first version whose server does not hold an unlimited list in memory."""
 _PIECE = 1 << 17
+
+
+_LONG = 4 << 20
+"""Bytes from which on JSON is worth a note: shorter lists are read in no time, whatever their form."""
 
 
 class NotStreamedError(Exception):
@@ -34,19 +38,18 @@ def read_stream(
 ) -> Generator[T, None, None]:
     """Yield the objects of a list over all namespaces, as one answer brings them.
 
-    There is one attempt: the caller goes on with pages (``rebalancer.kube.pages``), which are repeated,
-    name what is forbidden, and pass through slower lines.
+    What throttles it is waited for; otherwise there is one attempt: the caller goes on with pages
+    (``rebalancer.kube.pages``), which are repeated, name what is forbidden, and pass through slower lines.
 
     Raises:
         NotStreamedError: refused, broken off, too slow, or not a list.
     """
     started, deadline = client.monotonic(), client.deadline()
     try:
-        stream = client.stream(
+        stream = client.open_list(
             listing.resource.path(),
             query={"fieldSelector": selector} if selector else None,
             accept=accepted(decoders),
-            silence=client.limits.read,
         )
     except TransportError as error:
         raise NotStreamedError(str(error)) from None
@@ -82,3 +85,8 @@ def _decoded(
         raise NotStreamedError("the answer is not a whole list")
     yield from rest
     listing.items_version = meta.resource_version
+    if listing.read_bytes > _LONG and PROTOBUF in decoders and stream.content_type != PROTOBUF:
+        listing.notes.append(
+            f"the list of {listing.resource.plural} came as {stream.content_type}, not as protobuf:"
+            f" {listing.read_bytes >> 20} MiB took more time and memory than needed"
+        )

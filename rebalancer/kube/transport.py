@@ -59,19 +59,30 @@ class Response:
     @property
     def retry_after(self) -> float | None:
         """Seconds to wait before another attempt, if the server says."""
-        try:
-            return max(0.0, float(self.headers.get("Retry-After", "")))
-        except ValueError:
-            return None
+        return _retry_after(self.headers)
 
     @property
     def date(self) -> float | None:
         """The server's clock, Unix seconds to the second, if it says."""
         return _date(self.headers)
 
+    def close(self) -> None:
+        """Do nothing: the exchange is over. A :class:`Stream`'s may not be."""
+
 
 def _media_type(headers: Mapping[str, str]) -> str:
     return headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _date(headers: Mapping[str, str]) -> float | None:
@@ -88,11 +99,18 @@ class Stream:
         self._transport, self._raw = transport, raw
         self.status = int(raw.status)
         self.headers: Mapping[str, str] = raw.headers
+        self.at_end: Callable[[], None] = _nothing
+        """Called when the exchange is over, however it ends."""
 
     @property
     def content_type(self) -> str:
         """The media type without parameters."""
         return _media_type(self.headers)
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before another attempt, if the server says."""
+        return _retry_after(self.headers)
 
     @property
     def date(self) -> float | None:
@@ -118,9 +136,12 @@ class Stream:
 
     def give_back(self) -> None:
         """Put the connection of an answer that was read to its end back into the pool."""
-        with self._transport.translated():
-            self._raw.drain_conn()
-        self._raw.release_conn()
+        try:
+            with self._transport.translated():
+                self._raw.drain_conn()
+            self._raw.release_conn()
+        finally:
+            self._end()
 
     def interrupt(self) -> None:
         """End a ``read`` that waits in another thread, as if the connection had broken."""
@@ -130,7 +151,14 @@ class Stream:
 
     def close(self) -> None:
         """End the exchange and its connection."""
-        self._raw.close()
+        try:
+            self._raw.close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        at_end, self.at_end = self.at_end, _nothing
+        at_end()
 
 
 class Transport:
