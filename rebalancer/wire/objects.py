@@ -15,7 +15,10 @@ Labels = dict[str, str]
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
-    """Base of all wire structs. None can be part of a cycle, so the collector need not look at them."""
+    """Base of all wire structs.
+
+    Decoded from a tree, they are in no cycle, and the collector need not look at 300,000 of them.
+    """
 
 
 class LabelSelectorRequirement(_Wire, frozen=True):

@@ -40,6 +40,19 @@ def _image(item: bytes) -> o.ContainerImage:
     return structured(message("ContainerImage").FromString(item), o.ContainerImage)
 
 
+@lru_cache(4096)
+def _status(item: bytes) -> o.WorkloadStatus:
+    """Most workloads are at rest, with one of a few numbers of replicas."""
+    return structured(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
+
+
+def _declared(of: Any) -> bytes:
+    """Return a message without what is not declared of it (a status has times in its conditions)."""
+    of.DiscardUnknownFields()
+    written: bytes = of.SerializePartialToString()
+    return written
+
+
 def _node(node: Any) -> o.Node:
     status = node.status
     images = tuple(map(_image, status.images)) or None
@@ -62,7 +75,7 @@ def _replica_set(item: Any) -> o.Workload:
                 spec=scheduling_spec(template.spec, template.spec.volumes),
             ),
         ),
-        status=structured(item.status, o.WorkloadStatus),
+        status=_status(_declared(item.status)),
     )
 
 
