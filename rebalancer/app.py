@@ -59,6 +59,7 @@ class RunOptions:
     lease: str | None = None
     memory: str | None = None
     max_requests: int = 8
+    compress: bool = False
     quiet: bool = False
     log_format: str = "text"
     color: bool | None = None
@@ -169,7 +170,7 @@ class _Run:
             context=options.context_name,
             environ=environment.environ,
             seconds=self._deadline - environment.clock.now() + _LAST_WORDS,
-            limits=Limits(in_flight=options.max_requests),
+            limits=Limits(in_flight=options.max_requests, compressed=options.compress),
         )
         with ExitStack() as stack:
             if self._acts:

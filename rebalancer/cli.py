@@ -120,6 +120,11 @@ def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
     metavar="N",
     help="Most requests to the API server at once; watches do not count.",
 )
+@click.option(
+    "--compress",
+    is_flag=True,
+    help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 @click.option(
     "--log-format",

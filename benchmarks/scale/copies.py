@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -18,6 +19,7 @@ import urllib3
 from rebalancer.wire.times import rfc3339
 
 _DAY = 86_400
+_TOKEN_VOLUME = re.compile(rb"kube-api-access-[a-z0-9]{5}")
 _TRANSACTION_BYTES = 900_000
 _TRANSACTION_KEYS = 120
 
@@ -69,6 +71,12 @@ class Original:
         self._bytes = stored
         for second in range(int(created) - 2, int(created) + 3):
             self._bytes = self._bytes.replace(write(second), write(second - _DAY))
+
+    @property
+    def token_volume(self) -> str | None:
+        """The name of the volume with a pod's token, which the API server makes up for each pod."""
+        found = _TOKEN_VOLUME.search(self._bytes)
+        return found[0].decode() if found else None
 
     def copy(self, changes: Mapping[str, str]) -> bytes:
         """Return the object with every key of ``changes`` replaced by its value, of the same length."""

@@ -156,6 +156,7 @@ def _of_app(
         changes = {**common, of_kind["budget"].uid: next(fresh)}
         key = f"/registry/poddisruptionbudgets/{namespace}/{name}"
         yield key, of_kind["budget"].copy(changes)
+    volume = of_kind["pod"].token_volume
     for replica, node in enumerate(app.nodes):
         suffix = f"p{replica:04d}"
         changes = {
@@ -166,4 +167,6 @@ def _of_app(
             ZONES[-1]: zone_of(node),
             of_kind["pod"].uid: next(fresh),
         }
+        if volume is not None:
+            changes[volume] = volume[:-5] + next(fresh)[:5]
         yield f"/registry/pods/{namespace}/{current}-{suffix}", of_kind["pod"].copy(changes)

@@ -12,7 +12,9 @@ _USAGE = re.compile(
 )
 _PODS = re.compile(r'"pods":"(\d+)"')
 _TRIED = re.compile(r'"Error evicting pod".* pod="([^"]+)"')
-_FAILED = re.compile(r'"eviction failed" .*\bplugin="(\w+)"')
+_FAILED = re.compile(r'"eviction failed" (?:.*\bplugin="(\w+)")?')
+_NAMELESS = "LowNodeUtilization"
+"""Its failures are logged without a plug-in's name (``nodeutilization.go``)."""
 _ENDED = "Number of evictions/requests"
 
 
@@ -40,5 +42,5 @@ def parse(log: str) -> PeerLog:
         nodes=len(seen),
         pods=sum(int(count) for usage in seen.values() for count in _PODS.findall(usage)),
         tried=len(set(_TRIED.findall(log))),
-        attempts=Counter(_FAILED.findall(log)),
+        attempts=Counter(name or _NAMELESS for name in _FAILED.findall(log)),
     )

@@ -132,12 +132,12 @@ class Client:
         """Open a long answer that is read as it comes; it takes its place among the requests in flight.
 
         Throttled (429), it is asked for again when the server said, within the limits; any other answer is
-        returned. Compressed on its way: a list shrinks to less than a tenth.
+        returned.
 
         Raises:
             TransportError: no answer.
         """
-        headers = {"Accept": accept, "Accept-Encoding": "gzip"}
+        headers = {"Accept": accept, **self._encoding()}
         target = _target(path, query)
 
         def ask() -> Stream:
@@ -188,7 +188,7 @@ class Client:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         reads = method == "GET"
         if reads:
-            headers["Accept-Encoding"] = "gzip"
+            headers |= self._encoding()
         deadline = self.deadline(seconds)
         self._must_be_left(self._ends)
         return self._repeated(
@@ -197,6 +197,9 @@ class Client:
             again=_READ_AGAIN if reads else _THROTTLED if retry_throttled else frozenset(),
             repeat_error=lambda error: not error.final and (reads or not error.sent),
         )
+
+    def _encoding(self) -> dict[str, str]:
+        return {"Accept-Encoding": "gzip"} if self.limits.compressed else {}
 
     def _repeated(
         self,

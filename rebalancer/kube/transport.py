@@ -21,7 +21,7 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how often; seconds."""
+    """How long, how often and how much; seconds."""
 
     in_flight: int = 8
     """Requests under way at once; watches do not count."""
@@ -35,6 +35,9 @@ class Limits:
     """Doubles from attempt to attempt ..."""
     longest_wait: float = 15.0
     """... up to here. A longer Retry-After is kept to, if the deadline allows."""
+    compressed: bool = False
+    """Whether to ask for compressed answers: less than a tenth of the bytes, a third more of the API server's
+    CPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ E1121 09:44:28.409840 2010 topologyspreadconstraint.go:230] "eviction failed" \
 err="pods \\"a-p0009\\" is forbidden" plugin="RemovePodsViolatingTopologySpreadConstraint"
 E1121 09:44:29.409838 2010 evictions.go:560] "Error evicting pod" err="pods \\"a-p0009\\" is forbidden" \
 pod="ns00034/a-p0009" reason=""
-E1121 09:44:29.409840 2010 nodeutilization.go:300] "eviction failed" err="pods" \
-plugin="LowNodeUtilization" ExtensionPoint="Balance"
+E1121 09:44:29.409840 2010 nodeutilization.go:300] "eviction failed" err="pods is forbidden"
 """
 END = (
     'I1121 09:44:32.098031 2010 descheduler.go:252] "Number of evictions/requests" totalEvicted=0\n'

@@ -83,12 +83,16 @@ def test_what_does_not_arrive_whole_is_read_again_in_pages(
     assert note.startswith("the list of pods was read in pages, as one answer failed: ")
 
 
-def test_a_list_is_asked_for_compressed(server: ScriptedServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_list_is_compressed_on_its_way_if_asked_for(
+    server: ScriptedServer, tmp_path: Path, compressed: bool
+) -> None:
     empty_cluster(server)
-    server.on("GET", PODS, Say(zipped("a", "b"), headers=ZIPPED))
-    reading = read_cluster(client_of(server.url, tmp_path), clock=lambda: 0.0)
-    assert list(reading.snapshot.pods.name) == ["a", "b"]
-    assert server.to(PODS)[0].headers["Accept-Encoding"] == "gzip"
+    server.on("GET", PODS, Say(zipped("a", "b"), headers=ZIPPED) if compressed else pods("a", "b"))
+    client = client_of(server.url, tmp_path, compressed=compressed)
+    assert list(read_cluster(client, clock=lambda: 0.0).snapshot.pods.name) == ["a", "b"]
+    asked = {one.headers.get("Accept-Encoding") == "gzip" for one in server.asked}
+    assert asked == {compressed}
 
 
 def test_a_throttled_list_is_asked_for_again_when_the_server_said(
