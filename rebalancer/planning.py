@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rebalancer.cost.term import Term, View
-from rebalancer.environment import Timings
+from rebalancer.environment import Timings, collector_paused
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import Contribution, Planner
 from rebalancer.planner.safety import standstill
@@ -47,9 +47,9 @@ class Planning:
 
     def plan(self, snapshot: Snapshot, clock_skew: float, timings: Timings) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings."""
-        with timings.phase("terms"):
+        with collector_paused(), timings.phase("terms"):
             planner = self.planner(snapshot)
-        with timings.phase("plan"):
+        with collector_paused(), timings.phase("plan"):
             plan = planner.plan()
         return Planned(snapshot, plan, tuple(self.standstill(snapshot, clock_skew)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,6 @@ class Group(Protocol):
         """Return one phrase with numbers about the group, as seen from ``node``."""
 
 
-@runtime_checkable
 class Counted(Protocol):
     """A group that can tell by the extremes of its members' counts that nothing is to be mended.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rebalancer.cost.term import Entry, View
 from rebalancer.snapshot.affinity import spread_classes
 from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.wire.objects import TopologySpreadConstraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,25 @@ class SpreadRule:
         )
 
 
-def spread_rules(view: View, cls: int) -> Iterator[SpreadRule]:
-    """Yield the topologySpreadConstraints of a class.
+def spread_rules(view: View, cls: int) -> Sequence[SpreadRule]:
+    """Return the topologySpreadConstraints of a class; made once, since strategies and guards ask.
 
     A node counts if it has all topology keys of the pod's constraints of that kind and passes the node
     inclusion policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says
     otherwise). Source: ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
     """
-    constraints = view.snapshot.classes[cls].spec.topology_spread_constraints or ()
+    constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
+    if not constraints:
+        return ()
+    made = view.made.get(identity := ("spread rules", cls))
+    if not isinstance(made, tuple):
+        made = view.made[identity] = tuple(_spread_rules(view, cls, constraints))
+    return made
+
+
+def _spread_rules(
+    view: View, cls: int, constraints: Sequence[TopologySpreadConstraint]
+) -> Iterator[SpreadRule]:
     labels = view.snapshot.nodes.labels
     for when, entry, what in (
         ("DoNotSchedule", Entry.HARD, "hard"),
@@ -65,6 +77,12 @@ def spread_rules(view: View, cls: int) -> Iterator[SpreadRule]:
                 max_skew=constraint.max_skew,
                 min_domains=constraint.min_domains if entry is Entry.HARD else None,
                 counted=spread_classes(view.snapshot, cls, constraint),
-                eligible=eligible,
+                eligible=_shared(view, eligible),
                 what=what,
             )
+
+
+def _shared(view: View, nodes: Bools) -> Bools:
+    """Return one array for all equal ones: thousands of rules are about the same nodes."""
+    made = view.made.setdefault(("nodes", nodes.tobytes()), nodes)
+    return made if isinstance(made, np.ndarray) else nodes
