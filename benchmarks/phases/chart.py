@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 420, 70, 110, 30, 50
+_LINE_HEIGHT = 13.0
 _COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222",
 )  # fmt: skip
@@ -39,6 +40,7 @@ def chart(pods: Sequence[int], found: Mapping[str, Sequence[float]]) -> str:
     linear = [(x(number), y(start * number / pods[0])) for number in pods]
     parts.append(_line(linear, "#999999", dashed=True))
     parts.append(_text(linear[-1][0] + 6, linear[-1][1] + 4, "linear"))
+    ends: list[tuple[float, float, str, str]] = []
     for colour, (phase, of_phase) in zip(_COLOURS, found.items(), strict=False):
         points = [
             (x(number), y(value))
@@ -46,7 +48,12 @@ def chart(pods: Sequence[int], found: Mapping[str, Sequence[float]]) -> str:
             if math.isfinite(value) and value > 0
         ]
         parts.append(_line(points, colour))
-        parts.append(_text(points[-1][0] + 6, points[-1][1] + 4, phase, colour))
+        ends.append((points[-1][1] + 4, points[-1][0] + 6, phase, colour))
+    lowest = -math.inf
+    for height, right, phase, colour in sorted(ends):
+        # Names of lines that end together stand below each other.
+        lowest = max(height, lowest + _LINE_HEIGHT)
+        parts.append(_text(right, lowest, phase, colour))
     return "\n".join([*parts, "</svg>\n"])
 
 
