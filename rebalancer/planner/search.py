@@ -34,6 +34,8 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
 # A promise is looked at before what is known only if it is larger by more than this share of it.
 _CLEARLY = 0.05
+# So many pairs that were refused before are looked at again in one wave.
+_AGAIN = 300
 
 Key = tuple[float, float, float]
 
@@ -80,7 +82,7 @@ def _is_behind(key: Key, other: Key) -> bool:
     for mine, theirs in zip(key[:2], other[:2], strict=True):
         if abs(mine - theirs) > TOLERANCE:
             return mine - theirs > _CLEARLY * abs(mine)
-    return not any(key[:2]) and key[2] > other[2]
+    return not any(key[:2]) and key[2] * (1 + _CLEARLY) > other[2]
 
 
 def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
@@ -114,6 +116,8 @@ class Search:
         self._pods: dict[Pair, list[int]] = {}
         self._asked: dict[int, int] = {}
         self._commits = 0
+        self._refused: set[Pair] = set()
+        self._spared = self._passed_over = 0
         self._chains = Chains(view, self._judge, cost)
         self._helped: set[int] = set()
 
@@ -123,7 +127,10 @@ class Search:
         wave = first_wave
         while True:
             of_wave = self._wave(wave, observed=observed, only_certain=True)
-            if not of_wave:
+            if not of_wave and self._spared:
+                self._refused.clear()
+                of_wave = self._wave(wave, observed=observed, only_certain=True)
+            if not of_wave and self._passed_over:
                 of_wave = self._wave(wave, observed=observed, only_certain=False)
             if not of_wave and not self._chains.exhausted:
                 of_wave = self._chains_wave(wave, observed=observed)
@@ -142,13 +149,25 @@ class Search:
         nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
+        self._spared = self._passed_over = again = 0
         heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
         retried: set[Pair] = set()
         while (popped := self._pop(heap)) is not None:
             key, pair = popped
+            if pair in self._refused and pair not in retried:
+                # The most promising of those that were refused before are looked at again in every wave;
+                # all of them, thousands perhaps, only once nothing else is left.
+                again += 1
+                if again > _AGAIN:
+                    self._spared += 1
+                    continue
             verdict = self._consider(pair)
-            if verdict is None or (only_certain and _is_gamble(verdict)):
+            if verdict is None:
+                self._refused.add(pair)
+                continue
+            if only_certain and _is_gamble(verdict):
+                self._passed_over += 1
                 continue
             pod = self._pods_of(pair)[0]
             exact = self._key(verdict.gain, float(self._order[pod]))

@@ -69,6 +69,7 @@ def _as_data(report: HeldReport) -> dict[str, Any]:
         "moves": [],
         "skipped": [],
         "funnel": {},
+        "rest": None,
         "stopped": report.line,
         "standstill": [],
         "cut": None,
