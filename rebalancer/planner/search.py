@@ -29,6 +29,8 @@ from rebalancer.snapshot.columns import Floats
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
 _GAMBLE = 0.05
 
+# What waits for its turn, without having been judged.
+_WAITING = (Code.BUDGET, Code.QUOTA)
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
@@ -164,7 +166,8 @@ class Search:
                     continue
             verdict = self._consider(pair)
             if verdict is None:
-                self._refused.add(pair)
+                if pair in self.refusals and self.refusals[pair].code not in _WAITING:
+                    self._refused.add(pair)
                 continue
             if only_certain and _is_gamble(verdict):
                 self._passed_over += 1
