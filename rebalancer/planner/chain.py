@@ -112,7 +112,7 @@ class Chains:
     # -- who might -------------------------------------------------------------------------------------
 
     def _landing_on(self, draws: int, pod: int, may_go: MayGo) -> Iterator[int]:
-        """Yield movable pods that ``draws`` would take, largest first, from the fullest nodes of its zone on.
+        """Yield movable pods that ``draws`` would take, smallest first, from the fullest nodes of its zone on.
 
         One per class: the others of it would land alike.
         """
@@ -123,7 +123,7 @@ class Chains:
         tried: set[int] = set()
         for node in self._giving(draws):
             here = free[pods.node[free] == node]
-            for other in self._largest_first(here, draws).tolist():
+            for other in self._smallest_first(here, draws).tolist():
                 cls = int(pods.cls[other])
                 replacement = view.snapshot.classes[cls].replacement
                 if other == pod or cls in tried or not may_go(other, cls, node):
@@ -158,10 +158,10 @@ class Chains:
                 same |= column == column[node]
         return same
 
-    def _largest_first(self, pods: Int32s, node: int) -> Int32s:
-        """Return ``pods`` by the largest share of ``node`` that each requests."""
+    def _smallest_first(self, pods: Int32s, node: int) -> Int32s:
+        """Return ``pods`` by the largest share of ``node`` that each requests: little is to be disturbed."""
         snapshot = self._view.snapshot
         requests = snapshot.requests[:, snapshot.pods.cls[pods]].astype(float)
         capacity = np.maximum(1, snapshot.nodes.allocatable[:, [node]])
         size = (requests / capacity).max(axis=0, initial=0.0)
-        return pods[np.argsort(-size, kind="stable")]
+        return pods[np.argsort(size, kind="stable")]

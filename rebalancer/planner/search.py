@@ -29,8 +29,6 @@ from rebalancer.snapshot.columns import Floats
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
 _GAMBLE = 0.05
 
-# What waits for its turn, without having been judged.
-_WAITING = (Code.BUDGET, Code.QUOTA)
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
@@ -119,7 +117,7 @@ class Search:
         self._asked: dict[int, int] = {}
         self._commits = 0
         self._refused: set[Pair] = set()
-        self._spared = self._passed_over = 0
+        self._spared = self._passed_over = self._again = 0
         self._chains = Chains(view, self._judge, cost)
         self._helped: set[int] = set()
 
@@ -151,23 +149,16 @@ class Search:
         nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
-        self._spared = self._passed_over = again = 0
+        self._spared = self._passed_over = self._again = 0
         heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
         retried: set[Pair] = set()
         while (popped := self._pop(heap)) is not None:
             key, pair = popped
-            if pair in self._refused and pair not in retried:
-                # The most promising of those that were refused before are looked at again in every wave;
-                # all of them, thousands perhaps, only once nothing else is left.
-                again += 1
-                if again > _AGAIN:
-                    self._spared += 1
-                    continue
+            if pair not in retried and self._is_spared(pair):
+                continue
             verdict = self._consider(pair)
             if verdict is None:
-                if pair in self.refusals and self.refusals[pair].code not in _WAITING:
-                    self._refused.add(pair)
                 continue
             if only_certain and _is_gamble(verdict):
                 self._passed_over += 1
@@ -187,15 +178,29 @@ class Search:
                     heapq.heappush(heap, entry)
         return chosen
 
+    def _is_spared(self, pair: Pair) -> bool:
+        """Tell whether a pair that was refused before need not be looked at in this wave.
+
+        The most promising are, in every wave; all of them, thousands perhaps, only once nothing else is left.
+        """
+        if pair not in self._refused:
+            return False
+        self._again += 1
+        if self._again <= _AGAIN:
+            return False
+        self._spared += 1
+        return True
+
     def _chains_wave(self, wave: int, *, observed: bool) -> list[Chosen]:
         """Return moves that bring little by themselves, but let others go in the next wave."""
         chosen: list[Chosen] = []
         in_vain: set[int] = set()
         for pair in self._stuck():
             wish = self.pool.get(pair)
-            if wish is None or pair[0] in in_vain or self._chains.exhausted:
+            pods = self._pods_of(pair)
+            if wish is None or not pods or pair[0] in in_vain or self._chains.exhausted:
                 continue
-            pod = self._pods_of(pair)[0]
+            pod = pods[0]
             # Who makes way needs the budget of two; and nobody is made way for twice.
             if pod in self._helped or self._allowance.left(wish.strategy) < len(chosen) + 2:
                 continue
@@ -297,6 +302,7 @@ class Search:
                     "nothing gets better there", "that only moves the overload"
                 )
             self.refusals[pair] = Refusal(strategy, code, message)
+            self._refused.add(pair)
             return None
         return verdict
 
