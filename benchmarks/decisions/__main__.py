@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.decisions.scenarios import SCENARIOS
+from benchmarks.decisions.scenarios import OF_ANY_SHAPE, SCENARIOS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +17,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="play scenarios on a real control plane")
-    run.add_argument("--scenarios", default=",".join(SCENARIOS), help="names, by commas")
+    run.add_argument("--scenarios", help="names, by commas; all that can be played by default")
+    run.add_argument(
+        "--recorded",
+        type=Path,
+        metavar="FOLDER",
+        help="draw nodes and workloads from the recorded clusters in this folder "
+        f"(scenarios {', '.join(OF_ANY_SHAPE)})",
+    )
     run.add_argument("--seeds", default="0", help="numbers, by commas")
     run.add_argument("--nodes", type=int, default=30)
     run.add_argument("--contenders", default="peer,ours,lifted", help="of peer, ours, lifted")
@@ -63,12 +70,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from benchmarks.decisions.duel import Plan, play  # noqa: PLC0415 - needs scipy
+    from benchmarks.decisions.recorded import recorded  # noqa: PLC0415
     from tests.controlplane import ControlPlane  # noqa: PLC0415
 
+    playable = SCENARIOS if options.recorded is None else OF_ANY_SHAPE
+    chosen = options.scenarios.split(",") if options.scenarios else list(playable)
+    if unknown := [name for name in chosen if name not in playable]:
+        _say(f"cannot play {', '.join(unknown)} here: choose of {', '.join(playable)}")
+        return 2
+    try:
+        shapes = None if options.recorded is None else recorded(options.recorded)
+    except ValueError as error:
+        _say(f"--recorded: {error}")
+        return 2
     options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
     with ControlPlane() as plane:
-        for scenario in options.scenarios.split(","):
+        for scenario in chosen:
             for seed in map(int, options.seeds.split(",")):
                 plan = Plan(
                     scenario,
@@ -78,13 +96,16 @@ def _run(options: argparse.Namespace) -> int:
                     options.after,
                     options.peer_runs,
                     options.solver_seconds,
+                    recorded=shapes is not None,
                 )
-                name = f"{scenario}-{options.nodes}-{seed}"
+                name = f"{'recorded-' if shapes else ''}{scenario}-{options.nodes}-{seed}"
                 path = options.out / f"{name}.json"
                 again = options.again and path.exists()
                 earlier = json.loads(path.read_text()) if again else None
                 try:
-                    played = play(plane, plan, options.out / name, _say, earlier=earlier)
+                    played = play(
+                        plane, plan, options.out / name, _say, earlier=earlier, shapes=shapes
+                    )
                 except (TimeoutError, RuntimeError) as error:
                     _say(f"{name} FAILED: {error}")
                     failed += 1

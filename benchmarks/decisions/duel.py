@@ -20,6 +20,7 @@ from benchmarks.decisions.instance import counted
 from benchmarks.decisions.optimum import Optimum, optimum
 from benchmarks.decisions.reading import placement, read
 from benchmarks.decisions.scenarios import SCENARIOS
+from benchmarks.decisions.shapes import Shapes
 from tests.controlplane import ControlPlane
 
 PEER_RUNS = 10
@@ -39,6 +40,8 @@ class Plan:
     """Runs of ours after the first silent one."""
     peer_runs: int = PEER_RUNS
     solver_seconds: float = 60.0
+    recorded: bool = False
+    """On nodes and workloads drawn from recorded clusters."""
 
 
 def play(
@@ -48,12 +51,13 @@ def play(
     say: Callable[[str], None] = print,
     *,
     earlier: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
 ) -> dict[str, Any]:
     """Play ``plan`` and return its figures.
 
     ``kept`` receives the state of the cluster, a snapshot file and the reports. With the figures of an
     ``earlier`` play of which ``kept`` holds the state, the contenders meet the same cluster again, and
-    those that the plan does not name keep their figures.
+    those that the plan does not name keep their figures. Without ``shapes`` the cluster is made up.
     """
     kept.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -61,7 +65,8 @@ def play(
     if earlier is None or not checkpoint.exists:
         earlier = None
         plane.reset()
-        SCENARIOS[plan.scenario](plane, seed=plan.seed, nodes=plan.nodes)
+        drawn = {} if shapes is None else {"shapes": shapes}
+        SCENARIOS[plan.scenario](plane, seed=plan.seed, nodes=plan.nodes, **drawn)
         settle(plane, len(observe(plane).pods))
         checkpoint.save()
     else:

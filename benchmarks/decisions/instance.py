@@ -45,7 +45,7 @@ class Instance:
     """(3, N) allocatable millicores, MiB, pods."""
     workloads: tuple[Workload, ...]
     allowed: Bools
-    """(W, N) whether labels and taints let a new pod in."""
+    """(W, N) whether labels, taints and the size of the empty node let a new pod in."""
     tolerable: Bools
     """(W, N) whether a running pod may stay: as ``allowed``, but cordoned nodes keep theirs."""
     other: Floats

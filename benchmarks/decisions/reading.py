@@ -56,7 +56,9 @@ def read(objects: Objects) -> Instance:
     )
     refs = {workload.ref for workload in workloads}
     strangers = [p for p in objects.pods if owner_of_pod(p, owner_of) not in refs]
-    allowed = np.array([[_allows(w, n, cordon=True) for n in nodes] for w in workloads], bool)
+    allowed = np.array(
+        [[_allows(w, n, cordon=True) and _fits(w, n) for n in nodes] for w in workloads], bool
+    )
     tolerable = np.array([[_allows(w, n, cordon=False) for n in nodes] for w in workloads], bool)
     shape = (len(workloads), len(nodes))
     gathered = _Rules(workloads, nodes, allowed.reshape(shape), objects.namespaces)
@@ -145,6 +147,12 @@ def _allows(workload: Workload, node: Object, *, cordon: bool) -> bool:
     if cordon and node["spec"].get("unschedulable"):
         return False
     return _likes(workload.spec, node) and _tolerates(workload.spec, node)
+
+
+def _fits(workload: Workload, node: Object) -> bool:
+    """Whether the node is large enough for one pod while it is empty."""
+    cpu, memory, pods = _room(node)
+    return workload.cpu <= cpu and workload.memory <= memory and pods >= 1
 
 
 def _tolerates(spec: Object, node: Object) -> bool:

@@ -1,67 +1,61 @@
 """Ten ways in which a cluster drifts: each seeded, each made by the real scheduler and controllers.
 
 Every scenario leaves all pods Ready and the cluster standing still. Workloads are shaped like those of
-`tests.controlplane.workloads`: 2 to 20 replicas, about 500 pods on 30 nodes.
+`tests.controlplane.workloads`: 2 to 20 replicas, about 500 pods on 30 nodes. Those in `OF_ANY_SHAPE` play
+on other shapes of nodes and workloads, too.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.decisions import volumes
-from rebalancer.wire import quantity
+from benchmarks.decisions.shapes import MadeUp, Manifest, Rooms, Shapes, mixed, sized, within
 from tests.controlplane import ControlPlane, objects, operations, scheduling, workloads
 from tests.controlplane.waiting import wait_until
-
-Manifest = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a node has to give, as Kubernetes quantities."""
-
-    cpu: str
-    memory: str
-
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 _SECONDS = 240.0
 _TEAM = "team"
-_MIB = 2**20
+_MADE_UP = MadeUp()
 
 
-def zone_back(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+def zone_back(
+    plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MADE_UP
+) -> list[Manifest]:
     """Everything was created while one zone of three was away (three quarters full); now it is back."""
     every = names(nodes)
     early = [name for name in every if zone(name) != ZONES[2]]
-    bag = mixed(nodes * 2, seed, hosts=len(early))
-    room = sized(bag, nodes, 0.5)
-    add_nodes(plane, early, room)
+    bag, rooms = shapes.make(every, early, seed=seed, load=0.5)
+    add_nodes(plane, early, rooms)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
-    add_nodes(plane, [name for name in every if name not in early], room)
+    add_nodes(plane, [name for name in every if name not in early], rooms)
+    return bag
 
 
-def new_nodes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+def new_nodes(plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MADE_UP) -> None:
     """Two thirds of the nodes carry everything, three quarters full; the others have just joined."""
     every = names(nodes)
     early = every[: nodes * 2 // 3]
-    bag = mixed(nodes * 2, seed, hosts=len(early))
-    room = sized(bag, nodes, 0.5)
-    add_nodes(plane, early, room)
+    bag, rooms = shapes.make(every, early, seed=seed, load=0.5)
+    add_nodes(plane, early, rooms)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
-    add_nodes(plane, every[len(early) :], room)
+    add_nodes(plane, every[len(early) :], rooms)
 
 
-def drained_return(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+def drained_return(
+    plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MADE_UP
+) -> None:
     """A fifth of the nodes was drained for maintenance, and is schedulable again."""
-    drained = random.Random(seed).sample(names(nodes), max(1, nodes // 5))
-    bag = mixed(nodes * 2, seed, hosts=nodes - len(drained))
-    add_nodes(plane, names(nodes), sized(bag, nodes, 0.55))
+    every = names(nodes)
+    drained = random.Random(seed).sample(every, max(1, nodes // 5))
+    stay = [name for name in every if name not in drained]
+    bag, rooms = shapes.make(every, stay, seed=seed, load=0.55)
+    add_nodes(plane, every, rooms)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
     operations.drain(plane.api, drained, _SECONDS)
@@ -70,12 +64,13 @@ def drained_return(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     operations.wait_nodes_ready(plane.api, nodes)
 
 
-def scale_down(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+def scale_down(plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MADE_UP) -> None:
     """Night: every workload has shrunk to a part of its replicas, as its ReplicaSet saw fit."""
     rng = random.Random(seed)
-    bag = mixed(nodes * 2, seed, hosts=nodes)
-    add_nodes(plane, names(nodes), sized(bag, nodes, 0.3))
-    grown = [_within(m, nodes, rng.randint(2, 3)) for m in bag]
+    every = names(nodes)
+    bag, rooms = shapes.make(every, every, seed=seed, load=0.3)
+    add_nodes(plane, every, rooms)
+    grown = [within(m, nodes, rng.randint(2, 3)) for m in bag]
     plane.apply(grown)
     ready(plane, workloads.replicas(grown))
     for manifest in bag:
@@ -99,7 +94,7 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
             most = max(2, nodes // 4)
             manifest["spec"]["replicas"] = min(manifest["spec"]["replicas"], most)
     pools = {name: {"pool": pool[name]} for name in every}
-    add_nodes(plane, every, sized(bag, nodes, 0.45), labels=pools)
+    add_nodes(plane, every, dict.fromkeys(every, sized(bag, nodes, 0.45)), labels=pools)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
     changed = rng.sample([n for n in every if pool[n] == "gold"], max(1, nodes // 10))
@@ -115,7 +110,8 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
 def nearly_full(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     """The nodes are 85 % full by cpu; a fifteenth of them was drained, what fitted stayed, and is back."""
     bag = mixed(nodes * 2, seed, hosts=nodes - max(1, nodes // 15))
-    add_nodes(plane, names(nodes), sized(bag, nodes, 0.85, memory_load=0.6))
+    room = sized(bag, nodes, 0.85, memory_load=0.6)
+    add_nodes(plane, names(nodes), dict.fromkeys(names(nodes), room))
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
     drained = random.Random(seed).sample(names(nodes), max(1, nodes // 15))
@@ -132,11 +128,11 @@ def conflicts(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     early = [name for name in every if zone(name) != ZONES[2]]
     racks = {name: {"rack": f"rack-{i % 4}"} for i, name in enumerate(every)}
     bag = [*mixed(nodes, seed, hosts=len(early)), *_conflicting(rng, max(6, nodes // 3))]
-    room = sized(bag, nodes, 0.45)
-    add_nodes(plane, early, room, labels=racks)
+    rooms = dict.fromkeys(every, sized(bag, nodes, 0.45))
+    add_nodes(plane, early, rooms, labels=racks)
     plane.apply(bag)
     ready(plane, workloads.replicas(bag))
-    add_nodes(plane, [name for name in every if name not in early], room, labels=racks)
+    add_nodes(plane, [name for name in every if name not in early], rooms, labels=racks)
 
 
 def _conflicting(rng: random.Random, count: int) -> list[Manifest]:
@@ -168,11 +164,10 @@ def _conflicting(rng: random.Random, count: int) -> list[Manifest]:
     return made
 
 
-def budgets(plane: ControlPlane, *, seed: int, nodes: int) -> None:
+def budgets(plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MADE_UP) -> None:
     """A zone comes back; a third of the workloads has a budget: of nothing, of one, of a half."""
-    zone_back(plane, seed=seed, nodes=nodes)
+    bag = zone_back(plane, seed=seed, nodes=nodes, shapes=shapes)
     rng = random.Random(seed)
-    bag = workloads.mixed(nodes * 2, seed)
     chosen = rng.sample(bag, len(bag) // 3)
     allowed: Sequence[Mapping[str, Any]] = (
         {"maxUnavailable": 0},
@@ -212,7 +207,7 @@ def mutual(plane: ControlPlane, *, seed: int, nodes: int) -> None:
                     affinity=_apart_from(name, other, hard=hard),
                 )
             )
-    add_nodes(plane, names(nodes), sized(made, nodes, 0.45))
+    add_nodes(plane, names(nodes), dict.fromkeys(names(nodes), sized(made, nodes, 0.45)))
     plane.apply([objects.namespace("red"), objects.namespace("blue")])
     plane.apply(made)
     ready(plane, workloads.replicas(made))
@@ -238,8 +233,8 @@ def zonal_volumes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     every = names(nodes)
     early = [name for name in every if zone(name) != ZONES[2]]
     bag = mixed(nodes, seed, hosts=len(early))
-    room = sized(bag, nodes, 0.4)
-    add_nodes(plane, early, room)
+    rooms = dict.fromkeys(every, sized(bag, nodes, 0.4))
+    add_nodes(plane, early, rooms)
     sets = [f"db-{index:02d}" for index in range(max(2, nodes // 5))]
     replicas = {name: rng.randint(3, 5) for name in sets}
     plane.apply([volumes.storage_class()])
@@ -254,10 +249,10 @@ def zonal_volumes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
     )
     plane.apply(bag)
     ready(plane, workloads.replicas(bag) + sum(replicas.values()))
-    add_nodes(plane, [name for name in every if name not in early], room)
+    add_nodes(plane, [name for name in every if name not in early], rooms)
 
 
-Scenario = Callable[..., None]
+Scenario = Callable[..., object]
 SCENARIOS: Mapping[str, Scenario] = {
     "zone-back": zone_back,
     "new-nodes": new_nodes,
@@ -271,6 +266,8 @@ SCENARIOS: Mapping[str, Scenario] = {
     "zonal-volumes": zonal_volumes,
 }
 """By name; each takes a control plane without nodes, a seed and the number of nodes."""
+OF_ANY_SHAPE = ("zone-back", "new-nodes", "drained-return", "scale-down", "budgets")
+"""Those that take ``shapes``, too; the others need workloads of their own making."""
 
 
 # -- small things --------------------------------------------------------------------------------------
@@ -289,14 +286,18 @@ def zone(name: str) -> str:
 def add_nodes(
     plane: ControlPlane,
     added: Sequence[str],
-    room: Room,
+    rooms: Rooms,
     labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
     """Add nodes and wait until they are Ready, with those that were there."""
     there = len(plane.api.list_all("/api/v1/nodes"))
     plane.apply(
         objects.node(
-            name, zone=zone(name), labels=(labels or {}).get(name), cpu=room.cpu, memory=room.memory
+            name,
+            zone=zone(name),
+            labels=(labels or {}).get(name),
+            cpu=rooms[name].cpu,
+            memory=rooms[name].memory,
         )
         for name in added
     )
@@ -306,32 +307,3 @@ def add_nodes(
 def ready(plane: ControlPlane, pods: int) -> None:
     """Wait until there are so many pods, all Ready."""
     operations.wait_pods_ready(plane.api, pods, _SECONDS)
-
-
-def mixed(count: int, seed: int, *, hosts: int) -> list[Manifest]:
-    """Return the mixed bag; no more replicas than ``hosts`` where they must stand apart."""
-    return [_within(manifest, hosts, 1) for manifest in workloads.mixed(count, seed)]
-
-
-def sized(
-    bag: Sequence[Manifest], nodes: int, load: float, *, memory_load: float | None = None
-) -> Room:
-    """Return the room of nodes that so much of is requested once all carry the bag."""
-    cpu, memory = (
-        sum(m["spec"]["replicas"] * _request(m, name) for m in bag) / (nodes * share)
-        for name, share in (("cpu", load), ("memory", memory_load or load))
-    )
-    return Room(f"{round(cpu * 1000)}m", f"{round(memory / _MIB)}Mi")
-
-
-def _within(manifest: Manifest, hosts: int, times: int) -> Manifest:
-    """Return the workload with so many times its replicas, within ``hosts`` if they must stand apart."""
-    replicas = int(manifest["spec"]["replicas"]) * times
-    if manifest["metadata"]["labels"].get("kind") == "require-other-host":
-        replicas = min(replicas, hosts)
-    return {**manifest, "spec": {**manifest["spec"], "replicas": replicas}}
-
-
-def _request(manifest: Manifest, resource: str) -> float:
-    container = manifest["spec"]["template"]["spec"]["containers"][0]
-    return quantity.parse(container["resources"]["requests"][resource], milli=True) / 1000
