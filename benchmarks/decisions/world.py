@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,11 @@ WISHES = (
     "apart-host",
     "never-same-host",
 )
+RECORDED_WISHES = (*WISHES, "host-cap", "host-cap", "zone-hard-host-cap")
+"""With the caps per node of recorded workloads."""
+# With more domains asked for than there are, the least count is 0 and the skew is a plain cap.
+_CAPPED: Object = {"hard": True, "max_skew": 2, "minDomains": 100}
+_SPREADS = "topologySpreadConstraints"
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,23 @@ class App:
 
 @dataclass(frozen=True)
 class World:
-    """Nodes by zone, all alike, and apps."""
+    """Nodes by zone, and apps."""
 
     zones: tuple[int, ...]
     """Zone of each node."""
     cpu: int
     """Millicores of a node."""
     apps: tuple[App, ...]
+    sizes: tuple[int, ...] = ()
+    """Millicores of each node, where they are not alike."""
 
     def objects(self) -> list[Object]:
         """Return the API objects."""
         made = [
-            node(f"n{i}", f"z{zone}", cpu=f"{self.cpu}m", memory="64Gi")
-            for i, zone in enumerate(self.zones)
+            node(f"n{i}", f"z{zone}", cpu=f"{cpu}m", memory="64Gi")
+            for i, (zone, cpu) in enumerate(
+                zip(self.zones, self.sizes or (self.cpu,) * len(self.zones), strict=True)
+            )
         ]
         for index, app in enumerate(self.apps):
             name = f"a{index}"
@@ -68,10 +77,14 @@ class World:
         return made
 
 
-def draw(rng: random.Random) -> World:
-    """Return a world of at most 8 nodes and 14 pods; every pod fits where it stands."""
+def draw(rng: random.Random, wishes: Sequence[str] = WISHES, *, cpus: Sequence[int] = ()) -> World:
+    """Return a world of at most 8 nodes and 14 pods; every pod fits where it stands.
+
+    With ``cpus`` each node's size is one of these, in millicores; without, all nodes are alike.
+    """
     zones = tuple(sorted(rng.randrange(3) for _ in range(rng.randint(3, 8))))
     cpu = rng.choice((1000, 2000, 4000))
+    sizes = tuple(rng.choice(cpus) for _ in zones) if cpus else (cpu,) * len(zones)
     used = [0] * len(zones)
     apps: list[App] = []
     left = 14
@@ -81,7 +94,7 @@ def draw(rng: random.Random) -> World:
         there = rng.sample(range(len(zones)), rng.randint(1, len(zones)))
         on: list[int] = []
         for _ in range(rng.randint(2, min(6, left))):
-            roomy = [n for n in there if used[n] + asked <= cpu]
+            roomy = [n for n in there if used[n] + asked <= sizes[n]]
             if roomy:
                 chosen = rng.choice(roomy)
                 used[chosen] += asked
@@ -89,8 +102,8 @@ def draw(rng: random.Random) -> World:
         if len(on) < 2:
             break
         left -= len(on)
-        apps.append(App(rng.choice(WISHES), asked, tuple(on), rng.random() < 0.1))
-    return World(zones, cpu, tuple(apps))
+        apps.append(App(rng.choice(wishes), asked, tuple(on), rng.random() < 0.1))
+    return World(zones, cpu, tuple(apps), sizes if cpus else ())
 
 
 def smaller(world: World) -> Iterator[World]:
@@ -113,7 +126,8 @@ def smaller(world: World) -> Iterator[World]:
 
 def _without_node(world: World, gone: int) -> World:
     apps = tuple(replace(app, on=tuple(n - (n > gone) for n in app.on)) for app in world.apps)
-    return World(world.zones[:gone] + world.zones[gone + 1 :], world.cpu, apps)
+    zones = world.zones[:gone] + world.zones[gone + 1 :]
+    return World(zones, world.cpu, apps, world.sizes[:gone] + world.sizes[gone + 1 :])
 
 
 def _spec(wish: str, name: str) -> Object:
@@ -124,6 +138,11 @@ def _spec(wish: str, name: str) -> Object:
             return spread(name, hard=True)
         case "host-soft":
             return spread(name, HOSTNAME)
+        case "host-cap":
+            return spread(name, HOSTNAME, **_CAPPED)
+        case "zone-hard-host-cap":
+            both = (spread(name, hard=True), spread(name, HOSTNAME, **_CAPPED))
+            return {_SPREADS: [one for spec in both for one in spec[_SPREADS]]}
         case "apart-zone":
             return apart(name, ZONE, weight=100)
         case "apart-host":
