@@ -341,12 +341,17 @@ class Search:
         self._commits += 1
 
     def _reason(self, strategy: str, pair: Pair) -> str:
-        texts = [
-            text
+        """Return what the strategy's first term that wants the pair elsewhere says, if any does so."""
+        found = [
+            (weighted.term, text)
             for weighted in self._terms
             if weighted.strategy == strategy and (text := weighted.term.describe(*pair))
         ]
-        return texts[0] if texts else strategy
+        if len(found) > 1:
+            # A hard rule that holds is no reason beside the soft one that does not.
+            wanted = [text for term, text in found if _wants(term, pair)]
+            return wanted[0] if wanted else found[0][1]
+        return found[0][1] if found else strategy
 
     # -- the queue ---------------------------------------------------------------------------------
 
@@ -383,3 +388,9 @@ class Search:
         replacement = self._view.snapshot.classes[cls].replacement
         related = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
         return self.pool.refresh(np.unique(np.concatenate(related)))
+
+
+def _wants(term: Term, pair: Pair) -> bool:
+    """Whether something could be gained in a term by a pod of the class leaving the node."""
+    cls, node = pair
+    return bool((term.candidates(np.array([cls], np.int32)).node == node).any())

@@ -15,6 +15,8 @@ from rebalancer.testing.workloads import (
 )
 from strategies.topology_spread import DefaultConstraint, TopologySpreadParams
 
+RULES = "topologySpreadConstraints"
+
 
 def zones(*names, **more):
     """One node n-<zone> per zone."""
@@ -182,3 +184,13 @@ def test_both_replicas_of_a_critical_workload_in_one_zone(plan):
     kept = plan([*nodes, *dns], **options)
     assert kept.moves == ()
     assert "systemCritical" in kept.skips[0].message
+
+
+def test_the_reason_names_the_soft_rule_that_is_broken_not_the_hard_one_that_holds(plan):
+    # At most two per node, which holds; preferably even over the zones, which does not.
+    cap = spread("web", HOSTNAME, hard=True, max_skew=2, minDomains=100)
+    both = {"topologySpreadConstraints": [*cap[RULES], *spread("web")[RULES]]}
+    nodes = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("b2", "b")]
+    result = plan([*nodes, *workload("web", ["a1", "a1", "a2", "b1"], spec=both)])
+    assert pairs(result) == [("a1", "b2")]
+    assert "over topology.kubernetes.io/zone (soft)" in result.moves[0].reason
