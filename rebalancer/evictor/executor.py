@@ -63,6 +63,8 @@ class Pace:
     """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
     placed: float = 1.0
     """For one replacement to have a node, before the next eviction of such a wave."""
+    gone: float = 40.0
+    """For who made way to be gone, before the pod whose way it is; the default grace period is 30."""
     parallel: int = 8
     """Evictions at once in larger waves."""
 
@@ -115,6 +117,7 @@ class Executor:
         while left and self._why is None:
             wave = left[0].wave
             if not first:
+                self._until_gone(left)
                 left = self._rechecked(left, recheck)
             if self._why is not None:
                 break
@@ -136,6 +139,28 @@ class Executor:
     def outcomes(self) -> tuple[Outcome, ...]:
         """What came of the moves so far, also where :meth:`run` was left by an exception."""
         return tuple(self._outcomes.values())
+
+    def _until_gone(self, left: Sequence[Move]) -> None:
+        """Wait until those are gone that made way for a move of ``left``.
+
+        The plan counts on their room. As long as they hold it, the way looks shut, and the eviction of who
+        made way would have been for nothing.
+        """
+        coming = {move.uid for move in left}
+        before = [
+            outcome.move
+            for outcome in self._outcomes.values()
+            if outcome.status is Status.EVICTED and outcome.move.makes_way_for in coming
+        ]
+        until = min(self._clock.now() + self._pace.gone, self._pace.deadline)
+        while before and self._arrivals.ending(before):
+            wait = until - self._clock.now()
+            if wait <= 0 or self._stopped() is not None:
+                return
+            try:
+                self._arrivals.wait(min(1.0, wait))
+            except ClusterReadError:
+                return  # whoever reads the cluster next says so
 
     def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
         kept: list[Move] = []

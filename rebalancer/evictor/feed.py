@@ -91,6 +91,11 @@ class PodFeed:
                 if pod.uid not in self._known and not pod.deleting
             ]
 
+    def ending(self) -> frozenset[str]:
+        """Return the uids of the pods that are on their way out, and still hold their places."""
+        with self._news:
+            return frozenset(pod.uid for pod in self._pods.values() if pod.deleting)
+
     def wait(self, seconds: float) -> None:
         """Return at the next change, or after so many seconds.
 

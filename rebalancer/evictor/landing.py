@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,9 @@ class Feed(Protocol):
     def newcomers(self) -> Iterable[Replacement]:
         """Return the living pods of the victims' controllers that appeared in this wave."""
 
+    def ending(self) -> Collection[str]:
+        """Return the uids of the pods that are on their way out, and still hold their places."""
+
     def wait(self, seconds: float) -> None:
         """Return when something may have changed, or after so many seconds."""
 
@@ -50,6 +53,11 @@ class Arrivals:
     def begin_wave(self) -> None:
         """Begin to look for replacements of pods about to be evicted."""
         self._feed.begin_wave()
+
+    def ending(self, moves: Sequence[Move]) -> int:
+        """Return how many of the victims are not gone yet."""
+        ending = self._feed.ending()
+        return sum(1 for move in moves if move.uid in ending)
 
     def wait(self, seconds: float) -> None:
         """Wait for news."""

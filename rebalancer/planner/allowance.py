@@ -141,9 +141,14 @@ class Allowance:
         """Whether a limit of the whole run has kept something back."""
         return any(tally.held for tally in (self._all, *self._of_strategy.values()))
 
+    @property
+    def per_run(self) -> int:
+        """Moves that a run may make, whatever the hour has left."""
+        return self._all.per_run
+
     def extend(self, moves: int) -> int:
         """Let the run go on for so many moves, as if budgets were larger; return what one run may make."""
-        most = self._all.per_run
+        most = self.per_run
         for tally in (self._all, *self._of_strategy.values()):
             tally.extend(moves)
         return most

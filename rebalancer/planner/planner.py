@@ -25,8 +25,8 @@ from rebalancer.snapshot.state import ClusterState
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
 _SHOWN_LANDINGS = 20
-# Beyond the budgets of a run so many moves are planned, to say how much is left to do.
-_REST = 500
+# Beyond the budgets of a run so many moves are planned, to say how much is left to do: four more runs.
+_REST_LEAST, _REST = 100, 500
 _ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
@@ -134,7 +134,7 @@ class Planner:
         """Plan on as if this run's budgets were larger, and return how much that is; moves the state."""
         if not self._allowance.held:
             return Rest()
-        in_one = self._allowance.extend(_REST)
+        in_one = self._allowance.extend(min(_REST, max(_REST_LEAST, 4 * self._allowance.per_run)))
         terms = self.weighted_terms()
         search = Search(
             self.view, terms, guard_term(self.view), self.settings, self._allowance, self._cost

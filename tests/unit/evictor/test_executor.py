@@ -53,6 +53,7 @@ class World:
     pods: dict[str, PodView | None] = field(default_factory=dict)
     lands: str = "n2"
     ready: bool = True
+    holds: dict[str, float] = field(default_factory=dict)
     evictions: list[str] = field(default_factory=list)
     announced: list[str] = field(default_factory=list)
     _new: list[Replacement] = field(default_factory=list)
@@ -86,6 +87,9 @@ class World:
 
     def newcomers(self):
         return list(self._new)
+
+    def ending(self):
+        return {uid for uid, until in self.holds.items() if self.clock.now() < until}
 
     def wait(self, seconds):
         self.clock.sleep(seconds)
@@ -214,6 +218,22 @@ def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
     done = execute(world, [move("a"), move("b", wave=2), move("c", wave=2)], recheck=recheck)
     assert statuses(done) == [Status.EVICTED, Status.DROPPED, Status.EVICTED]
     assert world.evictions == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("holds", "makes_way_for", "waited"), [(12.0, "uid-b", 12), (500.0, "uid-b", 40), (12.0, "", 0)]
+)
+def test_a_move_waits_until_who_made_way_for_it_is_gone(holds, makes_way_for, waited):
+    world = World(Time(), holds={"uid-a": holds})
+    seen = []
+
+    def recheck(left):
+        seen.append(world.clock.now())
+        return [(m, None) for m in left]
+
+    first = replace(move("a"), makes_way_for=makes_way_for)
+    execute(world, [first, move("b", wave=2)], recheck=recheck)
+    assert seen == [pytest.approx(waited, abs=1.0)]
 
 
 def test_a_move_is_told_with_the_landings_that_were_expected_when_it_went():
