@@ -24,7 +24,7 @@ from rebalancer.planner.plan import Code
 from rebalancer.planner.pool import Pair, Pool
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
-from rebalancer.snapshot.columns import Floats
+from rebalancer.snapshot.columns import Floats, Int32s
 
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
 _GAMBLE = 0.05
@@ -36,6 +36,8 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 _CLEARLY = 0.05
 # So many pairs that were refused before are looked at again in one wave.
 _AGAIN = 300
+# Up to so many classes are asked about again at once after a move.
+_MANY = 64
 
 Key = tuple[float, float, float]
 
@@ -117,6 +119,8 @@ class Search:
         self._asked: dict[int, int] = {}
         self._commits = 0
         self._refused: set[Pair] = set()
+        self._stale: set[int] = set()
+        """Classes that moves have concerned since the terms were asked about them."""
         self._spared = self._passed_over = self._again = 0
         self._chains = Chains(view, self._judge, cost)
         self._helped: set[int] = set()
@@ -149,6 +153,9 @@ class Search:
         nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
+        if self._stale:
+            self.pool.refresh(np.array(sorted(self._stale), np.int32))
+            self._stale.clear()
         self._spared = self._passed_over = self._again = 0
         heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
@@ -248,6 +255,11 @@ class Search:
                 self._hold_back(heap, limit)
                 return None
             key, pair = heapq.heappop(heap)
+            if pair[0] in self._stale:
+                # Its pairs are queued anew, with what they promise now.
+                for entry in self._asked_again(np.array([pair[0]], np.int32)):
+                    heapq.heappush(heap, entry)
+                continue
             renewed = self._renew(pair)
             current = self._entry(pair)
             if current is not None and current[0] == key:
@@ -386,8 +398,21 @@ class Search:
         """Ask the terms anew about every class that the committed move concerns."""
         cls = pair[0]
         replacement = self._view.snapshot.classes[cls].replacement
-        related = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
-        return self.pool.refresh(np.unique(np.concatenate(related)))
+        found = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
+        related = np.unique(np.concatenate(found))
+        if len(related) > _MANY:
+            # A rule over a whole namespace: asking about all of it after each move would take longer than
+            # all else. Who comes next is asked about then, the others before the next wave.
+            self._stale.update(related.tolist())
+            related = np.unique(np.array([cls, replacement], np.int32))
+        self._stale.difference_update(related.tolist())
+        return self.pool.refresh(related)
+
+    def _asked_again(self, classes: Int32s) -> list[tuple[Key, Pair]]:
+        """Ask the terms anew about ``classes``, and return the entries of their pairs."""
+        self._stale.difference_update(classes.tolist())
+        pairs = self.pool.refresh(classes)
+        return [entry for pair in pairs if (entry := self._entry(pair)) is not None]
 
 
 def _wants(term: Term, pair: Pair) -> bool:
