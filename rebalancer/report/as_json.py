@@ -6,11 +6,11 @@ nine significant digits.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import yaml
 
 from rebalancer.evictor.outcomes import Outcome
@@ -58,7 +58,8 @@ def as_data(report: RunReport) -> dict[str, Any]:
 
 def as_json(report: RunReport) -> str:
     """Return the report as JSON, ending in a newline."""
-    return json.dumps(as_data(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    # The json module indents in Python, which takes seconds with thousands of moves and skipped pods.
+    return msgspec.json.format(msgspec.json.encode(as_data(report)), indent=2).decode() + "\n"
 
 
 def as_yaml(report: RunReport) -> str:
