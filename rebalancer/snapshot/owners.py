@@ -105,6 +105,8 @@ def _fingerprint(workload: o.Workload) -> str:
     if template is None:
         return f"{workload.metadata.uid}/{workload.metadata.generation}"
     asked = msgspec.json.encode((template.metadata.labels, template.spec), order="deterministic")
+    # Protobuf does not tell an empty list from none.
+    asked = asked.replace(b":[]", b":null")
     return f"{workload.metadata.uid}/{hashlib.sha256(asked).hexdigest()[:16]}"
 
 

@@ -64,23 +64,32 @@ def _node(node: Any) -> o.Node:
 
 
 def _replica_set(item: Any) -> o.Workload:
-    spec, template = item.spec, item.spec.template
+    spec = item.spec
     return o.Workload(
         metadata=structured(item.metadata, o.ObjectMeta),
         spec=o.WorkloadSpec(
             replicas=spec.replicas if spec.HasField("replicas") else None,
             selector=plain(spec.selector) if spec.HasField("selector") else None,
-            template=o.PodTemplate(
-                metadata=o.ObjectMeta(labels=shared(template.metadata.labels) or None),
-                spec=scheduling_spec(template.spec, template.spec.volumes),
-            ),
+            template=_template(spec.template),
         ),
         status=_status(_declared(item.status)),
     )
 
 
 def _deployment(item: Any) -> o.Workload:
-    return structured(item, o.Workload)
+    template = _template(item.spec.template) if item.spec.HasField("template") else None
+    item.spec.ClearField("template")
+    workload = structured(item, o.Workload)
+    return msgspec.structs.replace(
+        workload, spec=msgspec.structs.replace(workload.spec, template=template)
+    )
+
+
+def _template(template: Any) -> o.PodTemplate:
+    return o.PodTemplate(
+        metadata=o.ObjectMeta(labels=shared(template.metadata.labels) or None),
+        spec=scheduling_spec(template.spec, template.spec.volumes),
+    )
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
