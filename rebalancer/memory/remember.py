@@ -14,6 +14,7 @@ from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
 from rebalancer.memory.hour import counted
 from rebalancer.planner.plan import Move
+from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
 FIRST_COOL_DOWN = 600
@@ -21,7 +22,6 @@ FIRST_COOL_DOWN = 600
 STRIKES = 6
 """Runs in a row after which an owner is given up: after 10, 20, 40, 80 and 160 minutes of patience."""
 
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _ENTRIES = ("hard", "soft", "imbalance")
 _TRAIL = 4
 _LONGEST_TEXT = 200
@@ -60,7 +60,7 @@ def zones_of(snapshot: Snapshot) -> str:
     labels = snapshot.nodes.labels
     present = {
         labels.values(key)[value]
-        for key in _ZONES
+        for key in ZONE_KEYS
         for value in set(labels.column(key).tolist())
         if value >= 0
     }

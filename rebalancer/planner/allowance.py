@@ -146,12 +146,10 @@ class Allowance:
         """Moves that a run may make, whatever the hour has left."""
         return self._all.per_run
 
-    def extend(self, moves: int) -> int:
-        """Let the run go on for so many moves, as if budgets were larger; return what one run may make."""
-        most = self.per_run
+    def extend(self, moves: int) -> None:
+        """Let the run go on for so many moves, as if budgets were larger."""
         for tally in (self._all, *self._of_strategy.values()):
             tally.extend(moves)
-        return most
 
     def _tallies(self, strategy: str) -> list[_Tally]:
         own = self._of_strategy.get(strategy)

@@ -18,6 +18,7 @@ import numpy as np
 from rebalancer.cost.term import View
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.labels import ZONE_KEYS
 
 # Judgements for one pod that cannot go alone, and for all pods of one plan.
 _TRIES = 48
@@ -27,10 +28,9 @@ _DRAWING = 2
 _GIVING = 8
 # Least probability with which the pod that makes way lands where it is meant to.
 _CERTAIN = 0.75
-_ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _LOADS = ("cpu", "memory")
 
-MayGo = Callable[[int, int, int], bool]
+MayGo = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Chains:
     def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> Step | None:
         """Return who has to go before ``pod``, of class ``cls`` on ``node``; None if nobody helps.
 
-        ``may_go`` tells whether budgets let a pod (pod, class, node) go now.
+        ``may_go`` tells whether budgets let a pod of (class, node) go now.
         """
         self._left -= 1
         alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
@@ -126,7 +126,7 @@ class Chains:
             for other in self._smallest_first(here, draws).tolist():
                 cls = int(pods.cls[other])
                 replacement = view.snapshot.classes[cls].replacement
-                if other == pod or cls in tried or not may_go(other, cls, node):
+                if other == pod or cls in tried or not may_go(cls, node):
                     continue
                 if view.scheduler.static_mask(replacement)[draws]:
                     tried.add(cls)
@@ -152,7 +152,7 @@ class Chains:
         """Return which nodes (N,) are in the zone of ``node``: pods that spread keep to their zone."""
         labels = self._view.snapshot.nodes.labels
         same = np.zeros(len(self._view.snapshot.nodes), bool)
-        for key in _ZONE_KEYS:
+        for key in ZONE_KEYS:
             column = labels.column(key)
             if column[node] >= 0:
                 same |= column == column[node]

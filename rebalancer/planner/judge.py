@@ -45,6 +45,25 @@ class Verdict:
     """Nodes of its landings where no rule is mended, the most probable first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What moving a pod brings."""
+
+    prediction: Prediction
+    changes: NDArray[np.float64]
+    """Change of each entry at each landing (3, K); negative is better."""
+    gain: tuple[float, float, float]
+    by_strategy: dict[str, float]
+
+    def verdict(
+        self,
+        best: tuple[float, float, float],
+        refused: tuple[Code, str] | None,
+        vain: tuple[int, ...] = (),
+    ) -> Verdict:
+        return Verdict(self.prediction, self.gain, best, self.by_strategy, refused, vain)
+
+
 class Judge:
     """Evaluates moves in the view's state; leaves the state as it was."""
 
@@ -56,39 +75,49 @@ class Judge:
 
     def judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
-        replacement = self._view.snapshot.classes[cls].replacement
-        prediction = self._predict(pod, cls, replacement)
-        if (missing := _unpredicted(prediction)) is not None:
-            return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
-        changes, by_strategy = self._changes(cls, node, replacement, prediction)
-        expected = changes @ prediction.probability
-        gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
-        refused = self._refusal(cls, node, replacement, prediction, changes, gain, cost)
-        most = -changes.min(axis=1)
+        expected = self._expect(pod, cls, node)
+        if isinstance(expected, Verdict):
+            return expected
+        refused = self._refusal(cls, node, expected, cost)
+        most = -expected.changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
-        vain = prediction.nodes[_signs(changes[:2]) >= 0]
-        return Verdict(prediction, gain, best, by_strategy, refused, tuple(vain.tolist()))
+        vain = expected.prediction.nodes[_signs(expected.changes[:2]) >= 0]
+        return expected.verdict(best, refused, tuple(vain.tolist()))
 
     def harmless(self, pod: int, cls: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
 
         Nothing need get better, but no rule may get worse in any landing, nor may it come back.
         """
+        expected = self._expect(pod, cls, node)
+        if isinstance(expected, Verdict):
+            return expected
+        prediction = expected.prediction
+        refused = self._leaving(prediction)
+        where = self._where(prediction)
+        if refused is None and (prediction.nodes == node).any():
+            refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
+        broken = self._breaks(cls, node, prediction)
+        if refused is None and (broken or (expected.changes[:2] > 0).any()):
+            refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
+        return expected.verdict(expected.gain, refused)
+
+    def _expect(self, pod: int, cls: int, node: int) -> _Expected | Verdict:
+        """Return what moving a pod brings at each landing, or the refusal where no landing is known."""
         replacement = self._view.snapshot.classes[cls].replacement
         prediction = self._predict(pod, cls, replacement)
         if (missing := _unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         changes, by_strategy = self._changes(cls, node, replacement, prediction)
-        expected = changes @ prediction.probability
-        gain = (float(-expected[0]), float(-expected[1]), float(-expected[2]))
-        refused = self._leaving(prediction)
-        where = self._where(prediction)
-        if refused is None and (prediction.nodes == node).any():
-            refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
+        mean = changes @ prediction.probability
+        gain = (float(-mean[0]), float(-mean[1]), float(-mean[2]))
+        return _Expected(prediction, changes, gain, by_strategy)
+
+    def _breaks(self, cls: int, node: int, prediction: Prediction) -> bool:
+        """Tell whether some landing would break a hard rule that holds."""
+        replacement = self._view.snapshot.classes[cls].replacement
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
-        if refused is None and (broken.any() or (changes[:2] > 0).any()):
-            refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
-        return Verdict(prediction, gain, gain, by_strategy, refused)
+        return bool(broken.any())
 
     def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
         """Predict in the state that the scheduler will see: the victim terminating, or gone."""
@@ -125,12 +154,10 @@ class Judge:
         self,
         cls: int,
         node: int,
-        replacement: int,
-        prediction: Prediction,
-        changes: NDArray[np.float64],
-        gain: tuple[float, float, float],
+        expected: _Expected,
         cost: float,
     ) -> tuple[Code, str] | None:
+        prediction, changes, gain = expected.prediction, expected.changes, expected.gain
         nodes, probability = prediction.nodes, prediction.probability
         if (refused := self._leaving(prediction)) is not None:
             return refused
@@ -143,8 +170,7 @@ class Judge:
             return Code.COMES_BACK, f"the scheduler would put it back ({where})"
         if not better.any() or (gain < (0.0, 0.0, 0.0)):
             return Code.NO_GAIN, f"would land on {where}: nothing gets better there"
-        broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
-        if broken.any() or (changes[0] > 0).any():
+        if self._breaks(cls, node, prediction) or (changes[0] > 0).any():
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
         sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
         least, most = self._threshold.better, self._threshold.worse

@@ -19,6 +19,7 @@ from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, TEXTS, names_of
 from rebalancer.snapshot.state import ClusterState
@@ -27,7 +28,6 @@ from rebalancer.snapshot.state import ClusterState
 _SHOWN_LANDINGS = 20
 # Beyond the budgets of a run so many moves are planned, to say how much is left to do: four more runs.
 _REST_LEAST, _REST = 100, 500
-_ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,8 @@ class Planner:
         """Plan on as if this run's budgets were larger, and return how much that is; moves the state."""
         if not self._allowance.held:
             return Rest()
-        in_one = self._allowance.extend(min(_REST, max(_REST_LEAST, 4 * self._allowance.per_run)))
+        in_one = self._allowance.per_run
+        self._allowance.extend(min(_REST, max(_REST_LEAST, 4 * in_one)))
         terms = self.weighted_terms()
         search = Search(
             self.view, terms, guard_term(self.view), self.settings, self._allowance, self._cost
@@ -311,7 +312,7 @@ def _topology_keys(of_class: PodClass) -> list[str]:
         if part is not None:
             keys += [t.topology_key for t in part.required or ()]
             keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
-    return sorted({*keys, *_ZONE_KEYS} - {"kubernetes.io/hostname"})
+    return sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"})
 
 
 def _stopped(

@@ -154,8 +154,7 @@ class Search:
         """
         chosen: list[Chosen] = []
         if self._stale:
-            self.pool.refresh(np.array(sorted(self._stale), np.int32))
-            self._stale.clear()
+            self._asked_again(np.array(sorted(self._stale), np.int32))
         self._spared = self._passed_over = self._again = 0
         heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
         heapq.heapify(heap)
@@ -240,7 +239,7 @@ class Search:
             step.pod, step.cls, step.node, step.verdict, strategy, reason, wave, observed, pod
         )
 
-    def _may_go(self, strategy: str, _pod: int, cls: int, node: int) -> bool:
+    def _may_go(self, strategy: str, cls: int, node: int) -> bool:
         """Tell whether nothing keeps a pod from making way: protections are known, budgets asked for."""
         return (
             not self._rests(cls)
@@ -257,8 +256,9 @@ class Search:
             key, pair = heapq.heappop(heap)
             if pair[0] in self._stale:
                 # Its pairs are queued anew, with what they promise now.
-                for entry in self._asked_again(np.array([pair[0]], np.int32)):
-                    heapq.heappush(heap, entry)
+                for fresh in self._asked_again(np.array([pair[0]], np.int32)):
+                    if (entry := self._entry(fresh)) is not None:
+                        heapq.heappush(heap, entry)
                 continue
             renewed = self._renew(pair)
             current = self._entry(pair)
@@ -405,14 +405,12 @@ class Search:
             # all else. Who comes next is asked about then, the others before the next wave.
             self._stale.update(related.tolist())
             related = np.unique(np.array([cls, replacement], np.int32))
-        self._stale.difference_update(related.tolist())
-        return self.pool.refresh(related)
+        return self._asked_again(related)
 
-    def _asked_again(self, classes: Int32s) -> list[tuple[Key, Pair]]:
-        """Ask the terms anew about ``classes``, and return the entries of their pairs."""
+    def _asked_again(self, classes: Int32s) -> list[Pair]:
+        """Ask the terms anew about ``classes``, and return the pairs they name."""
         self._stale.difference_update(classes.tolist())
-        pairs = self.pool.refresh(classes)
-        return [entry for pair in pairs if (entry := self._entry(pair)) is not None]
+        return self.pool.refresh(classes)
 
 
 def _wants(term: Term, pair: Pair) -> bool:

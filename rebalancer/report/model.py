@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
-
-# Zones are what people think in; the deprecated label is what old clusters carry.
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,7 @@ class RunReport:
         index = nodes.index.get(node)
         if index is None:
             return None
-        for key in _ZONES:
+        for key in ZONE_KEYS:
             value = int(nodes.labels.column(key)[index])
             if value >= 0:
                 return nodes.labels.values(key)[value]

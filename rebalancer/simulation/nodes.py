@@ -16,10 +16,10 @@ from rebalancer.simulation.objects import (
     is_ready,
     unscheduled,
 )
+from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.wire.quantity import parse
 
 _HOSTNAME = "kubernetes.io/hostname"
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _AMOUNTS = ("cpu", "memory", "pods")
 
 
@@ -72,7 +72,7 @@ def add_node(objects: Objects, new: NewNode) -> None:
     metadata = node["metadata"]
     labels = {**(metadata.get("labels") or {}), _HOSTNAME: new.name}
     if new.zone is not None:
-        carried = [key for key in _ZONES if key in labels] or [_ZONES[0]]
+        carried = [key for key in ZONE_KEYS if key in labels] or [ZONE_KEYS[0]]
         labels |= dict.fromkeys(carried, new.zone)
     node["metadata"] = {"name": new.name, "uid": new.name, "labels": {**labels, **new.labels}}
     node["spec"] = {}

@@ -20,6 +20,8 @@ from rebalancer.wire.objects import (
 )
 
 MISSING = -1
+ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+"""Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
