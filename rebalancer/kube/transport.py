@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -331,5 +332,7 @@ def _os_reason(error: BaseException) -> str:
     while seen is not None:
         if isinstance(seen, socket.gaierror | OSError) and seen.strerror:
             return str(seen.strerror)
+        if isinstance(seen, http.client.IncompleteRead):
+            return "it ended amid the answer"
         seen = seen.__cause__ or seen.__context__
     return str(error).rsplit(": ", 1)[-1].strip("()'\" ") or type(error).__name__

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane import ControlPlane, Options
-from tests.node import images
-from tests.node.ground import Ground
+from tests.node.ground import Ground, started
 
 _HERE = Path(__file__).resolve().parent
 
@@ -20,17 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build the images once."""
-    folder = tmp_path_factory.mktemp("images")
-    return [images.write_rebalancer(folder), images.write_pause(folder)]
-
-
-@pytest.fixture(scope="session")
-def ground(archives: list[Path]) -> Iterator[Ground]:
-    """Start a control plane, and the node beside it; where that cannot be, say why and fail."""
-    # KWOK plays the annotated nodes only; the real one is the kubelet's.
-    with ControlPlane(Options(managed_nodes="annotated")) as plane, Ground(plane) as made:
-        for archive in archives:
-            made.node.load(archive)
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Start them; where that cannot be, say why and fail."""
+    with started(tmp_path_factory.mktemp("images")) as made:
         yield made

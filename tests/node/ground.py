@@ -3,19 +3,32 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.chart.helm import Release
-from tests.controlplane import ControlPlane, objects, operations, scheduling, wait_until
+from tests.controlplane import ControlPlane, Options, objects, operations, scheduling, wait_until
 from tests.node import images
 from tests.node.node import NAME, RealNode
 
 NAMESPACE = "rebalancing"
 _ROLE = "rebalancer.test/role"
 _SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def started(folder: Path, audit_policy: Mapping[str, Any] | None = None) -> Iterator["Ground"]:
+    """Start a control plane and a node that holds the product's image, built into ``folder``."""
+    archives = [images.write_rebalancer(folder), images.write_pause(folder)]
+    # KWOK plays the annotated nodes only; the real one is the kubelet's.
+    options = Options(managed_nodes="annotated", audit_policy=audit_policy)
+    with ControlPlane(options) as plane, Ground(plane) as ground:
+        for archive in archives:
+            ground.node.load(archive)
+        yield ground
 
 
 class Ground:

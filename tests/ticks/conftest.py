@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane import ControlPlane, Options, audit
-from tests.node import images
-from tests.node.ground import Ground
+from tests.controlplane import audit
+from tests.node.ground import Ground, started
 
 _HERE = Path(__file__).resolve().parent
 _EVICTIONS = audit.policy({"resources": [{"group": "", "resources": ["pods/eviction"]}]})
@@ -22,11 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """Start it with the product's image; where that cannot be, say why and fail."""
-    folder = tmp_path_factory.mktemp("images")
-    archives = [images.write_rebalancer(folder), images.write_pause(folder)]
-    options = Options(managed_nodes="annotated", audit_policy=_EVICTIONS)
-    with ControlPlane(options) as plane, Ground(plane) as made:
-        for archive in archives:
-            made.node.load(archive)
+    """Start them; where that cannot be, say why and fail."""
+    with started(tmp_path_factory.mktemp("images"), _EVICTIONS) as made:
         yield made

@@ -83,6 +83,15 @@ def test_what_does_not_arrive_whole_is_read_again_in_pages(
     assert note.startswith("the list of pods was read in pages, as one answer failed: ")
 
 
+def test_a_list_that_broke_off_is_told_in_words(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    empty_cluster(server)
+    server.on("GET", PODS, Say(lines=({"items": []},), torn=True), pods("a", "b"))
+    reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
+    assert reading.readings.notes[0].endswith("broke: it ended amid the answer")
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_list_is_compressed_on_its_way_if_asked_for(
     server: ScriptedServer, tmp_path: Path, compressed: bool

@@ -1,0 +1,56 @@
+"""A server ends what takes longer than its request timeout; over a slow line a long list is such a thing."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.controlplane import ControlPlane, Options, objects
+from tests.e2e.product import Product
+from tests.e2e.slow_link import SlowLink
+
+PODS = 2000
+_KILOBYTES = 10
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[ControlPlane]:
+    """An API server that ends every request after two seconds instead of sixty, with many large pods."""
+    options = Options(
+        components=("etcd", "kube-apiserver"),
+        extra_args={
+            "kube-apiserver": ["--request-timeout=2s", "--disable-admission-plugins=ServiceAccount"]
+        },
+    )
+    with ControlPlane(options) as plane, ThreadPoolExecutor(8) as pool:
+        plane.api.apply(objects.node("here", zone="a", pods=PODS))
+        much = {"much": "x" * (_KILOBYTES << 10)}
+        list(
+            pool.map(
+                lambda i: plane.api.post(
+                    "/api/v1/namespaces/default/pods",
+                    objects.pod(f"pod-{i}", annotations=much, nodeName="here"),
+                ),
+                range(PODS),
+            )
+        )
+        yield plane
+
+
+def test_a_list_that_the_server_ends_is_read_on_in_pages(
+    hasty: ControlPlane, tmp_path: Path
+) -> None:
+    product = Product(hasty, tmp_path)
+    port = int(hasty.url.rsplit(":", 1)[1])
+    with SlowLink(port, bytes_per_second=5 << 20) as link:
+        config = yaml.safe_load(product.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{link.port}"
+        product.kubeconfig.write_text(yaml.safe_dump(config))
+        ran = product.run("--dry-run")
+    assert ran.code == 0, ran.err
+    assert ran.report["funnel"]["pods"] == PODS
+    (note,) = ran.report["warnings"]
+    assert note.startswith("the list of pods was read in pages, as one answer failed: ")
+    assert note.endswith("broke: it ended amid the answer")
