@@ -7,31 +7,25 @@ A dry run and a real one share every line up to :meth:`_Run._execute`. Modules t
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rebalancer.environment import Environment, SystemClock, Timings
-from rebalancer.errors import ExitCode, PolicyError
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Move
+from rebalancer.environment import Environment, Timings
+from rebalancer.errors import ExitCode
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.options import RunOptions, reference, scope_of
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
-from rebalancer.report.model import RunReport
 from rebalancer.report.progress import Progress
-from rebalancer.report.render import render
+from rebalancer.reporting import Reporting
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
-    from rebalancer.evictor.executor import Execution, Pace
+    from rebalancer.evictor.executor import Execution
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.memory.keeper import Keeper
@@ -39,38 +33,6 @@ if TYPE_CHECKING:
 
 _LAST_WORDS = 10.0
 """Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The flags of ``run``."""
-
-    policy_path: str | None = None
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    dry_run: bool = False
-    snapshot_path: str | None = None
-    namespace: str | None = None
-    selector: str | None = None
-    output: str = "table"
-    lift_budgets: bool = False
-    detailed_exitcode: bool = False
-    deadline: float = 600.0
-    lease: str | None = None
-    memory: str | None = None
-    max_requests: int = 8
-    compress: bool = False
-    quiet: bool = False
-    log_format: str = "text"
-    color: bool | None = None
-
-
-def system_environment() -> Environment:
-    """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``."""
-    environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: environment.stop.set())
-    return environment
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -87,46 +49,6 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     return run.on_cluster()
 
 
-def save_snapshot(
-    kubeconfig: str | None, context: str | None, path: str, environment: Environment
-) -> ExitCode:
-    """Write the cluster's state to ``path`` and say so.
-
-    Raises:
-        RebalancerError: the cluster could not be read, or the file not be written.
-    """
-    from rebalancer.kube.capture import write_cluster_snapshot  # noqa: PLC0415
-    from rebalancer.kube.client import connect  # noqa: PLC0415
-
-    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
-    target = sys.stdout.buffer if path == "-" else Path(path)
-    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix)
-    environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
-    return ExitCode.DONE
-
-
-def reference(flag: str, text: str) -> tuple[str, str]:
-    """Return ``NAMESPACE/NAME`` as a pair.
-
-    Raises:
-        PolicyError: it is something else.
-    """
-    namespace, _, name = text.partition("/")
-    if not namespace or not name:
-        raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
-    return namespace, name
-
-
-def _scope(options: RunOptions, environment: Environment) -> Scope:
-    environ = environment.environ
-    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
-    return Scope(
-        namespace=options.namespace,
-        selector=parse_selector(options.selector) if options.selector else None,
-        own_pod=own if all(own) else None,
-    )
-
-
 class _Run:
     """One run, from the policy on."""
 
@@ -140,8 +62,9 @@ class _Run:
         self._options, self._environment, self._loaded = options, environment, loaded
         self._deadline = environment.clock.now() + options.deadline
         self._timings = Timings(environment.clock)
-        scope = _scope(options, environment)
+        scope = scope_of(options, environment)
         self._planning = Planning(loaded, registry, scope, lifted=options.lift_budgets)
+        self._reporting = Reporting(options, environment, loaded, self._acts)
         self._notes: list[str] = list(loaded.warnings)
         self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
@@ -178,7 +101,7 @@ class _Run:
                     lease = lease_rules(*self._lease) if self._lease else ()
                     require(client, (*READ_RULES, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
-                    return self._report_held(held, client.server)
+                    return self._reporting.report_held(held, client.server)
             planned = self._plan(client)
             execution = None
             if self._acts and not planned.standstill:
@@ -200,6 +123,8 @@ class _Run:
         if self._memory is not None:
             self._recall(client, reading.snapshot, *self._memory)
         return self._planning.plan(reading.snapshot, skew, self._timings)
+
+    # -- what is kept from run to run --------------------------------------------------------------
 
     def _recall(self, client: Client, snapshot: Snapshot, namespace: str, name: str) -> None:
         """Let the plan know what came of earlier runs."""
@@ -241,66 +166,22 @@ class _Run:
 
     def _execute(self, client: Client, planned: Planned) -> Execution | None:
         """Carry the plan out. The only thing a dry run does not do."""
-        from rebalancer.evictor.cluster import ClusterActor, open_feed  # noqa: PLC0415
-        from rebalancer.evictor.executor import Executor  # noqa: PLC0415
+        from rebalancer.acting import Acting  # noqa: PLC0415
 
-        moves = [move for move in planned.plan.moves if not move.observed]
-        if not moves:
-            self._remember(())
-            return None
-        environment = self._environment
-        actor = ClusterActor(
-            client,
-            planned.snapshot,
-            clock=environment.clock.unix,
-            instance=self._identity,
-            warn=self._notes.append,
-        )
-        left = self._deadline - environment.clock.now()
-        feed = open_feed(client, planned.snapshot, moves, seconds=max(1.0, left))
-        with self._timings.phase("act"), feed:
-            executor = Executor(
-                actor,
-                feed,
-                environment.clock,
-                self._pace(),
-                self._progress(),
-                stopped=self._stopped,
-                domains=planned.snapshot.nodes.labels_of,
-            )
-            try:
-                return executor.run(
-                    planned.plan.moves,
-                    lambda rest: self._recheck(client, rest, executor.outcomes),
-                )
-            finally:
-                # Also after a signal, and when the cluster is lost from sight: what was done was done.
-                self._remember(executor.outcomes)
-
-    def _recheck(
-        self, client: Client, rest: Sequence[Move], outcomes: Iterable[Outcome]
-    ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now, with what was done remembered."""
-        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
-        from rebalancer.planner.recheck import recheck  # noqa: PLC0415
-
-        # A run that is killed in a later wave has used up its part of the hour all the same.
-        self._remember(outcomes)
-        reading = read_cluster(client, clock=self._environment.clock.unix)
-        snapshot, skew = reading.snapshot, reading.readings.clock_skew or 0.0
-        if reasons := self._planning.standstill(snapshot, skew):
-            return [(move, f"standing still: {reasons[0]}") for move in rest]
-        return recheck(self._planning.planner(snapshot), rest)
-
-    def _pace(self) -> Pace:
-        from rebalancer.evictor.executor import Pace  # noqa: PLC0415
-
-        safety = self._loaded.policy.safety
-        return Pace(
+        acting = Acting(
+            client=client,
+            planning=self._planning,
+            clock=self._environment.clock,
+            timings=self._timings,
+            safety=self._loaded.policy.safety,
             deadline=self._deadline,
-            pending=safety.max_pending_time.total_seconds(),
-            ready=safety.max_ready_time.total_seconds(),
+            instance=self._identity,
+            progress=self._progress(),
+            stopped=self._stopped,
+            warn=self._notes.append,
+            remember=self._remember,
         )
+        return acting.execute(planned)
 
     def _stopped(self) -> str | None:
         if self._environment.stop.is_set():
@@ -323,67 +204,11 @@ class _Run:
 
     # -- reporting ---------------------------------------------------------------------------------
 
-    def _not_executed(self, planned: Planned) -> tuple[Outcome, ...]:
-        why = "; ".join(planned.standstill)
-        return tuple(
-            Outcome(move, Status.OBSERVED, "its strategy only observes, or its window is closed")
-            if move.observed
-            else Outcome(move, Status.NOT_ATTEMPTED, why)
-            if planned.standstill
-            else Outcome(move, Status.PLANNED, "")
-            for move in planned.plan.moves
-        )
-
-    def _report(
-        self,
-        planned: Planned,
-        execution: Execution | None,
-        *,
-        source: str,
-    ) -> ExitCode:
-        code = self._exit_code(planned, execution)
-        report = RunReport(
-            dry_run=not self._acts,
+    def _report(self, planned: Planned, execution: Execution | None, *, source: str) -> ExitCode:
+        return self._reporting.report(
+            planned,
+            execution,
             source=source,
-            snapshot=planned.snapshot,
-            loaded=self._loaded,
-            plan=planned.plan,
-            outcomes=execution.outcomes if execution else self._not_executed(planned),
-            standstill=planned.standstill,
-            cut=execution.stopped if execution else None,
-            timings=dict(self._timings.seconds),
-            warnings=(*self._notes, *planned.plan.warnings),
-            exit_code=int(code),
+            timings=self._timings.seconds,
+            notes=tuple(self._notes),
         )
-        self._environment.out.write(render(report, self._options.output, color=self._color))
-        self._environment.out.flush()
-        return code
-
-    def _report_held(self, held: HeldByAnother, source: str) -> ExitCode:
-        """Say who holds the Lease, and until when; that is no failure."""
-        from rebalancer.report.held import HeldReport, render_held  # noqa: PLC0415
-        from rebalancer.wire.times import rfc3339  # noqa: PLC0415
-
-        report = HeldReport(
-            source=source,
-            loaded=self._loaded,
-            holder=held.holder,
-            until=rfc3339(held.expires_at),
-        )
-        self._environment.out.write(render_held(report, self._options.output))
-        self._environment.out.flush()
-        return ExitCode.DONE
-
-    @property
-    def _color(self) -> bool:
-        return (
-            self._environment.out.isatty() if self._options.color is None else self._options.color
-        )
-
-    def _exit_code(self, planned: Planned, execution: Execution | None) -> ExitCode:
-        if execution is not None:
-            if execution.refused is not None:
-                return ExitCode.UNREADABLE
-            return ExitCode.PARTIAL if execution.failed else ExitCode.DONE
-        wanted = self._options.detailed_exitcode and planned.plan.moves
-        return ExitCode.MOVES_FOUND if wanted and not self._acts else ExitCode.DONE

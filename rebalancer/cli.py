@@ -138,7 +138,9 @@ def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
 )
 def run(**options: object) -> int:
     """Plan moves and carry them out, once."""
-    from rebalancer.app import RunOptions, run_once, system_environment  # noqa: PLC0415
+    from rebalancer.app import run_once  # noqa: PLC0415
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.options import RunOptions  # noqa: PLC0415
 
     return int(run_once(RunOptions(**options), system_environment()))  # type: ignore[arg-type]
 
@@ -150,7 +152,8 @@ def run(**options: object) -> int:
 )
 def snapshot(kubeconfig: str | None, context_name: str | None, path: str) -> int:
     """Write the cluster's state to a file, for run --snapshot."""
-    from rebalancer.app import save_snapshot, system_environment  # noqa: PLC0415
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.saving import save_snapshot  # noqa: PLC0415
 
     return int(save_snapshot(kubeconfig, context_name, path, system_environment()))
 
@@ -168,8 +171,9 @@ def snapshot(kubeconfig: str | None, context_name: str | None, path: str) -> int
 )
 def history(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
     """Print what is remembered of earlier moves, and which workloads rest."""
-    from rebalancer.app import reference, system_environment  # noqa: PLC0415
+    from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.memory.show import show_history  # noqa: PLC0415
+    from rebalancer.options import reference  # noqa: PLC0415
 
     where = reference("--memory", memory)
     environment = system_environment()
@@ -232,7 +236,7 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
 )
 def simulate(**options: object) -> int:
     """Play run after run offline, on a snapshot file and what-if changes to it."""
-    from rebalancer.app import system_environment  # noqa: PLC0415
+    from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.simulation.command import SimulateOptions  # noqa: PLC0415
     from rebalancer.simulation.command import simulate as play  # noqa: PLC0415
 
@@ -263,7 +267,7 @@ def explain() -> None:
 )
 def explain_pod(**options: Any) -> int:
     """Print each node's filter or scores for the pod's replacement, and where it would land."""
-    from rebalancer.app import system_environment  # noqa: PLC0415
+    from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.explaining import ExplainOptions, explain  # noqa: PLC0415
 
     return int(explain(ExplainOptions(**options), system_environment()))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -55,6 +58,14 @@ class Environment:
     err: TextIO
     stop: threading.Event = field(default_factory=threading.Event)
     """Set by SIGTERM and SIGINT: finish the call in flight, report, leave."""
+
+
+def system_environment() -> Environment:
+    """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``."""
+    environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: environment.stop.set())
+    return environment
 
 
 @contextmanager

@@ -96,6 +96,21 @@ class Ownership:
         )
 
 
+def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
+    """Return what a controller of pods selects by, as far as the scheduler's default spread reads it."""
+    selector = workload.spec.selector
+    if not isinstance(selector, dict):
+        return None
+    if workload.kind == "ReplicationController":
+        return o.LabelSelector(match_labels={str(k): str(v) for k, v in selector.items()})
+    if workload.kind not in ("ReplicaSet", "StatefulSet"):
+        return None
+    try:
+        return msgspec.convert(selector, o.LabelSelector)
+    except msgspec.ValidationError:
+        return None
+
+
 def _fingerprint(workload: o.Workload) -> str:
     """Return what changes with the object and with what its pods ask for, but not with their number.
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.app import RunOptions, run_once
+from rebalancer.app import run_once
 from rebalancer.cli import command
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
+from rebalancer.options import RunOptions
 from rebalancer.planner.plan import Cost, Landing, Move
 from rebalancer.simulator.engine import Timings
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart

@@ -1,0 +1,57 @@
+"""The flags of ``run``, and what they say of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rebalancer.environment import Environment
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.selector_text import parse_selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The flags of ``run``."""
+
+    policy_path: str | None = None
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    dry_run: bool = False
+    snapshot_path: str | None = None
+    namespace: str | None = None
+    selector: str | None = None
+    output: str = "table"
+    lift_budgets: bool = False
+    detailed_exitcode: bool = False
+    deadline: float = 600.0
+    lease: str | None = None
+    memory: str | None = None
+    max_requests: int = 8
+    compress: bool = False
+    quiet: bool = False
+    log_format: str = "text"
+    color: bool | None = None
+
+
+def reference(flag: str, text: str) -> tuple[str, str]:
+    """Return ``NAMESPACE/NAME`` as a pair.
+
+    Raises:
+        PolicyError: it is something else.
+    """
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
+    return namespace, name
+
+
+def scope_of(options: RunOptions, environment: Environment) -> Scope:
+    """Return which pods the run may move."""
+    environ = environment.environ
+    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return Scope(
+        namespace=options.namespace,
+        selector=parse_selector(options.selector) if options.selector else None,
+        own_pod=own if all(own) else None,
+    )

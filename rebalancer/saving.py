@@ -1,0 +1,26 @@
+"""``snapshot``: the cluster's state as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rebalancer.environment import Environment
+from rebalancer.errors import ExitCode
+from rebalancer.kube.capture import write_cluster_snapshot
+from rebalancer.kube.client import connect
+
+
+def save_snapshot(
+    kubeconfig: str | None, context: str | None, path: str, environment: Environment
+) -> ExitCode:
+    """Write the cluster's state to ``path`` and say so.
+
+    Raises:
+        RebalancerError: the cluster could not be read, or the file not be written.
+    """
+    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
+    target = sys.stdout.buffer if path == "-" else Path(path)
+    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix)
+    environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
+    return ExitCode.DONE

@@ -1,0 +1,134 @@
+"""The classes of a snapshot: those of its pods, and those of the pods that would replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.model import Owner, PodClass, PodFlag
+from rebalancer.snapshot.owners import Counted, Ownership, assumptions, replacement_spec
+from rebalancer.snapshot.pod_table import ClassSpec
+from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
+
+_BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+
+
+class Classes:
+    """Classes with their replacements and requests."""
+
+    def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership) -> None:
+        self._specs = list(of_pods)
+        self._ownership = ownership
+        self._assumed: dict[int, tuple[str, ...]] = {}
+        self._replacement = self._replacements()
+        self._unreadable: dict[int, str] = {}
+        self._requests: list[Amounts] = []
+        self._scored: list[Amounts] = []
+        self._read_requests()
+        others = {name for amounts in self._requests for name in amounts} - set(_BASE_RESOURCES)
+        self.resources = (*_BASE_RESOURCES, *sorted(others))
+        """Axis R."""
+
+    def _replacements(self) -> list[int]:
+        """Append the classes of replacements that differ; return each class's replacement."""
+        found: list[int] = []
+        appended: dict[Hashable, int] = {}
+        for index in range(len(self._specs)):
+            controller, labels, spec = self._specs[index]
+            workload = self._ownership.workload(controller.uid)
+            template = workload.spec.template if workload is not None else None
+            if template is None or controller.kind == "DaemonSet":
+                if template is None and controller.kind:
+                    self._assumed[index] = (f"like the pod: its {controller.kind} was not read",)
+                found.append(index)
+                continue
+            self._assumed[index] = assumptions(spec, template.spec)
+            keep = controller.kind == "StatefulSet"
+            wanted = replacement_spec(labels, spec, template, keep_labels=keep)
+            if wanted == (labels, spec):
+                found.append(index)
+                continue
+            key = (controller.uid, msgspec.json.encode(wanted, order="sorted"))
+            if key not in appended:
+                appended[key] = len(self._specs)
+                self._specs.append(ClassSpec(controller, *wanted))
+            found.append(appended[key])
+        # A replacement is replaced by one like itself.
+        return found + list(range(len(found), len(self._specs)))
+
+    def _read_requests(self) -> None:
+        for index, (_, _, spec) in enumerate(self._specs):
+            try:
+                requests, scored = pod_requests(spec), scored_requests(spec)
+            except (ValueError, OverflowError) as error:
+                requests, scored = {}, {}
+                self._unreadable[index] = f"requests: {error}"
+            self._requests.append(requests)
+            self._scored.append(scored)
+
+    def requests(self) -> Ints:
+        """Return the effective requests (R, C)."""
+        return _matrix(self.resources, self._requests)
+
+    def scored(self) -> Ints:
+        """Return cpu and memory (2, C) with the scheduler's defaults for missing requests."""
+        return _matrix(("cpu", "memory"), self._scored)
+
+    def with_owners(self, cls: Int32s, flags: Int32s) -> tuple[list[PodClass], tuple[Owner, ...]]:
+        """Return the classes, and their top controllers by namespace, kind, name and uid.
+
+        ``cls`` and ``flags`` (P,) are the pods'.
+        """
+        living = (flags & PodFlag.TERMINATING) == 0
+        ready = living & ((flags & PodFlag.READY) != 0)
+        living_of = np.bincount(cls[living], minlength=len(self._specs))
+        ready_of = np.bincount(cls[ready], minlength=len(self._specs))
+        tops: dict[tuple[str, str, str, str], list[int]] = {}
+        for index, (controller, _, _) in enumerate(self._specs):
+            if controller.kind:
+                top = (controller.namespace, *self._ownership.top(controller))
+                tops.setdefault(top, []).append(index)
+        owner_of = [-1] * len(self._specs)
+        owners: list[Owner] = []
+        for top in sorted(tops):
+            members = tops[top]
+            counted = Counted(
+                living=int(living_of[members].sum()),
+                ready=int(ready_of[members].sum()),
+                controllers=len({self._specs[m].controller.uid for m in members if living_of[m]}),
+            )
+            for member in members:
+                owner_of[member] = len(owners)
+            newest = self._specs[members[-1]].controller
+            owners.append(self._ownership.owner(newest, *top[1:], counted))
+        return self._built(owner_of), tuple(owners)
+
+    def _built(self, owner_of: Sequence[int]) -> list[PodClass]:
+        return [
+            PodClass(
+                namespace=controller.namespace,
+                labels=labels,
+                spec=spec,
+                owner=owner_of[index],
+                controller_kind=controller.kind,
+                controller_uid=controller.uid,
+                replacement=self._replacement[index],
+                unreadable=self._unreadable.get(index),
+                assumed=self._assumed.get(index, ()),
+            )
+            for index, (controller, labels, spec) in enumerate(self._specs)
+        ]
+
+
+def _matrix(resources: tuple[str, ...], amounts: list[Amounts]) -> Ints:
+    matrix = np.zeros((len(resources), len(amounts)), np.int64)
+    row_of = {name: row for row, name in enumerate(resources)}
+    for column, of_class in enumerate(amounts):
+        for name, amount in of_class.items():
+            if name in row_of:
+                matrix[row_of[name], column] = amount
+    matrix.setflags(write=False)
+    return matrix
