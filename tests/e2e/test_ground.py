@@ -36,8 +36,13 @@ def test_server_says_its_version(control_plane: ControlPlane) -> None:
 
 def test_deployment_becomes_ready(web: ControlPlane) -> None:
     """Scheduler, controllers and KWOK work together."""
-    status = web.api.get("/apis/apps/v1/namespaces/default/deployments/web")["status"]
-    assert status["readyReplicas"] == 3
+
+    def counted() -> bool:
+        # The controllers count a little later than we do.
+        status = web.api.get("/apis/apps/v1/namespaces/default/deployments/web")["status"]
+        return bool(status.get("readyReplicas") == 3)
+
+    web.wait_until(counted, 30, "three replicas counted as Ready")
     hosts = {pod["spec"]["nodeName"] for pod in operations.pods(web.api)}
     assert hosts == {"node-a", "node-b", "node-c"}
     for pod in operations.pods(web.api):
