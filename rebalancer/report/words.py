@@ -32,6 +32,8 @@ WHY_LEFT: Mapping[Code, str] = {
 }
 """What each code means, as a heading over its examples."""
 
+_WORTH_A_WORD = 0.001
+
 
 def count(number: int, noun: str) -> str:
     """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
@@ -77,7 +79,8 @@ def gain_words(gain: Cost) -> str:
 
 
 def _worse(told: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in told if value < 0]
+    """Return what gets worse by enough to be worth a word; the JSON report has all digits."""
+    return [(name, value) for name, value in told if value <= -_WORTH_A_WORD]
 
 
 def holds(score: Score) -> bool:

@@ -216,6 +216,11 @@ def test_a_gain_tells_what_decides_and_what_gets_worse(report):
     assert "gain 1 hard, -0.5 imbalance, cost 1" in " ".join(text.split())
 
 
+def test_what_gets_worse_by_next_to_nothing_is_not_worth_a_word(report):
+    text = as_table(report(moves=[move(gain=Cost(0.0, 1.0, -0.0000022))]))
+    assert "gain 1 soft, cost 1" in " ".join(text.split())
+
+
 def test_colour_is_only_added_if_asked_for_and_changes_no_word(report):
     given = report(
         moves=[move()],
