@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 _YOUNG = 50_000
 """Objects after which the collector of cycles looks for some, instead of 700: nearly all that is made while
 modules are imported and a cluster is read stays, and looking again and again took a tenth of that time."""
 
+_UNUSED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""Told to packages before they are imported, unless the user has told them something else: numpy's linear
+algebra would start a thread per core with a stack of its own, for products of a few hundred numbers;
+pydantic would search all installed packages for plug-ins to run in our process."""
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(_YOUNG, 20, 50)
+    for name, value in _UNUSED.items():
+        os.environ.setdefault(name, value)
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
     sys.exit(command(sys.argv[1:]))

@@ -6,14 +6,16 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field
 
 from rebalancer.policy.params import Section, shown
 from rebalancer.policy.values import PositiveDuration
+
+if TYPE_CHECKING:
+    from croniter import croniter
 
 # A cron expression that does not match within nine years (two leap days apart) never does.
 _EPOCH = datetime(2023, 1, 1)  # noqa: DTZ001 (wall-clock time of no particular zone)
@@ -36,12 +38,19 @@ def _valid_cron(text: str) -> str:
             'like "0 22 * * *"'
         )
     try:
-        croniter(text, _EPOCH, max_years_between_matches=_NEVER_AFTER_YEARS).get_next(datetime)
-    except (CroniterError, ValueError, KeyError, AttributeError) as error:
+        _cron(text, _EPOCH).get_next(datetime)
+    except (ValueError, KeyError, AttributeError) as error:
         raise ValueError(
             f"{shown(text)} is no cron expression that ever matches: {error}"
         ) from None
     return text
+
+
+def _cron(text: str, start: datetime) -> croniter:
+    # Most policies have no windows, and the package brings twenty modules along.
+    from croniter import croniter  # noqa: PLC0415
+
+    return croniter(text, start, max_years_between_matches=_NEVER_AFTER_YEARS)
 
 
 def _valid_zone(name: str) -> str:
@@ -84,6 +93,8 @@ class Window(Section):
 
     def openings(self, now: float) -> Iterator[float]:
         """Yield the moments after ``now`` at which the window opens, in order (Unix seconds)."""
+        from croniter import CroniterError  # noqa: PLC0415
+
         cron = self._cron(self._wall(now) - _LARGEST_SHIFT)
         waiting: list[float] = []
         last = now
@@ -106,6 +117,8 @@ class Window(Section):
         return next(self.openings(now), None)
 
     def _last_start(self, now: float) -> float | None:
+        from croniter import CroniterError  # noqa: PLC0415
+
         wall, margin = self._wall(now), self._margin(now)
         # A second more, since what is sought lies strictly before.
         cron = self._cron(wall + margin + timedelta(seconds=1))
@@ -125,7 +138,7 @@ class Window(Section):
 
     def _cron(self, start: datetime) -> croniter:
         # On wall-clock time without a zone, so that the rules for changing clocks are ours alone.
-        return croniter(self.allow, start, max_years_between_matches=_NEVER_AFTER_YEARS)
+        return _cron(self.allow, start)
 
     def _wall(self, now: float) -> datetime:
         return datetime.fromtimestamp(now, ZoneInfo(self.time_zone)).replace(
