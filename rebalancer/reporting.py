@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,11 +68,11 @@ class Reporting:
             holder=held.holder,
             until=rfc3339(held.expires_at),
         )
-        self._write(render_held(report, self.options.output))
+        self._write((render_held(report, self.options.output),))
         return ExitCode.DONE
 
-    def _write(self, text: str) -> None:
-        self.environment.out.write(text)
+    def _write(self, pieces: Iterable[str]) -> None:
+        self.environment.out.writelines(pieces)
         self.environment.out.flush()
 
     @property

@@ -147,16 +147,15 @@ class Course:
     def report(self, plan: Plan) -> str:
         """The report as JSON."""
         outcomes = tuple(Outcome(move, Status.PLANNED, "") for move in plan.moves)
-        return report_as_json(
-            RunReport(
-                dry_run=True,
-                source="benchmark",
-                snapshot=self.snapshot,
-                loaded=_policy()[0],
-                plan=plan,
-                outcomes=outcomes,
-            )
+        report = RunReport(
+            dry_run=True,
+            source="benchmark",
+            snapshot=self.snapshot,
+            loaded=_policy()[0],
+            plan=plan,
+            outcomes=outcomes,
         )
+        return "".join(report_as_json(report))
 
 
 PHASES: dict[str, tuple[Callable[[Course], tuple[Any, ...]], Callable[..., Any]]] = {

@@ -7,7 +7,7 @@ nine significant digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,6 +26,14 @@ def as_data(report: RunReport) -> dict[str, Any]:
 
     A run that another one's Lease held back has a report of the same keys, see ``report.held``.
     """
+    return {
+        key: list(value) if isinstance(value, Iterator) else value
+        for key, value in _parts(report).items()
+    }
+
+
+def _parts(report: RunReport) -> dict[str, Any]:
+    """Return the report as data, with iterators for the lists that may be long."""
     plan, snapshot, loaded = report.plan, report.snapshot, report.loaded
     return {
         "apiVersion": API_VERSION,
@@ -42,8 +50,8 @@ def as_data(report: RunReport) -> dict[str, Any]:
         "before": _scores(plan.before),
         "after": _scores(plan.after),
         "lowerBound": plan.lower_bound,
-        "moves": [_move(outcome) for outcome in report.outcomes],
-        "skipped": [_skip(skip) for skip in plan.skips],
+        "moves": map(_move, report.outcomes),
+        "skipped": map(_skip, plan.skips),
         "funnel": dict(plan.funnel),
         "rest": {"moves": plan.rest.moves, "runs": plan.rest.runs, "more": plan.rest.more},
         "stopped": plan.stopped,
@@ -56,10 +64,32 @@ def as_data(report: RunReport) -> dict[str, Any]:
     }
 
 
-def as_json(report: RunReport) -> str:
-    """Return the report as JSON, ending in a newline."""
+def as_json(report: RunReport) -> Iterator[str]:
+    """Yield the report as JSON in pieces, the last of which ends in a newline.
+
+    The text of a thousand moves takes more memory than all else that is left of the plan, and as dictionaries
+    three times as much: here there is one of them at a time.
+    """
+    start = "{"
+    for key, value in _parts(report).items():
+        yield f'{start}\n  "{key}": '
+        yield from _list(value) if isinstance(value, Iterator) else (_indented(value, "  "),)
+        start = ","
+    yield "\n}\n"
+
+
+def _list(items: Iterator[Any]) -> Iterator[str]:
+    start = "["
+    for item in items:
+        yield f"{start}\n    {_indented(item, '    ')}"
+        start = ","
+    yield "[]" if start == "[" else "\n  ]"
+
+
+def _indented(value: Any, margin: str) -> str:
     # The json module indents in Python, which takes seconds with thousands of moves and skipped pods.
-    return msgspec.json.format(msgspec.json.encode(as_data(report)), indent=2).decode() + "\n"
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text.replace("\n", f"\n{margin}")  # a line's end within a string is written as an escape
 
 
 def as_yaml(report: RunReport) -> str:

@@ -3,6 +3,7 @@ import math
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from rebalancer.evictor.outcomes import Status
 from rebalancer.planner.plan import Code, Cost, Score
-from rebalancer.report.as_json import _number, as_data, as_json, as_yaml
-from rebalancer.report.render import FORMS, render
+from rebalancer.report import as_json as json_report
+from rebalancer.report import render as rendering
+from rebalancer.report.as_json import _number, as_data, as_yaml
+from rebalancer.report.render import FORMS
 from tests.unit.report.report_examples import ZONE, landing, move, outcome, skip
 
 EVIL = "<script>alert(1)</script>\"'&\x1b[2J{{ }} $title ${x}"
@@ -43,7 +46,31 @@ def full(report):
     )
 
 
+def as_json(of):
+    return "".join(json_report.as_json(of))
+
+
+def render(of, form):
+    return "".join(rendering.render(of, form))
+
+
 # -- JSON ----------------------------------------------------------------------------------------------
+
+
+def test_the_pieces_are_the_whole_as_the_library_would_write_it(full, report):
+    for each in (full, report(moves=[], outcomes=[], skips=[])):
+        whole = msgspec.json.format(msgspec.json.encode(as_data(each)), indent=2).decode()
+        assert as_json(each) == f"{whole}\n"
+
+
+def test_moves_and_skipped_pods_come_one_by_one(full):
+    pieces = list(json_report.as_json(full))
+    assert [sum(name in piece for piece in pieces) for name in ("web-0", "web-1", "db-0")] == [
+        1,
+        1,
+        1,
+    ]
+    assert not [piece for piece in pieces if "web-0" in piece and "web-1" in piece]
 
 
 def test_the_json_has_these_keys_in_this_order(full):
