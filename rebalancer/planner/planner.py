@@ -58,6 +58,7 @@ class Planner:
         self.view = View(snapshot, ClusterState(snapshot), scheduler, movable)
         self._cost = eviction_cost(snapshot)
         self._contributions = contributions
+        self._domains: dict[tuple[int, tuple[str, ...]], Mapping[str, str]] = {}
         self._terms = [
             (contribution, Weighted(contribution.strategy, term, contribution.weight))
             for contribution in contributions
@@ -186,20 +187,25 @@ class Planner:
         """Return where the replacement of a pod of ``cls`` may land, for the report."""
         snapshot = self._snapshot
         keys = _topology_keys(snapshot.classes[cls])
-        labels = snapshot.nodes.labels
         landings: list[Landing] = []
         for node, probability in zip(
             prediction.nodes[:_SHOWN_LANDINGS].tolist(),
             prediction.probability[:_SHOWN_LANDINGS].tolist(),
             strict=True,
         ):
-            domains = {
-                key: labels.values(key)[value]
-                for key in keys
-                if (value := int(labels.column(key)[node])) >= 0
-            }
+            domains = self._domains_of(node, keys)
             landings.append(Landing(snapshot.nodes.names[node], round(probability, 6), domains))
         return tuple(landings)
+
+    def _domains_of(self, node: int, keys: tuple[str, ...]) -> Mapping[str, str]:
+        """Return the values of a node's labels, one object for all landings there: thousands may be shown."""
+        found = self._domains.get((node, keys))
+        if found is None:
+            labels = self._snapshot.nodes.labels
+            values = {key: int(labels.column(key)[node]) for key in keys}
+            found = {key: labels.values(key)[value] for key, value in values.items() if value >= 0}
+            self._domains[node, keys] = found
+        return found
 
     # -- what stays --------------------------------------------------------------------------------
 
@@ -304,7 +310,7 @@ def cost_of_entries(entries: Sequence[float]) -> Cost:
     return Cost(*(round(entry, 9) + 0.0 for entry in entries))
 
 
-def _topology_keys(of_class: PodClass) -> list[str]:
+def _topology_keys(of_class: PodClass) -> tuple[str, ...]:
     spec = of_class.spec
     keys = [c.topology_key for c in spec.topology_spread_constraints or ()]
     affinity = spec.affinity
@@ -312,7 +318,7 @@ def _topology_keys(of_class: PodClass) -> list[str]:
         if part is not None:
             keys += [t.topology_key for t in part.required or ()]
             keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
-    return sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"})
+    return tuple(sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"}))
 
 
 def _stopped(

@@ -188,18 +188,22 @@ def with_label_keys(
     return LabelSelector(match_labels=selector.match_labels, match_expressions=known + added)
 
 
+_FEW_KEYS = 8
+
+
 class ClassIndex:
     """Finds the classes that a namespaced label selector matches, without looking at them all."""
 
     def __init__(self, namespaces: Sequence[str], labels: Sequence[Labels]) -> None:
         self._labels = labels
         self._all: dict[str, list[int]] = {}
-        self._posting: dict[tuple[str, str, str], list[int]] = {}
+        # Key -> (namespace, value) -> classes; only of keys that a selector has asked for. Classes have five
+        # or ten labels, selectors use one or two of them.
+        self._complete = False
+        self._postings: dict[str, dict[tuple[str, str], list[int]]] = {}
         self._memo: dict[object, Int32s] = {}
-        for index, (namespace, of_class) in enumerate(zip(namespaces, labels, strict=True)):
+        for index, namespace in enumerate(namespaces):
             self._all.setdefault(namespace, []).append(index)
-            for key, value in of_class.items():
-                self._posting.setdefault((namespace, key, value), []).append(index)
 
     def match(self, namespaces: Iterable[str], selector: LabelSelector | None) -> Int32s:
         """Return the ascending ids of the classes in ``namespaces`` that ``selector`` matches."""
@@ -215,18 +219,36 @@ class ClassIndex:
     def _in_namespace(self, namespace: str, selector: LabelSelector | None) -> Iterable[int]:
         if selector is None:
             return ()
-        shortest = self._all.get(namespace, [])
+        shortest: Sequence[int] = self._all.get(namespace, ())
         for key, value in (selector.match_labels or {}).items():
-            posting = self._posting.get((namespace, key, value), [])
+            posting = self._posting(namespace, key, value)
             if len(posting) < len(shortest):
                 shortest = posting
         for requirement in selector.match_expressions or ():
             if requirement.operator == "In" and len(requirement.values or ()) == 1:
                 value = (requirement.values or ("",))[0]
-                posting = self._posting.get((namespace, requirement.key, value), [])
+                posting = self._posting(namespace, requirement.key, value)
                 if len(posting) < len(shortest):
                     shortest = posting
         return (i for i in shortest if matches(selector, self._labels[i]))
+
+    def _posting(self, namespace: str, key: str, value: str) -> Sequence[int]:
+        """Return the classes of ``namespace`` whose label ``key`` has this value."""
+        if key not in self._postings and not self._complete:
+            self._index(key)
+        return self._postings.get(key, {}).get((namespace, value), ())
+
+    def _index(self, wanted: str) -> None:
+        """Index the labels of one more key, or of all that are left if this is not the first of a few."""
+        self._complete = len(self._postings) >= _FEW_KEYS
+        done = set(self._postings)
+        self._postings[wanted] = {}
+        for namespace, indices in self._all.items():
+            for index in indices:
+                labels = self._labels[index]
+                for key in labels.keys() - done if self._complete else labels.keys() & {wanted}:
+                    of_key = self._postings.setdefault(key, {})
+                    of_key.setdefault((namespace, labels[key]), []).append(index)
 
 
 def _selector_key(selector: LabelSelector | None) -> object:
