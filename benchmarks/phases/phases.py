@@ -27,12 +27,12 @@ from rebalancer.report.model import RunReport
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.items import ItemScanner
-from rebalancer.snapshot.likeness import Alike, Likenesses, PodLikeness
+from rebalancer.snapshot.likeness import Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.lists import item_decoder
-from rebalancer.wire.pods import PodRecord, decode_page
+from rebalancer.wire.pods import AlikePods, PodRecord, decode_page
 from rebalancer.wire.times import unix_seconds
 
 MOVES = 50
@@ -65,7 +65,7 @@ class Course:
     # -- what each phase begins with -----------------------------------------------------------------
 
     @cached_property
-    def decoded(self) -> tuple[list[PodRecord], Objects]:
+    def decoded(self) -> tuple[list[AlikePods | PodRecord], Objects]:
         """Records and other objects."""
         return self.decode()
 
@@ -89,32 +89,40 @@ class Course:
 
     # -- the phases ----------------------------------------------------------------------------------
 
-    def decode(self) -> tuple[list[PodRecord], Objects]:
+    def decode(self) -> tuple[list[AlikePods | PodRecord], Objects]:
         """Text to records, as a snapshot file is read."""
         likenesses = Likenesses()
         scanner = ItemScanner(likenesses.recognise)
-        records: list[PodRecord] = []
+        records: list[AlikePods | PodRecord] = []
         others: Objects = []
         for start in range(0, len(self.text), _CHUNK):
             for item in scanner.feed(self.text[start : start + _CHUNK]):
-                alike = item.like if isinstance(item.like, Alike) else None
-                if alike is not None and isinstance(alike.like, PodLikeness):
-                    records.append(alike.like.record(alike.values, item.text))
-                    continue
-                kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
-                if alike is None:
+                if not isinstance(item.like, Run):
+                    kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
                     likenesses.remember(kind, item.text)
-                if kind == "Pod":
-                    records.extend(decode_page(_PAGE % item.text)[0])
+                    if kind == "Pod":
+                        records.extend(decode_page(_PAGE % item.text)[0])
+                    else:
+                        others.append((kind, item_decoder(kind).decode(item.text)))
+                elif isinstance(item.like.like, PodLikeness):
+                    records.extend(item.like.like.alike(item.like))
                 else:
-                    others.append((kind, item_decoder(kind).decode(item.text)))
+                    decoder, buffer = item_decoder(item.like.like.kind), item.like.buffer
+                    others += (
+                        (item.like.like.kind, decoder.decode(buffer[match.start : match.end]))
+                        for match in item.like.matches
+                    )
         return records, others
 
     def fold(self) -> Fold:
         """Records to columns."""
         records, others = self.decoded
         fold = Fold()
-        fold.add_pods(records)
+        for record in records:
+            if isinstance(record, AlikePods):
+                fold.add_alike(record)
+            else:
+                fold.add_pods((record,))
         for kind, one in others:
             feed(fold, kind, (one,))
         return fold

@@ -18,7 +18,7 @@ from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable
 from rebalancer.wire import objects as o
-from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.pods import AlikePods, PodRecord
 
 
 class Fold:
@@ -42,6 +42,10 @@ class Fold:
     def add_pods(self, records: Iterable[PodRecord]) -> None:
         """Fold pods; finished ones hold nothing on their node and are dropped."""
         self._pods.add(records)
+
+    def add_alike(self, pods: AlikePods) -> None:
+        """Fold pods that differ in a few columns only: as :meth:`add_pods`, but column by column."""
+        self._pods.add_alike(pods)
 
     @property
     def controllers(self) -> Container[str]:

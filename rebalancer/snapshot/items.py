@@ -29,16 +29,18 @@ _LARGEST_ENVELOPE = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One element of the list, undecoded, and where in the text it begins."""
+    """One element of the list, undecoded, and where in the text it begins; or several recognised ones."""
 
     offset: int
     text: bytes
+    """Empty if they were recognised."""
     like: object = None
-    """What it was recognised as, if it was."""
+    """What they were recognised as, if they were."""
 
 
-Recognise = Callable[[bytes, int], tuple[int, object] | None]
-"""From a text and where an item begins in it, to where it ends and what it is like, if that is known."""
+Recognise = Callable[[bytes, int, bytes], tuple[int, object] | None]
+"""From a text, where an item begins in it, and what stands between two, to where the last of those ends that
+are recognised together, and what they are."""
 
 
 class ItemScanner:
@@ -111,11 +113,13 @@ class ItemScanner:
         gap = _GAP.match(buffer, position)
         start = gap.end() if gap else position
         self._offset += start - position
-        found = recognise(buffer, start) if buffer[start : start + 1] == b"{" else None
+        if buffer[start : start + 1] != b"{":
+            return start, None
+        found = recognise(buffer, start, buffer[position:start])
         if found is None:
             return start, None
         end, what = found
-        item = Item(self._offset, buffer[start:end], what)
+        item = Item(self._offset, b"", what)
         self._offset += end - start
         return end, item
 

@@ -8,14 +8,15 @@ decoder's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rebalancer.snapshot.pattern import Match, Pattern
-from rebalancer.wire.pods import Pod, PodRecord
+from rebalancer.wire.pods import AlikePods, Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
@@ -101,7 +102,7 @@ class PodLikeness(Likeness):
     def __init__(self, kind: str, text: bytes) -> None:
         super().__init__(kind, text, _pod_fields)
         self._known: dict[object, PodRecord] = {}
-        self._class_of: Callable[[list[bytes]], object] = _no_class
+        self._class_of: Callable[[Sequence[bytes]], object] = _no_class
         self._times: dict[bytes, float] = {}
 
     def _explain(self) -> None:
@@ -109,41 +110,35 @@ class PodLikeness(Likeness):
         self._known.clear()
         self._class_of = itemgetter(*self.class_places) if self.class_places else _no_class
 
-    def record(self, values: list[bytes], text: bytes) -> PodRecord:
-        """Return the record of a pod that the pattern recognised.
+    def alike(self, run: Run) -> Iterator[AlikePods]:
+        """Yield the pods of a run, those of one class together.
 
-        Only the first pod of a class is decoded; of the others the places are put into its record.
+        Only the first pod of a class is decoded; of the others the places are read.
 
         Raises:
             msgspec.DecodeError: it is not a pod.
         """
-        cls = self._class_of(values)
-        like = self._known.get(cls)
-        if like is None:
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            like = self._known[cls] = _pods.decode(text).record()
-            return like
-        place = self.place_of
+        for cls, group in groupby(run.matches, lambda match: self._class_of(match.values)):
+            matches = list(group)
+            like = self._known.get(cls)
+            if like is None:
+                if len(self._known) >= _MOST_KEPT:
+                    self._known.clear()
+                text = run.buffer[matches[0].start : matches[0].end]
+                like = self._known[cls] = _pods.decode(text).record()
+            yield self._columns(like, [match.values for match in matches])
+
+    def _columns(self, like: PodRecord, values: list[Sequence[bytes]]) -> AlikePods:
+        place, count, time = self.place_of, len(values), self._time
         name, uid, node = place.get("name"), place.get("uid"), place.get("node")
         created, ready = place.get("created"), place.get("ready_since")
-        return PodRecord(
-            like.namespace,
-            like.name if name is None else values[name].decode(),
-            like.uid if uid is None else values[uid].decode(),
-            like.node if node is None else values[node].decode(),
-            like.created if created is None else self._time(values[created]),
-            like.ready_since if ready is None else self._time(values[ready]),
-            like.deleting,
-            like.phase,
-            like.ready,
-            like.controller_kind,
-            like.controller_name,
-            like.controller_uid,
-            like.owned,
-            like.annotations,
-            like.key,
-            like.spec,
+        return AlikePods(
+            like,
+            [like.name.encode()] * count if name is None else [of[name] for of in values],
+            [like.uid.encode()] * count if uid is None else [of[uid] for of in values],
+            [like.node] * count if node is None else [of[node].decode() for of in values],
+            [like.created] * count if created is None else [time(of[created]) for of in values],
+            [like.ready_since] * count if ready is None else [time(of[ready]) for of in values],
         )
 
     def _time(self, text: bytes) -> float:
@@ -155,7 +150,7 @@ class PodLikeness(Likeness):
         return found
 
 
-def _no_class(values: list[bytes]) -> object:  # noqa: ARG001  # as itemgetter
+def _no_class(values: Sequence[bytes]) -> object:  # noqa: ARG001  # as itemgetter
     return None
 
 
@@ -165,16 +160,18 @@ def _pod_fields(text: bytes) -> dict[str, Any]:
     return fields
 
 
-class Alike(NamedTuple):
-    """What an object was recognised as, and what stands in the places."""
+class Run(NamedTuple):
+    """Objects that follow each other and are all like the same."""
 
     like: Likeness
-    values: list[bytes]
+    buffer: bytes
+    matches: list[Match]
+    """One for each object of ``buffer``."""
 
-    def get(self, field: str) -> str | None:
-        """Return what the object says in a field that is the same in none of its likes, else None."""
+    def get(self, match: Match, field: str) -> str | None:
+        """Return what an object says in a field that is the same in none of its likes, else None."""
         place = self.like.place_of.get(field)
-        return None if place is None else self.values[place].decode()
+        return None if place is None else match.values[place].decode()
 
 
 class _OfKind:
@@ -183,27 +180,47 @@ class _OfKind:
     def __init__(self) -> None:
         self._all: list[Likeness] = []
         self._hits = self._misses = 0
+        self._last: tuple[Likeness | None, Likeness | None] = None, None
+        self._followed: dict[tuple[Likeness | None, Likeness | None], Likeness] = {}
+        """What two runs were like -> what the next one was: objects come owner by owner, and owners are of a
+        few sorts."""
 
-    def recognise(self, buffer: bytes, start: int) -> tuple[int, Alike] | None:
+    def guessed(self, buffer: bytes, start: int, gap: bytes) -> Run | None:
+        """Return the objects at ``start`` if they are like what came last time after the two before them."""
+        like = self._followed.get(self._last)
+        if like is None or not like.pattern.fits_into(len(buffer) - start):
+            return None
+        found = like.pattern.match(buffer, start)
+        return self._run(like, buffer, found, gap) if isinstance(found, Match) else None
+
+    def recognise(self, buffer: bytes, start: int, gap: bytes) -> Run | None:
+        """Return the objects at ``start``, whatever they are like; it is not what :meth:`guessed` tried."""
         left = len(buffer) - start
+        tried = self._followed.get(self._last)
         for like in self._all:
-            if like.pattern.fits_into(left):
+            if like is not tried and like.pattern.fits_into(left):
                 found = like.pattern.match(buffer, start)
                 if isinstance(found, Match):
-                    return self._first(like, found)
+                    return self._run(like, buffer, found, gap)
         for like in self._all:
             if like.pattern.fits_into(left):
                 grown = like.grow(buffer, start)
                 if grown is not None:
-                    return self._first(like, grown)
+                    return self._run(like, buffer, grown, gap)
         return None
 
-    def _first(self, like: Likeness, match: Match) -> tuple[int, Alike]:
-        self._hits += 1
+    def _run(self, like: Likeness, buffer: bytes, first: Match, gap: bytes) -> Run:
+        found = like.pattern.run(buffer, first, gap)
+        self._hits += len(found)
         if self._all[0] is not like:
-            self._all.remove(like)
+            if like in self._all:
+                self._all.remove(like)
             self._all.insert(0, like)
-        return match.end, Alike(like, match.values)
+        if len(self._followed) >= _MOST_KEPT:
+            self._followed.clear()
+        self._followed[self._last] = like
+        self._last = self._last[1], like
+        return Run(like, buffer, found)
 
     def remember(self, kind: str, text: bytes) -> None:
         self._misses += 1
@@ -219,11 +236,23 @@ class Likenesses:
 
     def __init__(self) -> None:
         self._of_kind: dict[bytes, _OfKind] = {}
+        self._last = _OfKind()
 
-    def recognise(self, buffer: bytes, start: int) -> tuple[int, Alike] | None:
-        """Return where the object at ``start`` ends and what it is like, if like any, and all there."""
-        of_kind = self._of_kind.get(_written_kind(buffer, start))
-        return of_kind.recognise(buffer, start) if of_kind is not None else None
+    def recognise(self, buffer: bytes, start: int, gap: bytes) -> tuple[int, Run] | None:
+        """Return what the object at ``start`` is like, if like any, and all there, and where that run ends.
+
+        The run goes on as long as objects are like the first, with ``gap`` between them.
+        """
+        found = self._last.guessed(buffer, start, gap)
+        if found is None:
+            of_kind = self._of_kind.get(_written_kind(buffer, start))
+            if of_kind is None:
+                return None
+            if of_kind is not self._last:
+                self._last = of_kind
+                found = of_kind.guessed(buffer, start, gap)
+            found = found or of_kind.recognise(buffer, start, gap)
+        return None if found is None else (found.matches[-1].end, found)
 
     def remember(self, kind: str, text: bytes) -> None:
         """Take an object that was like none, and could be decoded, as the pattern of others.

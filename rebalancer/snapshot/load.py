@@ -18,8 +18,9 @@ from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, VERSION
 from rebalancer.snapshot.items import Item, ItemScanner
-from rebalancer.snapshot.likeness import KIND_FIRST, Alike, Likenesses, PodLikeness
+from rebalancer.snapshot.likeness import KIND_FIRST, Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.pattern import Match
 from rebalancer.snapshot.text import YamlLoader, chunks, unpacked
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
@@ -200,27 +201,40 @@ class _Loader:
     # -- the objects -------------------------------------------------------------------------------
 
     def _add(self, item: Item, again: Path | None) -> None:
-        alike = item.like if isinstance(item.like, Alike) else None
-        kind = alike.like.kind if alike is not None else self._kind_of(item, again)
-        self._seen[kind] += 1
-        if kind not in API_VERSIONS:
-            return
+        run = item.like if isinstance(item.like, Run) else None
+        kind = run.like.kind if run is not None else self._kind_of(item, again)
         try:
-            if kind == "Pod":
-                self._add_pod(item, alike)
-                return
-            if alike is not None and self._is_idle(kind, alike, again):
-                return
-            if alike is None and item.offset >= 0:
-                self._likenesses.remember(kind, item.text)
-            decoded = item_decoder(kind).decode(item.text)
-            if kind == "Node":
-                self._note_node(decoded, item.text)
+            if run is None:
+                self._add_one(kind, item)
+            elif kind not in API_VERSIONS:
+                self._seen[kind] += len(run.matches)
+            elif isinstance(run.like, PodLikeness):
+                self._add_pods(run, run.like)
+            else:
+                self._add_alike(run, again)
         except msgspec.DecodeError as error:
             where = f" at byte {item.offset}" if item.offset >= 0 else ""
             raise PolicyError(
                 [f"{self._name}: object {sum(self._seen.values())} ({kind}){where}: {error}"]
             ) from None
+
+    def _add_one(self, kind: str, item: Item) -> None:
+        self._seen[kind] += 1
+        if kind not in API_VERSIONS:
+            return
+        if kind == "Pod":
+            record = _pods.decode(item.text).record()
+            self._note_time(record.ready_since or record.created)
+            self._fold.add_pods((record,))
+        else:
+            self._add_object(kind, item.text)
+        if item.offset >= 0:
+            self._likenesses.remember(kind, item.text)
+
+    def _add_object(self, kind: str, text: bytes) -> None:
+        decoded = item_decoder(kind).decode(text)
+        if kind == "Node":
+            self._note_node(decoded, text)
         self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
         if kind in _AFTER_PODS and not self._ours:
             # Which of them own a pod is known when all pods are; our own files have pods first.
@@ -228,17 +242,31 @@ class _Loader:
         else:
             feed(self._fold, kind, (decoded,))
 
-    def _is_idle(self, kind: str, alike: Alike, again: Path | None) -> bool:
+    def _add_pods(self, run: Run, like: PodLikeness) -> None:
+        for pods in like.alike(run):
+            self._seen["Pod"] += len(pods.names)
+            newest = zip(pods.ready_since, pods.created, strict=True)
+            self._note_time(max([ready or created for ready, created in newest]))
+            self._fold.add_alike(pods)
+
+    def _add_alike(self, run: Run, again: Path | None) -> None:
+        kind = run.like.kind
+        for match in run.matches:
+            self._seen[kind] += 1
+            if not self._is_idle(kind, run, match, again):
+                self._add_object(kind, run.buffer[match.start : match.end])
+
+    def _is_idle(self, kind: str, run: Run, match: Match, again: Path | None) -> bool:
         """Tell whether an object is a ReplicaSet or Job that owns no pod seen so far: most own none.
 
         Pods that come later may name it; then the file is read :meth:`anew`.
         """
         if kind not in _AFTER_PODS or not self._seen["Pod"] or self._keeps_idle:
             return False
-        uid = alike.get("uid")
+        uid = run.get(match, "uid")
         if (again is None and not self._ours) or uid is None or uid in self._fold.controllers:
             return False
-        created = alike.get("created")
+        created = run.get(match, "created")
         self._note_time(unix_seconds(created) if created is not None else 0.0)
         if not self._ours:
             self._passed_over.add(uid)
@@ -249,16 +277,6 @@ class _Loader:
         if not any(uid in self._fold.controllers for uid in self._passed_over):
             return None
         return _Loader(self._name, keeps_idle=True)
-
-    def _add_pod(self, item: Item, alike: Alike | None) -> None:
-        if alike is not None and isinstance(alike.like, PodLikeness):
-            record = alike.like.record(alike.values, item.text)
-        else:
-            record = _pods.decode(item.text).record()
-            if item.offset >= 0:
-                self._likenesses.remember("Pod", item.text)
-        self._note_time(record.ready_since or record.created)
-        self._fold.add_pods((record,))
 
     def _kind_of(self, item: Item, again: Path | None) -> str:
         match = KIND_FIRST.match(item.text)

@@ -8,24 +8,27 @@ compared as a whole, which is some twenty times faster than decoding it.
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _OPENING = b"[{"
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _KEY_END = re.compile(rb"\s*:")
 _MOST_PLACES = 160
+_MOST_LAYOUTS = 64
 # Beyond its own length, how much longer an object may be for the pattern to be tried.
 _SLACK = 1024
 
 
 class Match:
-    """An object that a pattern recognised: where it ends, and what stands in the pattern's places."""
+    """An object that a pattern recognised: where it is, and what stands in the pattern's places."""
 
-    __slots__ = ("end", "values")
+    __slots__ = ("end", "start", "values")
 
-    def __init__(self, end: int, values: list[bytes]) -> None:
-        self.end, self.values = end, values
+    def __init__(self, start: int, end: int, values: Sequence[bytes]) -> None:
+        self.start, self.end, self.values = start, end, values
 
 
 class Pattern:
@@ -72,6 +75,10 @@ class Pattern:
         edges = [0, *(edge for place in self.places for edge in place), len(self.text)]
         literals = [self.text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
         self._head = literals[0]
+        self._literals = tuple(literals)
+        self._lengths: tuple[int, ...] = ()
+        self._layout: struct.Struct | None = None
+        self._layouts: dict[tuple[int, ...], struct.Struct] = {}
         self._rest = [(literal[:1], literal, len(literal)) for literal in literals[1:]]
         self._numbers = [i for i, (a, b) in enumerate(self.places) if self.text[a:b].isdigit()]
         self._quoted = [i for i, (_, end) in enumerate(self.places) if self.text[end] == _BACKSLASH]
@@ -85,6 +92,31 @@ class Pattern:
         """Return the object at ``start``, or the number of the literal that it does not have."""
         if not buffer.startswith(self._head, start):
             return 0
+        layout = self._layout
+        if layout is not None and start + layout.size <= len(buffer):
+            parts = layout.unpack_from(buffer, start)
+            values = parts[1::2]
+            if parts[::2] == self._literals and b'"' not in b"".join(values):
+                return self._checked(start, start + layout.size, values)
+        found = self._search(buffer, start)
+        if isinstance(found, Match):
+            self._note_lengths(found.values)
+        return found
+
+    def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
+        """Return ``first`` and all objects that this pattern recognises behind it, ``gap`` between them."""
+        found = [first]
+        last = first
+        while buffer.startswith(gap, last.end):
+            following = self.match(buffer, last.end + len(gap))
+            if not isinstance(following, Match):
+                break
+            found.append(following)
+            last = following
+        return found
+
+    def _search(self, buffer: bytes, start: int) -> Match | int:
+        """Do as :meth:`match`, whatever lengths the values have."""
         position = start + len(self._head)
         values: list[bytes] = []
         find, same = buffer.find, buffer.startswith
@@ -94,6 +126,10 @@ class Pattern:
                 return len(values) + 1
             values.append(buffer[position:end])
             position = end + length
+        return self._checked(start, position, values)
+
+    def _checked(self, start: int, end: int, values: Sequence[bytes]) -> Match | int:
+        """Return what was found if all values may stand in their places."""
         plain = b"".join(values)
         if b"\\" in plain or b"podA" in plain:
             # Escapes, and what rebalancer.wire.pods looks for in the text itself, are for the decoder.
@@ -104,7 +140,24 @@ class Pattern:
         for index in self._numbers:
             if not values[index].isdigit():
                 return -1
-        return Match(position, values)
+        return Match(start, end, values)
+
+    def _note_lengths(self, values: Sequence[bytes]) -> None:
+        """Learn where everything stands, once two objects running have values of the same lengths.
+
+        Pods of one owner mostly do. All parts are then taken out and compared at once, in a third of the time
+        of going from place to place.
+        """
+        lengths = tuple(map(len, values))
+        layout = self._layouts.get(lengths)
+        if layout is None and lengths == self._lengths:
+            sizes = [len(self._head)]
+            for length, literal in zip(lengths, self._literals[1:], strict=True):
+                sizes += length, len(literal)
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[lengths] = struct.Struct("".join(f"{size}s" for size in sizes))
+        self._lengths, self._layout = lengths, layout
 
     def learn(self, buffer: bytes, start: int) -> bool:
         """Make a place of what differs first in the object at ``start``; tell whether that was possible.

@@ -16,7 +16,7 @@ from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, frozen
 from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
-from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations, PodRecord
+from rebalancer.wire.pods import NO_ANNOTATIONS, AlikePods, PodAnnotations, PodRecord
 
 _FINISHED = ("Succeeded", "Failed")
 
@@ -73,13 +73,26 @@ class PodTable:
         self._node.append(self._node_names(record.node) if record.node else -1)
         self._created.append(record.created)
         self._ready_since.append(record.ready_since if record.ready else 0.0)
-        annotations = record.annotations
-        self._deletion_cost.append(_deletion_cost(annotations.deletion_cost))
-        flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
-        flags |= PodFlag.OWNED * record.owned
-        if annotations is not NO_ANNOTATIONS:
-            flags |= _annotation_flags(annotations)
-        self._flags.append(flags)
+        self._deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
+        self._flags.append(_flags(record))
+
+    def add_alike(self, pods: AlikePods) -> None:
+        """Add pods that differ in a few columns only: as :meth:`add`, but column by column."""
+        like = pods.first
+        if like.phase in _FINISHED:
+            return
+        count = len(pods.names)
+        cls = self._class_ids.get(like.key)
+        if cls is None:
+            cls = self._new_class(like)
+        self._cls.extend([cls] * count)
+        self._name.extend_encoded(pods.names)
+        self._uid.extend_encoded(pods.uids)
+        self._node.extend([self._node_names(node) if node else -1 for node in pods.nodes])
+        self._created.extend(pods.created)
+        self._ready_since.extend(pods.ready_since if like.ready else [0.0] * count)
+        self._deletion_cost.extend([_deletion_cost(like.annotations.deletion_cost)] * count)
+        self._flags.extend([_flags(like)] * count)
 
     def _new_class(self, record: PodRecord) -> int:
         labels, spec = record.spec()
@@ -164,6 +177,14 @@ def _deletion_cost(text: str | None) -> int:
     except ValueError:
         return 0
     return cost if -(2**31) <= cost < 2**31 else 0
+
+
+def _flags(record: PodRecord) -> int:
+    flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
+    flags |= PodFlag.OWNED * record.owned
+    if record.annotations is not NO_ANNOTATIONS:
+        flags |= _annotation_flags(record.annotations)
+    return flags
 
 
 def _annotation_flags(annotations: PodAnnotations) -> int:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 21
 _GZIP_MAGIC = b"\x1f\x8b"
 
 

@@ -78,6 +78,18 @@ class PodRecord(NamedTuple):
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
 
 
+class AlikePods(NamedTuple):
+    """Pods that are in all the same but for these, one of each for every pod."""
+
+    first: PodRecord
+    names: list[bytes]
+    """In UTF-8, as the uids."""
+    uids: list[bytes]
+    nodes: list[str]
+    created: list[float]
+    ready_since: list[float]
+
+
 class _Meta(Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.snapshot.items import ItemScanner
-from rebalancer.snapshot.likeness import Alike, Likenesses, PodLikeness
+from rebalancer.snapshot.likeness import Likenesses, PodLikeness, Run
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.pattern import Match, Pattern
 from rebalancer.wire.pods import Pod, PodRecord
@@ -71,35 +72,90 @@ def test_a_recognised_pod_is_the_decoded_one(
     found: list[bytes] = []
     for start in range(0, len(text), size):
         for item in scanner.feed(text[start : start + size]):
-            found.append(item.text)
-            assert text[item.offset :].startswith(item.text)
-            wanted = record_of(item.text)
-            if isinstance(item.like, Alike):
+            if isinstance(item.like, Run):
                 assert isinstance(item.like.like, PodLikeness)
-                record = item.like.like.record(item.like.values, item.text)
-                assert without_spec(record) == without_spec(wanted)
+                texts = [item.like.buffer[m.start : m.end] for m in item.like.matches]
+                wanted = [without_spec(record_of(text)) for text in texts]
+                assert [without_spec(record) for record in records_of(item.like)] == wanted
             else:
+                texts = [item.text]
                 likenesses.remember("Pod", item.text)
+            assert text[item.offset :].startswith(texts[0])
+            found += texts
     assert [json.loads(item) for item in found] == items
     assert scanner.complete
     assert json.loads(scanner.envelope)["items"] == []
 
 
-def test_pods_of_one_owner_are_recognised_from_the_second_on() -> None:
-    texts = [
-        json.dumps({"kind": "Pod", "metadata": {"name": f"web-{n}", "uid": f"u{n}"}}).encode()
-        for n in range(5)
+def records_of(run: Run) -> list[PodRecord]:
+    """Return a run's pods as records, one by one."""
+    assert isinstance(run.like, PodLikeness)
+    return [
+        pods.first._replace(
+            name=name.decode(), uid=uid.decode(), node=node, created=created, ready_since=ready
+        )
+        for pods in run.like.alike(run)
+        for name, uid, node, created, ready in zip(*pods[1:], strict=True)
     ]
+
+
+def pods_of_one_owner(count: int) -> list[bytes]:
+    return [
+        json.dumps({"kind": "Pod", "metadata": {"name": f"web-{n}", "uid": f"u{n}"}}).encode()
+        for n in range(count)
+    ]
+
+
+def test_pods_of_one_owner_are_recognised_from_the_second_on_all_at_once() -> None:
+    texts = pods_of_one_owner(12)
     likenesses = Likenesses()
     likenesses.remember("Pod", texts[0])
-    for number, text in enumerate(texts[1:], start=1):
-        found = likenesses.recognise(text + b" " * 5000, 0)
-        assert found is not None
-        end, alike = found
-        assert end == len(text)
-        assert isinstance(alike.like, PodLikeness)
-        record = alike.like.record(alike.values, text)
-        assert (record.name, record.uid) == (f"web-{number}", f"u{number}")
+    text = b",".join(texts[1:])
+    found = likenesses.recognise(text + b" " * 5000, 0, b",")
+    assert found is not None
+    end, run = found
+    assert end == len(text)
+    assert [(r.name, r.uid) for r in records_of(run)] == [
+        (f"web-{n}", f"u{n}") for n in range(1, 12)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("odd", "recognised"),
+    [
+        (b'{"kind": "Pod", "metadata": {"name": "web-\\u0031", "uid": "u1"}}', 3),
+        (b'{"kind": "Pod", "metadata": {"name": "web-1", "uid": "u1", "more": 1}}', 3),
+        (b'{"kind": "Pod", "metadata": {"name": "w", "uid": "quite long"}}', 7),
+        (b'{"kind": "Pod", "metadata": {"name": "", "uid": ""}}', 7),
+        (b'{"kind": "Pod", "metadata": {"name": "web-1", "uid": "u1"', 3),
+    ],
+)
+def test_a_run_ends_where_an_object_is_not_like_the_others(odd: bytes, recognised: int) -> None:
+    texts = pods_of_one_owner(4)
+    likenesses = Likenesses()
+    likenesses.remember("Pod", texts[0])
+    text = b",\n".join([*texts[1:], odd, *texts[1:]]) + b" " * 5000
+    found = likenesses.recognise(text, 0, b",\n")
+    assert found is not None
+    assert len(records_of(found[1])) == recognised
+
+
+def test_a_pattern_takes_values_out_at_known_places_only_if_the_rest_is_its_own_text() -> None:
+    pattern = Pattern(b'{"kind":"Pod","a":"11","metadata":{"b":"22"}}')
+    at = pattern.text.index(b"22")
+    pattern.restore([(at, at + 2)])
+    one, other = (
+        b'{"kind":"Pod","a":"11","metadata":{"b":"%s"}}' % value for value in (b"33", b"44")
+    )
+    for _ in range(3):  # the third is taken apart by its lengths
+        found = pattern.match(one, 0)
+        assert isinstance(found, Match)
+        assert (found.start, found.end, list(found.values)) == (0, len(one), [b"33"])
+    for text in (other.replace(b"11", b"12"), other.replace(b"44", b'4"'), other[:-1]):
+        assert not isinstance(pattern.match(text, 0), Match)
+    longer = pattern.match(other.replace(b"44", b"444"), 0)
+    assert isinstance(longer, Match)
+    assert list(longer.values) == [b"444"]
 
 
 def test_keys_and_the_own_kind_never_become_places() -> None:
