@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
-from rebalancer.evictor.outcomes import Outcome
+from rebalancer.evictor.feed import PodFeed
+from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.client import Client
-from rebalancer.kube.read import read_cluster
+from rebalancer.kube.follow import Follower
+from rebalancer.kube.read import Kept
 from rebalancer.planner.plan import Move
 from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
@@ -37,8 +39,8 @@ class Acting:
     remember: Callable[[Iterable[Outcome]], None]
     """Keeps what came of the moves so far."""
 
-    def execute(self, planned: Planned) -> Execution | None:
-        """Carry the plan out; None if there is nothing to do."""
+    def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
+        """Carry the plan out, from what was read on; None if there is nothing to do."""
         moves = [move for move in planned.plan.moves if not move.observed]
         if not moves:
             self.remember(())
@@ -50,9 +52,9 @@ class Acting:
             instance=self.instance,
             warn=self.warn,
         )
-        left = self.deadline - self.clock.now()
-        feed = open_feed(self.client, planned.snapshot, moves, seconds=max(1.0, left))
-        with self.timings.phase("act"), feed:
+        feed = open_feed(planned.snapshot, moves)
+        follower = self._follower(kept, feed, moves)
+        with self.timings.phase("act"), follower:
             executor = Executor(
                 actor,
                 feed,
@@ -62,23 +64,45 @@ class Acting:
                 stopped=self.stopped,
                 domains=planned.snapshot.nodes.labels_of,
             )
+
+            def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
+                # A run that is killed in a later wave has used up its part of the hour all the same.
+                self.remember(executor.outcomes)
+                return self._recheck(rest, follower, executor.outcomes, clock_skew)
+
             try:
-                return executor.run(
-                    planned.plan.moves, lambda rest: self._recheck(rest, executor.outcomes)
-                )
+                return executor.run(planned.plan.moves, checked)
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 self.remember(executor.outcomes)
+                for note in follower.notes:
+                    self.warn(note)
+
+    def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
+        """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""
+        left = self.deadline - self.clock.now()
+        namespaces = {move.namespace for move in moves}
+        waves = {move.wave for move in moves}
+        return Follower(
+            self.client,
+            kept,
+            feed,
+            seconds=max(1.0, left),
+            everything=len(waves) > 1,
+            namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
+        )
 
     def _recheck(
-        self, rest: Sequence[Move], outcomes: Iterable[Outcome]
+        self,
+        rest: Sequence[Move],
+        follower: Follower,
+        outcomes: Iterable[Outcome],
+        clock_skew: float,
     ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now, with what was done remembered."""
-        # A run that is killed in a later wave has used up its part of the hour all the same.
-        self.remember(outcomes)
-        reading = read_cluster(self.client, clock=self.clock.unix)
-        snapshot, skew = reading.snapshot, reading.readings.clock_skew or 0.0
-        if reasons := self.planning.standstill(snapshot, skew):
+        """Judge what is left of the plan on the cluster as it is now."""
+        evicted = {done.move.uid for done in outcomes if done.status is Status.EVICTED}
+        snapshot = follower.snapshot(evicted)
+        if reasons := self.planning.standstill(snapshot, clock_skew):
             return [(move, f"standing still: {reasons[0]}") for move in rest]
         return recheck(self.planning.planner(snapshot), rest)
 

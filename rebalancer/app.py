@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import HeldByAnother, HeldLease
+    from rebalancer.kube.read import Reading
     from rebalancer.memory.keeper import Keeper
 
 
@@ -102,10 +103,11 @@ class _Run:
                     require(client, (*READ_RULES, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
-            planned = self._plan(client)
+            reading = self._read(client)
+            planned = self._plan(client, reading)
             execution = None
             if self._acts and not planned.standstill:
-                execution = self._execute(client, planned)
+                execution = self._execute(client, planned, reading)
             return self._report(planned, execution, source=client.server)
 
     @property
@@ -113,15 +115,18 @@ class _Run:
         dry = self._options.dry_run or self._options.snapshot_path is not None
         return not dry and self._loaded.policy.mode is Mode.ENFORCE
 
-    def _plan(self, client: Client) -> Planned:
+    def _read(self, client: Client) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         with self._timings.phase("read"):
-            reading = read_cluster(client, clock=self._environment.clock.unix)
+            reading = read_cluster(client, clock=self._environment.clock.unix, keep=self._acts)
         self._notes += reading.readings.notes
-        skew = reading.readings.clock_skew or 0.0
+        return reading
+
+    def _plan(self, client: Client, reading: Reading) -> Planned:
         if self._memory is not None:
             self._recall(client, reading.snapshot, *self._memory)
+        skew = reading.readings.clock_skew or 0.0
         return self._planning.plan(reading.snapshot, skew, self._timings)
 
     # -- what is kept from run to run --------------------------------------------------------------
@@ -164,10 +169,12 @@ class _Run:
 
     # -- acting ------------------------------------------------------------------------------------
 
-    def _execute(self, client: Client, planned: Planned) -> Execution | None:
+    def _execute(self, client: Client, planned: Planned, reading: Reading) -> Execution | None:
         """Carry the plan out. The only thing a dry run does not do."""
         from rebalancer.acting import Acting  # noqa: PLC0415
 
+        if reading.kept is None:
+            raise ValueError("a run that acts keeps what it has read")
         acting = Acting(
             client=client,
             planning=self._planning,
@@ -181,7 +188,7 @@ class _Run:
             warn=self._notes.append,
             remember=self._remember,
         )
-        return acting.execute(planned)
+        return acting.execute(planned, reading.kept, reading.readings.clock_skew or 0.0)
 
     def _stopped(self) -> str | None:
         if self._environment.stop.is_set():

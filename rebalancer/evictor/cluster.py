@@ -11,8 +11,6 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.events import Subject, write_move_events
 from rebalancer.kube.evict import Answer, evict, read_pod
 from rebalancer.kube.podview import PodView
-from rebalancer.kube.reread import list_pods_of
-from rebalancer.kube.watch import PodWatch
 from rebalancer.planner.plan import Move
 from rebalancer.snapshot.model import Snapshot
 
@@ -61,20 +59,10 @@ class ClusterActor:
             self._warn(warning)
 
 
-def open_feed(
-    client: Client, snapshot: Snapshot, moves: Sequence[Move], *, seconds: float
-) -> PodFeed:
-    """Return a feed of the pods that replace those of ``moves``, for at most ``seconds``."""
+def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
+    """Return a feed of the pods that replace those of ``moves``."""
     controllers, known = _controllers(snapshot, moves)
-    namespaces = {move.namespace for move in moves}
-    namespace = namespaces.pop() if len(namespaces) == 1 else ""
-    return PodFeed(
-        lambda version: PodWatch(client, version, seconds=seconds, namespace=namespace),
-        lambda: list_pods_of(client, namespace),
-        version=snapshot.resource_version,
-        controllers=controllers,
-        known=known,
-    )
+    return PodFeed(controllers=controllers, known=known)
 
 
 def _controllers(

@@ -1,67 +1,31 @@
-"""Follows pods through one watch, in a thread of its own, from where the snapshot's list ended."""
+"""The pods that replace victims, kept current by whoever follows the cluster."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol, Self
+from collections.abc import Mapping
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
-from rebalancer.kube.podview import PodView
-from rebalancer.kube.watch import EventType, PodEvent
-
-
-class Watch(Protocol):
-    """A bounded watch of pods (``rebalancer.kube.watch.PodWatch``)."""
-
-    expired: bool
-
-    def __iter__(self) -> Iterator[PodEvent]:
-        """Yield the changes."""
-
-    def close(self) -> None:
-        """End it, from any thread."""
+from rebalancer.kube.watch import EventType
+from rebalancer.wire.pods import PodRecord
 
 
 class PodFeed:
-    """The pods that appeared since the snapshot, kept current by a watch.
+    """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.follow.Follower``.
 
-    ``open_watch`` opens one from a resourceVersion; ``relist`` returns all pods with the version of their
-    list, for when the server has forgotten ours. Only pods of ``controllers`` (pod uid -> controller uid of
-    the planned victims) are kept.
+    Only pods of ``controllers`` (pod uid -> controller uid of the planned victims) are kept; ``known`` are
+    the uids of those that the snapshot has.
     """
 
-    def __init__(
-        self,
-        open_watch: Callable[[str], Watch],
-        relist: Callable[[], tuple[Iterable[PodView], str]],
-        *,
-        version: str,
-        controllers: Mapping[str, str],
-        known: frozenset[str],
-    ) -> None:
-        self._open, self._relist, self._version = open_watch, relist, version
+    def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
         self._controllers = controllers
         self._wanted = frozenset(controllers.values())
         self._known = set(known)
-        self._pods: dict[str, PodView] = {}
+        self._pods: dict[str, PodRecord] = {}
         self._news = threading.Condition()
         self._changed = False
         self._error: ClusterReadError | None = None
-        self._closed = False
-        self._watch: Watch | None = None
-        self._thread = threading.Thread(target=self._run, name="pod-feed", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed = True
-        if self._watch is not None:
-            self._watch.close()
-        self._thread.join(timeout=5)
 
     # -- what the executor asks --------------------------------------------------------------------
 
@@ -109,26 +73,10 @@ class PodFeed:
             if self._error is not None:
                 raise self._error
 
-    # -- the thread --------------------------------------------------------------------------------
+    # -- what it is told ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._watch = watch = self._open(self._version)
-                for event in watch:
-                    self._take(event.type, event.pod)
-                if watch.expired:
-                    pods, self._version = self._relist()
-                    for pod in pods:
-                        self._take(EventType.MODIFIED, pod)
-                else:
-                    return
-        except ClusterReadError as error:
-            with self._news:
-                self._error = error
-                self._news.notify_all()
-
-    def _take(self, event: EventType, pod: PodView) -> None:
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        """Something happened to a pod."""
         if pod.controller_uid not in self._wanted:
             return
         with self._news:
@@ -137,4 +85,10 @@ class PodFeed:
             else:
                 self._pods[pod.uid] = pod
             self._changed = True
+            self._news.notify_all()
+
+    def fail(self, error: ClusterReadError) -> None:
+        """Pods are followed no longer."""
+        with self._news:
+            self._error = error
             self._news.notify_all()

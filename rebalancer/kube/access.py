@@ -37,6 +37,11 @@ ACT_RULES = (
 )
 """For a run that evicts, beside READ_RULES."""
 
+FOLLOW_RULES = tuple(
+    Rule("watch", resource.group, resource.plural) for resource in LISTED if resource is not PODS
+)
+"""To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
+
 EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)
 """To tell of evictions in events. Without it a run goes on, and its report warns."""
 

@@ -13,8 +13,9 @@ from msgspec import Raw
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
+from rebalancer.kube.lists import UNFINISHED
 from rebalancer.kube.pages import Listing, read_pages, restarting
-from rebalancer.kube.read import UNFINISHED, read_version
+from rebalancer.kube.read import read_version
 from rebalancer.kube.resources import AFTER_PODS, ESSENTIAL, INDEPENDENT, PODS, Resource
 from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.store import write_snapshot

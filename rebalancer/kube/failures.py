@@ -87,11 +87,16 @@ _statuses = msgspec.json.Decoder(Status)
 def status_of(body: bytes) -> Status:
     """Return the Status in ``body``; one with the text as its message if it is none.
 
-    Proxies, load balancers and the priority-and-fairness filter answer in plain text.
+    Proxies, load balancers and the priority-and-fairness filter answer in plain text, and who asked for
+    protobuf is refused in protobuf.
     """
     try:
+        if body.startswith(b"k8s\0"):
+            from rebalancer.wire.protobuf.changes import refusal_in  # noqa: PLC0415
+
+            return Status(*refusal_in(body))
         return _statuses.decode(body)
-    except msgspec.DecodeError:
+    except ValueError:
         return Status(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
 
 

@@ -35,6 +35,8 @@ class Listing:
     resource: Resource
     items_version: str = ""
     """resourceVersion of the list: where a watch may go on from."""
+    content_type: str = ""
+    """In which it came."""
     server_date: float | None = None
     """The server's clock at the first page, Unix seconds."""
     local_date: float = 0.0
@@ -52,14 +54,12 @@ def read_pages(
     *,
     page_size: int,
     selector: str = "",
-    namespace: str = "",
-    labels: str = "",
     accept: str = JSON,
     may_restart: bool = True,
 ) -> Generator[T, None, None]:
     """Yield the decoded pages of a list, each requested only when the one before was used up.
 
-    ``selector`` is a field selector, ``labels`` a label selector. All pages are of one moment (the
+    ``selector`` is a field selector. All pages are of one moment (the
     server keeps it by the continue token). If that moment is compacted away, :class:`ListExpiredError`
     is raised and the caller starts anew; with ``may_restart`` false the rest is taken from a newer
     moment, and a note says so.
@@ -72,9 +72,8 @@ def read_pages(
     resource = listing.resource
     query: dict[str, str | int] = {"limit": page_size}
     query |= {"fieldSelector": selector} if selector else {}
-    query |= {"labelSelector": labels} if labels else {}
-    rule = Rule("list", resource.group, resource.plural, namespace)
-    path = resource.path(namespace)
+    rule = Rule("list", resource.group, resource.plural)
+    path = resource.path()
     while True:
         started = client.monotonic()
         response = client.get(path, query=query, accept=accept)
@@ -117,6 +116,7 @@ def restarting(
 
 def _note(listing: Listing, response: Response, now: float) -> None:
     if not listing.pages:
+        listing.content_type = response.content_type
         listing.server_date, listing.local_date = response.date, now
     listing.pages += 1
     listing.read_bytes += len(response.body)

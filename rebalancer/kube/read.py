@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,35 +14,15 @@ import msgspec
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
-from rebalancer.kube.decoders import (
-    IN_PROTOBUF,
-    POD_DECODERS,
-    Decoders,
-    accepted,
-    decode_response,
-    object_decoders,
-)
-from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.pages import Listing, read_pages, restarting
-from rebalancer.kube.resources import (
-    AFTER_PODS,
-    ESSENTIAL,
-    INDEPENDENT,
-    PODS,
-    Resource,
-    Rule,
-)
-from rebalancer.kube.streamed import STREAMS_SINCE, NotStreamedError, read_stream
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
+from rebalancer.kube.pages import Listing
+from rebalancer.kube.resources import AFTER_PODS, INDEPENDENT, Rule
+from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.pods import PodRecord
-
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector: finished pods hold nothing on their node and are not even sent."""
-
-PAGE = 500
-"""Objects per page where lists are read in pages, as client-go does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +48,21 @@ class Reading:
 
     snapshot: Snapshot
     readings: Readings
+    kept: Kept | None = None
+    """What it takes to follow the cluster from here on, if that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A cluster as it was read, to which changes can be added (``rebalancer.kube.follow``)."""
+
+    fold: Fold
+    how: How
+    listings: tuple[Listing, ...]
+    """Pods first."""
+    snapshot: Snapshot
+    at: float
+    """The client's monotonic time when the snapshot was captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +86,15 @@ def read_cluster(
     clock: Callable[[], float],
     page_size: int | None = None,
     threads: int = 4,
+    keep: bool = False,
 ) -> Reading:
     """Read all that a plan rests on.
 
     Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
     come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
-    list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock`` is our own, Unix seconds: ``captured_at`` is the
-    server's (its Date header at the first page of pods) unless it has none.
+    list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
+    is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
+    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -107,7 +103,7 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    how = _How(PAGE if page_size is None else page_size, _streams(version, page_size))
+    how = How(PAGE if page_size is None else page_size, _streams(version, page_size))
     try:
         fold, listings, missing = _read_lists(client, how, threads)
     except ForbiddenError as error:
@@ -115,7 +111,8 @@ def read_cluster(
         raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
-    snapshot = fold.finish(
+    finish = fold.settled().snapshot if keep else fold.finish
+    snapshot = finish(
         captured_at=received if pods.server_date is None else pods.server_date,
         version=version.numbers,
         missing=missing,
@@ -131,7 +128,8 @@ def read_cluster(
         seconds_of={listing.resource.kind: listing.seconds for listing in listings},
         notes=tuple(note for listing in listings for note in listing.notes),
     )
-    return Reading(snapshot, readings)
+    kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
+    return Reading(snapshot, readings, kept)
 
 
 def read_version(client: Client) -> ServerVersion:
@@ -152,31 +150,22 @@ def read_version(client: Client) -> ServerVersion:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How lists are read."""
-
-    page_size: int
-    streams: bool
-    """Whether one long answer is tried first."""
-
-
 def _streams(version: ServerVersion, page_size: int | None) -> bool:
     return page_size is None and version.numbers >= STREAMS_SINCE
 
 
 def _read_lists(
-    client: Client, how: _How, threads: int
+    client: Client, how: How, threads: int
 ) -> tuple[Fold, list[Listing], tuple[str, ...]]:
     """Return the fold of everything, the listings (pods first), and what the server does not serve."""
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
         futures = [
-            pool.submit(_read_objects, client, resource, how, stop) for resource in INDEPENDENT
+            pool.submit(read_objects, client, resource, how, stop) for resource in INDEPENDENT
         ]
         try:
-            fold, pods = _read_pods(client, how, futures)
-            late = [_read_late(client, resource, how, fold) for resource in AFTER_PODS]
+            fold, pods = read_pods(client, how, lambda records: _watching(records, futures))
+            late = [read_late(client, resource, how, fold) for resource in AFTER_PODS]
             early = [future.result() for future in futures]
         except BaseException:
             stop.set()
@@ -193,41 +182,6 @@ def _read_lists(
     return fold, listings, missing
 
 
-def _read_pods(client: Client, how: _How, others: list[Future[Any]]) -> tuple[Fold, Listing]:
-    notes: list[str] = []
-    if how.streams:
-        fold, listing = Fold(), Listing(PODS)
-        # Closed even if another list fails: the stream holds a place among the requests in flight.
-        with closing(read_stream(client, listing, POD_DECODERS, selector=UNFINISHED)) as records:
-            try:
-                fold.add_pods(_watching(records, others))
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, PODS))
-            else:
-                return fold, listing
-
-    def in_pages(may_restart: bool) -> tuple[Fold, Listing]:
-        fold, listing = Fold(), Listing(PODS, notes=list(notes))
-        for records in read_pages(
-            client,
-            listing,
-            lambda response: decode_response(POD_DECODERS, response),
-            page_size=how.page_size,
-            selector=UNFINISHED,
-            accept=accepted(POD_DECODERS),
-            may_restart=may_restart,
-        ):
-            fold.add_pods(_watching(records, others))
-        return fold, listing
-
-    return restarting(in_pages)
-
-
-def _in_pages_because(error: NotStreamedError, resource: Resource) -> str:
-    """Return the note on a list that is read in pages now, which also tell what is wrong, if it lasts."""
-    return f"the list of {resource.plural} was read in pages, as one answer failed: {error}"
-
-
 def _watching(records: Iterable[PodRecord], others: list[Future[Any]]) -> Iterator[PodRecord]:
     """Yield the records, but end the long list of pods as soon as another list has failed."""
     for number, record in enumerate(records):
@@ -240,83 +194,3 @@ def _raise_failure(futures: list[Future[Any]]) -> None:
     for future in futures:
         if future.done():
             future.result()
-
-
-def _read_objects(
-    client: Client, resource: Resource, how: _How, stop: threading.Event
-) -> tuple[Listing, list[Any]]:
-    """Return all objects of a list; none of its pages if the server does not serve it."""
-    decoders = object_decoders(resource.kind)
-    notes: list[str] = []
-    if how.streams and resource.kind in IN_PROTOBUF:
-        listing = Listing(resource)
-        with closing(read_stream(client, listing, decoders)) as found:
-            try:
-                return listing, _until(found, stop)
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, resource))
-
-    def in_pages(may_restart: bool) -> tuple[Listing, list[Any]]:
-        listing = Listing(resource, notes=list(notes))
-        objects: list[Any] = []
-        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
-            objects.extend(page)
-            if stop.is_set():
-                break
-        return listing, objects
-
-    return restarting(in_pages)
-
-
-def _until(objects: Iterator[Any], stop: threading.Event) -> list[Any]:
-    found = []
-    for one in objects:
-        found.append(one)
-        if stop.is_set():
-            break
-    return found
-
-
-def _read_late(client: Client, resource: Resource, how: _How, fold: Fold) -> Listing:
-    """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
-    decoders = object_decoders(resource.kind, fold.controllers)
-    notes: list[str] = []
-    if how.streams and resource.kind in IN_PROTOBUF:
-        listing = Listing(resource)
-        with closing(read_stream(client, listing, decoders)) as found:
-            try:
-                feed(fold, resource.kind, found)
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, resource))
-            else:
-                return listing
-
-    def in_pages(may_restart: bool) -> Listing:
-        listing = Listing(resource, notes=list(notes))
-        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
-            feed(fold, resource.kind, page)
-        return listing
-
-    return restarting(in_pages)
-
-
-def _object_pages(
-    client: Client,
-    listing: Listing,
-    decoders: Decoders[Any],
-    how: _How,
-    *,
-    may_restart: bool,
-) -> Iterator[list[Any]]:
-    try:
-        yield from read_pages(
-            client,
-            listing,
-            lambda response: decode_response(decoders, response),
-            page_size=how.page_size,
-            accept=accepted(decoders),
-            may_restart=may_restart,
-        )
-    except StatusError as error:
-        if error.status != 404 or listing.resource in ESSENTIAL:
-            raise

@@ -58,6 +58,7 @@ def read_stream(
         if stream.status != 200:
             raise NotStreamedError(f"the server answered {stream.status}")
         listing.server_date, listing.local_date = stream.date, client.monotonic()
+        listing.content_type = stream.content_type
         yield from _decoded(client, stream, listing, decoders, deadline)
         complete = True
     except (TransportError, BrokenListError, msgspec.DecodeError) as error:

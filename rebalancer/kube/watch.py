@@ -1,30 +1,29 @@
-"""What happens to pods while a run is under way."""
+"""What happens to the objects of a list while a run is under way."""
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-import msgspec
-from msgspec import Raw
-
+from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, Told
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import TransportError, refusal, status_of
-from rebalancer.kube.podview import PodView, decode_pod
-from rebalancer.kube.resources import PODS, Rule
+from rebalancer.kube.failures import Status, TransportError, refusal
+from rebalancer.kube.resources import Resource, Rule
 from rebalancer.kube.transport import Stream
 
-_SILENCE = 90.0
+T = TypeVar("T")
+
+SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 _LONGEST_STREAM = 300.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0
-_RULE = Rule("watch", "", PODS.plural)
 
 
 class EventType(enum.Enum):
-    """What happened to a pod."""
+    """What happened to an object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -32,35 +31,35 @@ class EventType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PodEvent:
-    """One change of one pod; ``pod`` is its state after it (for DELETED, the last one)."""
+class Event(Generic[T]):
+    """One change of one object; ``object`` is its state after it (for DELETED, the last one)."""
 
     type: EventType
-    pod: PodView
+    object: T
 
 
-class _Line(msgspec.Struct):
-    type: str
-    object: Raw
+@dataclass(frozen=True, slots=True)
+class Where(Generic[T]):
+    """What is watched, and from when on."""
 
-
-class _Versioned(msgspec.Struct):
-    class Meta(msgspec.Struct, rename="camel"):
-        resource_version: str = ""
-
-    metadata: Meta
-
-
-_lines = msgspec.json.Decoder(_Line)
-_versions = msgspec.json.Decoder(_Versioned)
+    resource: Resource
+    version: str
+    """resourceVersion of the list."""
+    content_type: str
+    """In which the list came."""
+    decoder: Callable[[], ChangeDecoder[T]]
+    """Makes a new decoder for each stream."""
+    selector: str = ""
+    """Field selector of the list."""
+    namespace: str = ""
 
 
 class _ExpiredError(Exception):
     """The server has forgotten the version from which it should go on (410)."""
 
 
-class PodWatch:
-    """The changes of pods from ``resource_version`` on, for at most ``seconds``.
+class Watch(Generic[T]):
+    """The changes of a list since it was read, for at most ``seconds``.
 
     Iterate over it once. A stream that breaks is opened again from the last version seen, with
     back-off; nothing is missed or told twice by that. When the server has forgotten that version,
@@ -71,28 +70,20 @@ class PodWatch:
         ClusterReadError: watching is forbidden, or the credentials are no longer accepted.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        resource_version: str,
-        *,
-        seconds: float,
-        namespace: str = "",
-        labels: str = "",
-    ) -> None:
-        self.resource_version = resource_version
+    def __init__(self, client: Client, where: Where[T], *, seconds: float) -> None:
+        self.resource_version = where.version
         """The last version seen."""
         self.expired = False
         self.broken = 0
         """How often the stream broke or was refused and had to be opened again."""
-        self._client = client
+        self.live = False
+        """Whether a stream is open: what happens is told at once."""
+        self._client, self._where = client, where
         self._deadline = client.monotonic() + seconds
-        self._path = PODS.path(namespace)
-        self._labels = labels
         self._stream: Stream | None = None
         self._closed = False
 
-    def __iter__(self) -> Iterator[PodEvent]:
+    def __iter__(self) -> Iterator[Event[T]]:
         wait = _FIRST_WAIT
         while not self._closed and self._left() > 0:
             before = self.resource_version
@@ -120,7 +111,7 @@ class PodWatch:
     def _left(self) -> float:
         return self._deadline - self._client.monotonic()
 
-    def _one_stream(self) -> Iterator[PodEvent]:
+    def _one_stream(self) -> Iterator[Event[T]]:
         """Yield the events of one stream until it ends or the time is over."""
         left = max(self._left(), 0.05)
         query: dict[str, str | int] = {
@@ -129,55 +120,59 @@ class PodWatch:
             "resourceVersion": self.resource_version,
             "timeoutSeconds": math.ceil(min(left, _LONGEST_STREAM)),
         }
-        query |= {"labelSelector": self._labels} if self._labels else {}
-        stream = self._client.stream(self._path, query=query, silence=min(left, _SILENCE))
+        query |= {"fieldSelector": self._where.selector} if self._where.selector else {}
+        stream = self._client.stream(
+            self._where.resource.path(self._where.namespace),
+            query=query,
+            accept=self._where.content_type,
+            silence=min(left, SILENCE),
+        )
         self._stream = stream
+        decoder = self._where.decoder()
         try:
             self._check(stream)
-            rest = b""
+            self.live = True
             while not self._closed and self._left() > 0:
                 piece = stream.read()
                 if not piece:
                     return
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    event = self._event(line)
+                for told in decoder.feed(piece):
+                    event = self._event(told)
                     if event is not None:
                         yield event
+        except ValueError as error:
+            raise TransportError(f"watch: {error}", sent=True) from None
         finally:
+            self.live = False
             self._stream = None
             stream.close()
 
     def _check(self, stream: Stream) -> None:
         """Let a success pass; what may pass by itself becomes a TransportError."""
         if stream.status == 200:
+            if stream.content_type != self._where.content_type:
+                raise TransportError(f"watch: {stream.content_type} was not asked for", sent=True)
             return
         body = stream.read()
         if stream.status == 410:
             raise _ExpiredError
         if stream.status == 429 or stream.status >= 500:
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
-        raise refusal(stream.status, body, _RULE, self._client.server)
+        resource = self._where.resource
+        rule = Rule("watch", resource.group, resource.plural)
+        raise refusal(stream.status, body, rule, self._client.server)
 
-    def _event(self, line: bytes) -> PodEvent | None:
-        if not line.strip():
+    def _event(self, told: Told[T]) -> Event[T] | None:
+        if told.type == ERROR:
+            _raise_error(told.status or Status())
+        self.resource_version = told.version
+        if told.type == BOOKMARK or told.object is None:
             return None
-        try:
-            told = _lines.decode(line)
-            if told.type == "ERROR":
-                self._raise_error(bytes(told.object))
-            if told.type == "BOOKMARK":
-                self.resource_version = _versions.decode(told.object).metadata.resource_version
-                return None
-            pod = decode_pod(told.object)
-            self.resource_version = pod.resource_version
-            return PodEvent(EventType(told.type), pod)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise TransportError(f"watch: not a line of a watch: {error}", sent=True) from None
+        return Event(EventType(told.type), told.object)
 
-    def _raise_error(self, body: bytes) -> None:
-        """The server ends a stream with a Status: expired, or anything else that a new one may mend."""
-        status = status_of(body)
-        if status.code == 410 or status.reason in ("Expired", "Gone"):
-            raise _ExpiredError
-        raise TransportError(f"watch: {status.message}", sent=True)
+
+def _raise_error(status: Status) -> None:
+    """The server ends a stream with a Status: expired, or anything else that a new one may mend."""
+    if status.code == 410 or status.reason in ("Expired", "Gone"):
+        raise _ExpiredError
+    raise TransportError(f"watch: {status.message}", sent=True)

@@ -6,36 +6,36 @@ Feed pods first (their controllers decide which workloads are worth keeping), th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Required, TypedDict, Unpack
 
 import msgspec
 
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import fold_budgets, fold_quotas
-from rebalancer.snapshot.model import Snapshot, Volumes
+from rebalancer.snapshot.model import PodClass, Snapshot, Volumes
 from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Ownership, pod_selector
-from rebalancer.snapshot.pod_table import PodTable
+from rebalancer.snapshot.pod_table import PodTable, SettledPods
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import AlikePods, PodRecord
 
+WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
+_AFTER_PODS = frozenset({"ReplicaSet", "Job"})
+"""Kinds of which most objects own no pod any more."""
+_Objects = dict[tuple[str, str], Any]
+"""Namespace and name -> object."""
+
 
 class Fold:
-    """Collects one snapshot. Not reusable after :meth:`finish`."""
+    """Collects one snapshot, or, where changes are fed as well, one after the other."""
 
     def __init__(self) -> None:
         self._pods = PodTable()
-        self._nodes: list[o.Node] = []
-        self._workloads: list[o.Workload] = []
-        self._budgets: list[o.PodDisruptionBudget] = []
-        self._namespaces: dict[str, o.Labels] = {}
-        self._services: list[tuple[str, o.Labels]] = []
-        self._quotas: list[o.ResourceQuota] = []
-        self._claims: dict[tuple[str, str], o.PersistentVolumeClaim] = {}
-        self._volumes: dict[str, o.PersistentVolume] = {}
-        self._storage_classes: dict[str, o.StorageClass] = {}
-        self._csi_nodes: dict[str, o.CSINode] = {}
+        self._objects: dict[str, _Objects] = {}
+        """By kind."""
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -54,60 +54,123 @@ class Fold:
 
     def add_nodes(self, nodes: Iterable[o.Node]) -> None:
         """Fold nodes."""
-        self._nodes.extend(nodes)
+        self._add("Node", nodes)
 
     def add_workloads(self, kind: str, workloads: Iterable[o.Workload]) -> None:
         """Fold controllers of one kind; ReplicaSets and Jobs only if they own a pod seen before."""
+        known = self._of(kind)
         for workload in workloads:
-            if (
-                kind in ("ReplicaSet", "Job")
-                and workload.metadata.uid not in self._pods.controllers
-            ):
+            if kind in _AFTER_PODS and workload.metadata.uid not in self._pods.controllers:
                 continue
-            self._workloads.append(msgspec.structs.replace(workload, kind=kind))
+            known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
 
     def add_budgets(self, budgets: Iterable[o.PodDisruptionBudget]) -> None:
         """Fold PodDisruptionBudgets."""
-        self._budgets.extend(budgets)
+        self._add("PodDisruptionBudget", budgets)
 
     def add_namespaces(self, namespaces: Iterable[o.Namespace]) -> None:
         """Fold namespaces, for their labels."""
-        for namespace in namespaces:
-            self._namespaces[namespace.metadata.name] = namespace.metadata.labels or {}
+        self._add("Namespace", namespaces)
 
     def add_services(self, services: Iterable[o.Service]) -> None:
         """Fold Services, whose selectors the scheduler's default spread uses."""
-        for service in services:
-            if service.spec.selector:
-                self._services.append((service.metadata.namespace, service.spec.selector))
+        self._add("Service", services)
 
     def add_quotas(self, quotas: Iterable[o.ResourceQuota]) -> None:
         """Fold ResourceQuotas."""
-        self._quotas.extend(quotas)
+        self._add("ResourceQuota", quotas)
 
     def add_claims(self, claims: Iterable[o.PersistentVolumeClaim]) -> None:
         """Fold PersistentVolumeClaims."""
-        for claim in claims:
-            self._claims[claim.metadata.namespace, claim.metadata.name] = claim
+        self._add("PersistentVolumeClaim", claims)
 
     def add_volumes(self, volumes: Iterable[o.PersistentVolume]) -> None:
         """Fold PersistentVolumes."""
-        for volume in volumes:
-            self._volumes[volume.metadata.name] = volume
+        self._add("PersistentVolume", volumes)
 
     def add_storage_classes(self, classes: Iterable[o.StorageClass]) -> None:
         """Fold StorageClasses."""
-        for storage_class in classes:
-            self._storage_classes[storage_class.metadata.name] = storage_class
+        self._add("StorageClass", classes)
 
     def add_csi_nodes(self, csi_nodes: Iterable[o.CSINode]) -> None:
         """Fold CSINodes, for their attach limits."""
-        for csi_node in csi_nodes:
-            self._csi_nodes[csi_node.metadata.name] = csi_node
+        self._add("CSINode", csi_nodes)
+
+    def _add(self, kind: str, objects: Iterable[Any]) -> None:
+        self._of(kind).update((_key(item), item) for item in objects)
+
+    def _of(self, kind: str) -> _Objects:
+        return self._objects.setdefault(kind, {})
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def change_pod(self, record: PodRecord) -> None:
+        """Take a pod as it is now."""
+        self._pods.change(record)
+
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._pods.remove(uid)
+
+    def change(self, kind: str, item: Any) -> None:
+        """Take an object of any other kind as it is now; a ReplicaSet's pods may be still to come."""
+        if kind in WORKLOADS:
+            item = msgspec.structs.replace(item, kind=kind)
+        self._of(kind)[_key(item)] = item
+
+    def remove(self, kind: str, item: Any) -> None:
+        """Forget an object that is gone."""
+        self._of(kind).pop(_key(item), None)
+
+    def forget(self, kind: str) -> None:
+        """Forget all objects of a kind, to be fed anew."""
+        self._objects.pop(kind, None)
+
+    def take_pods(self, other: Fold) -> None:
+        """Take another fold's pods for all there are."""
+        self._pods = other._pods
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def finish(
+    def finish(self, **of_capture: Unpack[Capture]) -> Snapshot:
+        """Return the snapshot of all that was fed; nothing can be fed any more."""
+        self._pods.forget_keys()
+        return self.settled().snapshot(**of_capture)
+
+    def settled(self) -> Settled:
+        """Return what is known now, in order of the names; what is fed later leaves it alone."""
+        objects = {kind: tuple(of[key] for key in sorted(of)) for kind, of in self._objects.items()}
+        return Settled(self._pods.settled(), objects)
+
+
+def _key(item: Any) -> tuple[str, str]:
+    return item.metadata.namespace, item.metadata.name
+
+
+class Capture(TypedDict, total=False):
+    """When and whence a snapshot is, see Snapshot."""
+
+    captured_at: Required[float]
+    version: Required[tuple[int, int]]
+    missing: tuple[str, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """All objects of one moment."""
+
+    pods: SettledPods
+    objects: Mapping[str, tuple[Any, ...]]
+    """By kind."""
+
+    def without_object(self) -> set[tuple[str, str]]:
+        """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
+        known = {item.metadata.uid for kind in _AFTER_PODS for item in self._all(kind)}
+        named = {of_class.controller for of_class in self.pods.classes}
+        return {(c.kind, c.uid) for c in named if c.kind in _AFTER_PODS and c.uid not in known}
+
+    def snapshot(
         self,
         *,
         captured_at: float,
@@ -115,33 +178,58 @@ class Fold:
         missing: tuple[str, ...] = (),
         resource_version: str = "",
     ) -> Snapshot:
-        """Return the snapshot of all that was fed."""
-        pods = self._pods
-        pods.forget_keys()
-        pods.sort()
-        ownership = Ownership(sorted(self._workloads, key=lambda w: w.metadata.uid))
-        of_pods = Classes(pods.classes, ownership)
-        classes, owners = of_pods.with_owners(pods.cls, pods.flags)
-        for cls in classes:
-            self._namespaces.setdefault(cls.namespace, {})
-        nodes = fold_nodes(self._nodes, self._csi_nodes, of_pods.resources)
+        """Return the snapshot."""
+        workloads = list(self._workloads())
+        of_pods = Classes(self.pods.classes, Ownership(workloads))
+        classes, owners = of_pods.with_owners(self.pods.cls, self.pods.flags)
+        csi_nodes = {item.metadata.name: item for item in self._all("CSINode")}
+        nodes = fold_nodes(self._all("Node"), csi_nodes, of_pods.resources)
         index = ClassIndex([c.namespace for c in classes], [c.labels for c in classes])
+        services = [
+            (item.metadata.namespace, item.spec.selector)
+            for item in self._all("Service")
+            if item.spec.selector
+        ]
         return Snapshot(
             captured_at=captured_at,
             version=version,
             resources=of_pods.resources,
             nodes=nodes,
-            pods=pods.columns(nodes.index),
+            pods=self.pods.columns(nodes.index),
             classes=tuple(classes),
             requests=of_pods.requests(),
             scored=of_pods.scored(),
             owners=owners,
-            budgets=fold_budgets(self._budgets, index),
-            namespaces=self._namespaces,
-            services=tuple(sorted(self._services, key=repr)),
-            quotas=fold_quotas(self._quotas),
-            volumes=Volumes(self._claims, self._volumes, self._storage_classes),
+            budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
+            namespaces=self._namespaces(classes),
+            services=tuple(sorted(services, key=repr)),
+            quotas=fold_quotas(self._all("ResourceQuota")),
+            volumes=self._volumes(),
             missing=missing,
             resource_version=resource_version,
-            selectors={w.metadata.uid: s for w in self._workloads if (s := pod_selector(w))},
+            selectors={w.metadata.uid: s for w in workloads if (s := pod_selector(w))},
+        )
+
+    def _all(self, kind: str) -> tuple[Any, ...]:
+        return self.objects.get(kind, ())
+
+    def _workloads(self) -> Iterator[o.Workload]:
+        """Yield the controllers by uid; ReplicaSets and Jobs only if they own a pod."""
+        wanted = {of_class.controller.uid for of_class in self.pods.classes}
+        found = [item for kind in WORKLOADS for item in self._all(kind)]
+        for item in sorted(found, key=lambda workload: workload.metadata.uid):
+            if item.kind not in _AFTER_PODS or item.metadata.uid in wanted:
+                yield item
+
+    def _namespaces(self, classes: Iterable[PodClass]) -> dict[str, o.Labels]:
+        found = {item.metadata.name: item.metadata.labels or {} for item in self._all("Namespace")}
+        for cls in classes:
+            found.setdefault(cls.namespace, {})
+        return found
+
+    def _volumes(self) -> Volumes:
+        return Volumes(
+            {_key(item): item for item in self._all("PersistentVolumeClaim")},
+            {item.metadata.name: item for item in self._all("PersistentVolume")},
+            {item.metadata.name: item for item in self._all("StorageClass")},
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +55,43 @@ class StringColumn(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return (self[row] for row in range(len(self)))
 
-    def take(self, rows: Iterable[int]) -> StringColumn:
-        """Return a new column of the given rows, in the given order."""
-        return StringColumn(self[row] for row in rows)
+    def take(self, rows: NDArray[np.integer[Any]]) -> StringColumn:
+        """Return a new column of the given rows, in the given order; rows in a row are copied at once."""
+        taken = StringColumn()
+        if not len(rows):
+            return taken
+        ends = np.frombuffer(self._ends, np.uint64).astype(np.int64)
+        starts = np.concatenate([[0], ends[:-1]])
+        breaks = np.flatnonzero(np.diff(rows) != 1)
+        first = starts[rows[np.concatenate([[0], breaks + 1])]].tolist()
+        last = ends[rows[np.concatenate([breaks, [len(rows) - 1]])]].tolist()
+        whole = memoryview(self._bytes)
+        taken._bytes = bytearray().join(map(whole.__getitem__, map(slice, first, last)))
+        sizes = (ends - starts)[rows]
+        taken._ends = array("Q", np.cumsum(sizes).astype(np.uint64).tobytes())
+        return taken
+
+    def followed_by(self, other: StringColumn) -> StringColumn:
+        """Return a new column of the rows of this one and then of another."""
+        both = StringColumn()
+        both._bytes = self._bytes + other._bytes
+        shifted = np.frombuffer(other._ends, np.uint64) + np.uint64(len(self._bytes))
+        both._ends = self._ends + array("Q", shifted.tobytes())
+        return both
+
+    def rows_of(self, values: Collection[str]) -> Ints:
+        """Return the rows, ascending, whose string is among ``values``."""
+        wanted = np.array(sorted(value.encode() for value in values), np.bytes_)
+        size, ends = wanted.itemsize, np.frombuffer(self._ends, np.uint64)
+        if not len(wanted) or not len(ends):
+            return np.zeros(0, np.int64)
+        if np.array_equal(ends, np.arange(1, len(ends) + 1, dtype=np.uint64) * np.uint64(size)):
+            # All of one length, as uids are: compared where they lie.
+            rows = np.frombuffer(self._bytes, wanted.dtype)
+            nearest = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
+            return np.flatnonzero(wanted[nearest] == rows)
+        known = set(values)
+        return np.array([row for row, value in enumerate(self) if value in known], np.int64)
 
 
 class Interner:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.build import WORKLOADS, Fold
 
-WORKLOADS = frozenset({"ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job"})
+__all__ = ["WORKLOADS", "feed"]
 
 
 def feed(fold: Fold, kind: str, objects: Iterable[Any]) -> None:

@@ -6,7 +6,9 @@ A pod leaves nothing behind but one row in each column, unless it is the first o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Hashable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,28 +31,115 @@ class ClassSpec(NamedTuple):
     spec: o.SchedulingSpec
 
 
-class PodTable:
-    """Collects pods."""
+class PodRows:
+    """Pods as rows of growing columns, with the numbers of their classes and of their nodes' names."""
 
     def __init__(self) -> None:
-        self._name, self._uid = StringColumn(), StringColumn()
-        self._cls, self._node = array("i"), array("i")
-        self._created, self._ready_since = array("d"), array("d")
-        self._deletion_cost, self._flags = array("i"), array("i")
-        self._node_names = Interner()
-        self._class_ids: dict[Hashable, int] = {}
-        self.classes: list[ClassSpec] = []
-        self._controllers: set[str] = set()
+        self.name, self.uid = StringColumn(), StringColumn()
+        self.cls, self.node = array("i"), array("i")
+        self.created, self.ready_since = array("d"), array("d")
+        self.deletion_cost, self.flags = array("i"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.cls)
+
+    def append(self, record: PodRecord, cls: int, node: int) -> None:
+        """Add a pod."""
+        self.cls.append(cls)
+        self.name.append(record.name)
+        self.uid.append(record.uid)
+        self.node.append(node)
+        self.created.append(record.created)
+        self.ready_since.append(record.ready_since if record.ready else 0.0)
+        self.deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
+        self.flags.append(_flags(record))
+
+    def extend(self, pods: AlikePods, cls: int, nodes: Sequence[int]) -> None:
+        """Add pods of one class that differ in their columns only."""
+        like, count = pods.first, len(pods.names)
+        self.cls.extend([cls] * count)
+        self.name.extend_encoded(pods.names)
+        self.uid.extend_encoded(pods.uids)
+        self.node.extend(nodes)
+        self.created.extend(pods.created)
+        self.ready_since.extend(pods.ready_since if like.ready else [0.0] * count)
+        self.deletion_cost.extend([_deletion_cost(like.annotations.deletion_cost)] * count)
+        self.flags.extend([_flags(like)] * count)
+
+    def take(self, rows: NDArray[np.intp]) -> PodRows:
+        """Return new columns of the given rows, in the given order."""
+        taken = PodRows()
+        taken.name, taken.uid = self.name.take(rows), self.uid.take(rows)
+        for name in _NUMBERS:
+            column: array[Any] = getattr(self, name)
+            kept = np.frombuffer(column, column.typecode)[rows]
+            setattr(taken, name, array(column.typecode, kept.tobytes()))
+        return taken
+
+    def followed_by(self, other: PodRows) -> PodRows:
+        """Return new columns of these rows and then of others."""
+        both = PodRows()
+        both.name = self.name.followed_by(other.name)
+        both.uid = self.uid.followed_by(other.uid)
+        for name in _NUMBERS:
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
+
+_NUMBERS = ("cls", "node", "created", "ready_since", "deletion_cost", "flags")
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPods:
+    """The pods of one moment, ordered by namespace and name, and their classes."""
+
+    rows: PodRows
+    classes: tuple[ClassSpec, ...]
+    node_names: tuple[str, ...]
 
     @property
     def cls(self) -> Int32s:
         """(P,) class of each pod."""
-        return np.frombuffer(self._cls, np.int32)
+        return np.frombuffer(self.rows.cls, np.int32)
 
     @property
     def flags(self) -> Int32s:
         """(P,) bits of PodFlag, but for LOST_NODE."""
-        return np.frombuffer(self._flags, np.int32)
+        return np.frombuffer(self.rows.flags, np.int32)
+
+    def columns(self, node_index: Mapping[str, int]) -> Pods:
+        """Return the columns of a snapshot with these nodes."""
+        rows = self.rows
+        remap = np.array([node_index.get(name, -2) for name in self.node_names] + [-1])
+        node = remap[np.frombuffer(rows.node, np.int32)].astype(np.int32)
+        flags = self.flags.copy()
+        flags[node == -2] |= PodFlag.LOST_NODE
+        node[node == -2] = -1
+        return Pods(
+            name=rows.name,
+            uid=rows.uid,
+            cls=frozen(np.array(rows.cls, np.int32)),
+            node=frozen(node),
+            created=frozen(np.array(rows.created, np.float64)),
+            ready_since=frozen(np.array(rows.ready_since, np.float64)),
+            deletion_cost=frozen(np.array(rows.deletion_cost, np.int32)),
+            flags=frozen(flags),
+        )
+
+
+class PodTable:
+    """Collects pods: first all there are, then, where they are followed, what becomes of them."""
+
+    def __init__(self) -> None:
+        self._rows = PodRows()
+        self._sorted = False
+        self._news = PodRows()
+        self._newest: dict[str, int] = {}
+        """uid of each pod that has changed since -> its row in the news, -1 if it is gone."""
+        self._node_names = Interner()
+        self._class_ids: dict[Hashable, int] = {}
+        self._classes: list[ClassSpec] = []
+        self._controllers: set[str] = set()
 
     @property
     def controllers(self) -> Container[str]:
@@ -59,40 +148,40 @@ class PodTable:
 
     def add(self, records: Iterable[PodRecord]) -> None:
         """Add pods; finished ones hold nothing on their node and are dropped."""
+        self._sorted = False
         for record in records:
             if record.phase not in _FINISHED:
-                self._add(record)
-
-    def _add(self, record: PodRecord) -> None:
-        cls = self._class_ids.get(record.key)
-        if cls is None:
-            cls = self._new_class(record)
-        self._cls.append(cls)
-        self._name.append(record.name)
-        self._uid.append(record.uid)
-        self._node.append(self._node_names(record.node) if record.node else -1)
-        self._created.append(record.created)
-        self._ready_since.append(record.ready_since if record.ready else 0.0)
-        self._deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
-        self._flags.append(_flags(record))
+                self._append(self._rows, record)
 
     def add_alike(self, pods: AlikePods) -> None:
         """Add pods that differ in a few columns only: as :meth:`add`, but column by column."""
-        like = pods.first
-        if like.phase in _FINISHED:
+        self._sorted = False
+        if pods.first.phase not in _FINISHED:
+            self._rows.extend(
+                pods, self._class_of(pods.first), [self._node_of(node) for node in pods.nodes]
+            )
+
+    def change(self, record: PodRecord) -> None:
+        """Take a pod as it is now for what was known of it, if anything was."""
+        if record.phase in _FINISHED:
+            self.remove(record.uid)
             return
-        count = len(pods.names)
-        cls = self._class_ids.get(like.key)
-        if cls is None:
-            cls = self._new_class(like)
-        self._cls.extend([cls] * count)
-        self._name.extend_encoded(pods.names)
-        self._uid.extend_encoded(pods.uids)
-        self._node.extend([self._node_names(node) if node else -1 for node in pods.nodes])
-        self._created.extend(pods.created)
-        self._ready_since.extend(pods.ready_since if like.ready else [0.0] * count)
-        self._deletion_cost.extend([_deletion_cost(like.annotations.deletion_cost)] * count)
-        self._flags.extend([_flags(like)] * count)
+        self._newest[record.uid] = len(self._news)
+        self._append(self._news, record)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._newest[uid] = -1
+
+    def _append(self, rows: PodRows, record: PodRecord) -> None:
+        rows.append(record, self._class_of(record), self._node_of(record.node))
+
+    def _class_of(self, record: PodRecord) -> int:
+        cls = self._class_ids.get(record.key)
+        return self._new_class(record) if cls is None else cls
+
+    def _node_of(self, name: str) -> int:
+        return self._node_names(name) if name else -1
 
     def _new_class(self, record: PodRecord) -> int:
         labels, spec = record.spec()
@@ -103,71 +192,68 @@ class PodTable:
             record.controller_uid,
         )
         self._controllers.add(record.controller_uid)
-        index = self._class_ids[record.key] = len(self.classes)
-        self.classes.append(ClassSpec(controller, labels, spec))
+        index = self._class_ids[record.key] = len(self._classes)
+        self._classes.append(ClassSpec(controller, labels, spec))
         return index
 
     def forget_keys(self) -> None:
         """Drop the keys of the classes, which hold the bytes of each: no pod will come any more."""
         self._class_ids.clear()
 
-    def sort(self) -> None:
-        """Order pods by namespace and name, and classes by their first pod, as servers send them.
+    def settled(self) -> SettledPods:
+        """Return the pods as they are now, which later changes leave alone.
 
-        So that the same objects make the same snapshot, in whatever order a file holds them.
+        Ordered by namespace and name, and classes by their first pod, as servers send them: the same
+        objects make the same snapshot, in whatever order a file holds them, or changes came.
         """
-        cls = self.cls
-        rank = _rank([of_class.controller.namespace for of_class in self.classes])
-        order = self._order(rank[cls] if len(cls) else cls)
-        if order is None:
-            return
-        rows = order.tolist()
-        self._name, self._uid = self._name.take(rows), self._uid.take(rows)
-        old, first = np.unique(cls[order], return_index=True)
-        old = old[np.argsort(first)]
-        new = np.empty_like(old)
-        new[old] = np.arange(len(old), dtype=old.dtype)
-        self.classes = [self.classes[index] for index in old.tolist()]
-        self._cls = array("i", new[cls[order]].tobytes())
-        for name in ("_node", "_created", "_ready_since", "_deletion_cost", "_flags"):
-            column: array[Any] = getattr(self, name)
-            kept = np.frombuffer(column, column.typecode)[order]
-            setattr(self, name, array(column.typecode, kept.tobytes()))
+        if not self._sorted:
+            self._sort()
+        if self._newest:
+            self._merge()
+        return SettledPods(self._rows, tuple(self._classes), tuple(self._node_names.values))
 
-    def _order(self, namespace_rank: Int32s) -> NDArray[np.intp] | None:
-        """Return the order by namespace and name, or None if pods came in it (servers send it)."""
-        ranks = namespace_rank.tolist()
-        previous: tuple[int, str] = (-1, "")
-        for row, rank in enumerate(ranks):
-            current = (rank, self._name[row])
+    def _sort(self) -> None:
+        rows, previous = self._rows, ("", "")
+        for row in range(len(rows)):
+            current = self._key(rows, row)
             if current < previous:
-                keys = sorted(range(len(ranks)), key=lambda r: (ranks[r], self._name[r]))
-                return np.array(keys, np.intp)
+                keys = [self._key(rows, each) for each in range(len(rows))]
+                order = sorted(range(len(rows)), key=keys.__getitem__)
+                self._rows = rows.take(np.array(order, np.intp))
+                self._renumber()
+                break
             previous = current
-        return None
+        self._sorted = True
 
-    def columns(self, node_index: Mapping[str, int]) -> Pods:
-        """Return the columns of a snapshot with these nodes."""
-        remap = np.array([node_index.get(name, -2) for name in self._node_names.values] + [-1])
-        node = remap[np.frombuffer(self._node, np.int32)].astype(np.int32)
-        flags = self.flags.copy()
-        flags[node == -2] |= PodFlag.LOST_NODE
-        node[node == -2] = -1
-        return Pods(
-            name=self._name,
-            uid=self._uid,
-            cls=frozen(np.array(self._cls, np.int32)),
-            node=frozen(node),
-            created=frozen(np.array(self._created, np.float64)),
-            ready_since=frozen(np.array(self._ready_since, np.float64)),
-            deletion_cost=frozen(np.array(self._deletion_cost, np.int32)),
-            flags=frozen(flags),
-        )
+    def _merge(self) -> None:
+        """Put the news among the rows, which are in order."""
+        rows, news = self._rows, self._news
+        kept = np.delete(np.arange(len(rows)), rows.uid.rows_of(self._newest))
+        fresh = [row for row in self._newest.values() if row >= 0]
+        fresh.sort(key=lambda row: self._key(news, row))
+        places = [
+            bisect_left(kept, self._key(news, row), key=lambda other: self._key(rows, other))
+            for row in fresh
+        ]
+        order = np.insert(kept, places, np.array(fresh, np.intp) + len(rows))
+        self._rows = rows.followed_by(news).take(order)
+        self._news, self._newest = PodRows(), {}
+        self._renumber()
 
+    def _key(self, rows: PodRows, row: int) -> tuple[str, str]:
+        return self._classes[rows.cls[row]].controller.namespace, rows.name[row]
 
-def _rank(namespaces: list[str]) -> Int32s:
-    ordered = {name: rank for rank, name in enumerate(sorted(set(namespaces)))}
-    return np.array([ordered[name] for name in namespaces], np.int32)
+    def _renumber(self) -> None:
+        """Number classes by their first pod; those without pods go."""
+        cls = np.frombuffer(self._rows.cls, np.int32)
+        old, first = np.unique(cls, return_index=True)
+        old = old[np.argsort(first)]
+        new = np.full(len(self._classes), -1, np.int32)
+        new[old] = np.arange(len(old), dtype=np.int32)
+        self._rows.cls = array("i", new[cls].tobytes())
+        self._classes = [self._classes[index] for index in old.tolist()]
+        self._class_ids = {k: int(new[i]) for k, i in self._class_ids.items() if new[i] >= 0}
+        self._controllers = {of_class.controller.uid for of_class in self._classes}
 
 
 def _deletion_cost(text: str | None) -> int:

@@ -6,7 +6,14 @@ import pytest
 import yaml
 
 from rebalancer.cli import run as run_command
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES, lease_rules, memory_rules
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+    lease_rules,
+    memory_rules,
+)
 from rebalancer.kube.resources import Rule
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
@@ -52,7 +59,12 @@ def test_the_default_policy_is_mounted_byte_for_byte(tmp_path):
 def test_the_right_to_act_is_exactly_what_a_run_needs():
     manifests = render()
     name = f"rebalancing-{NAME}"
-    assert rules(one(manifests, "ClusterRole", name)) == {*READ_RULES, *ACT_RULES, *EVENT_RULES}
+    assert rules(one(manifests, "ClusterRole", name)) == {
+        *READ_RULES,
+        *ACT_RULES,
+        *FOLLOW_RULES,
+        *EVENT_RULES,
+    }
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     assert rules(one(manifests, "Role")) == {
         *lease_rules("rebalancing", NAME),

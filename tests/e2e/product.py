@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES
 from rebalancer.kube.resources import Rule
 from tests.controlplane import ControlPlane, access
 
@@ -63,7 +63,8 @@ def rebalancer(*args: str, timeout: float = 120, env: dict[str, str] | None = No
 
 
 def grant(
-    plane: ControlPlane, rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES, *EVENT_RULES)
+    plane: ControlPlane,
+    rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES),
 ) -> Path:
     """Give a ServiceAccount exactly ``rules``; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES
 from tests.controlplane import drift, objects, operations
 from tests.e2e.product import NO_WAIT, Product, grant, rebalancer
 
-RULES = (*READ_RULES, *ACT_RULES, *EVENT_RULES)
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 
 # Every account may read /version and ask about its own rights by the default ClusterRoles.
 DEFAULTED = [rule for rule in RULES if rule.resource.startswith("/")]

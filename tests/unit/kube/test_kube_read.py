@@ -9,7 +9,6 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster, read_snapshot, read_version
-from rebalancer.kube.reread import list_pods_of, read_budgets, read_nodes_ready
 from rebalancer.kube.resources import LISTED, Rule
 from tests.unit.kube.scripted import (
     Asked,
@@ -183,24 +182,6 @@ def test_what_has_no_version_is_no_api_server(
     server.on("GET", "/version", Say(body))
     with pytest.raises(ClusterReadError, match="is not a Kubernetes API server"):
         read_version(client_of(server.url, tmp_path))
-
-
-def test_small_lists_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
-    client = client_of(server.url, tmp_path)
-    path = "/api/v1/namespaces/default/pods"
-    going = pod("b", node="", deletionTimestamp="2026-11-20T10:00:00Z")
-    going["status"] = {"phase": "Pending", "conditions": None}
-    server.on("GET", path, *in_pages([pod("a")], [going]))
-    pods, version = list_pods_of(client, "default", "app=web")
-    seen = [(p.name, p.node, p.ready, p.deleting, p.phase) for p in pods]
-    assert seen == [("a", "n1", True, False, "Running"), ("b", "", False, True, "Pending")]
-    assert version == "99"
-    assert server.to(path)[0].query["labelSelector"] == "app=web"
-    server.on("GET", NODES, Say(list_body([node("n1"), {"metadata": {"name": "n2"}}])))
-    assert read_nodes_ready(client) == {"n1": True, "n2": False}
-    budget = {"metadata": {"name": "web"}, "status": {"disruptionsAllowed": 2}}
-    server.on("GET", "/apis/policy/v1/poddisruptionbudgets", Say(list_body([budget])))
-    assert [b.status.disruptions_allowed for b in read_budgets(client)] == [2]
 
 
 def test_what_a_run_may_not_do_is_asked_beforehand(server: ScriptedServer, tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube.watch import EventType, PodWatch
+from rebalancer.kube.changes import pod_changes
+from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.resources import PODS
+from rebalancer.kube.watch import EventType, Watch, Where
+from rebalancer.wire.pods import PodRecord
 from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of, pod, status_body
 
 PATH = "/api/v1/pods"
@@ -33,8 +37,13 @@ def error(code: int, reason: str = "") -> dict[str, Any]:
 EXPIRED = Say(lines=(error(410, "Expired"),))
 
 
-def names(watch: PodWatch) -> list[str]:
-    return [event.pod.name for event in watch]
+def watch_pods(client: Client, version: str, *, seconds: float) -> Watch[PodRecord]:
+    where = Where(PODS, version, JSON, lambda: pod_changes(JSON), selector="status.phase!=Failed")
+    return Watch(client, where, seconds=seconds)
+
+
+def names(watch: Watch[PodRecord]) -> list[str]:
+    return [event.object.name for event in watch]
 
 
 def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> None:
@@ -45,26 +54,27 @@ def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> 
         told("DELETED", "a", "14"),
     )
     server.on("GET", PATH, Say(lines=lines), EXPIRED)
-    watch = PodWatch(client_of(server.url, tmp_path), "10", seconds=5)
+    watch = watch_pods(client_of(server.url, tmp_path), "10", seconds=5)
     events = list(watch)
     assert [event.type for event in events] == [
         EventType.ADDED,
         EventType.MODIFIED,
         EventType.DELETED,
     ]
-    assert [event.pod.deleting for event in events] == [False, True, False]
+    assert [event.object.deleting for event in events] == [False, True, False]
     assert server.asked[0].query == {
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": "10",
         "timeoutSeconds": "5",
+        "fieldSelector": "status.phase!=Failed",
     }
 
 
 def test_a_line_may_come_in_pieces(server: ScriptedServer, tmp_path: Path) -> None:
     text = json.dumps(told("ADDED", "a", "11")).encode() + b"\n"
     server.on("GET", PATH, Say(lines=(text[:30], 0.02, text[30:], text)), EXPIRED)
-    assert names(PodWatch(client_of(server.url, tmp_path), "1", seconds=5)) == ["a", "a"]
+    assert names(watch_pods(client_of(server.url, tmp_path), "1", seconds=5)) == ["a", "a"]
 
 
 def test_a_broken_stream_goes_on_from_the_last_version(
@@ -79,7 +89,7 @@ def test_a_broken_stream_goes_on_from_the_last_version(
         Say(lines=(told("ADDED", "b", "21"), error(500))),
         EXPIRED,
     )
-    watch = PodWatch(client_of(server.url, tmp_path, sleeps), "10", seconds=100)
+    watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100)
     assert names(watch) == ["a", "b"]
     asked = [a.query["resourceVersion"] for a in server.asked]
     assert asked == ["10", "20", "20", "20", "21"]
@@ -93,14 +103,14 @@ def test_it_ends_when_the_server_has_forgotten_the_version(
     server: ScriptedServer, tmp_path: Path, answer: Say
 ) -> None:
     server.on("GET", PATH, answer)
-    watch = PodWatch(client_of(server.url, tmp_path), "1", seconds=60)
+    watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=60)
     assert names(watch) == []
     assert watch.expired
 
 
 def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", PATH, Say(lines=(told("ADDED", "a", "11"), 2.0)))
-    watch = PodWatch(client_of(server.url, tmp_path), "1", seconds=0.3)
+    watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=0.3)
     started = time.monotonic()
     assert names(watch) == ["a"]
     assert time.monotonic() - started < 1.0
@@ -109,7 +119,7 @@ def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path:
 
 def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", PATH, Say(lines=(told("ADDED", "a", "11"), 3.0)))
-    watch = PodWatch(client_of(server.url, tmp_path), "1", seconds=60)
+    watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=60)
     started = time.monotonic()
     threading.Timer(0.2, watch.close).start()
     assert names(watch) == ["a"]
@@ -119,5 +129,5 @@ def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> No
 def test_a_refusal_is_an_error_and_not_a_loop(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     with pytest.raises(ClusterReadError, match="may not watch pods"):
-        names(PodWatch(client_of(server.url, tmp_path), "1", seconds=60))
+        names(watch_pods(client_of(server.url, tmp_path), "1", seconds=60))
     assert len(server.asked) == 1

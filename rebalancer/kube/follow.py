@@ -1,0 +1,290 @@
+"""The cluster kept current while a run acts: each list is followed by a watch from where it ended.
+
+What a watch tells is folded into what was read, so that a snapshot of it is what reading everything again
+would give, without asking for it. A list whose changes cannot be followed (no permission to watch, a stream
+that does not open) is read again for each snapshot; one whose version the server has forgotten, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.changes import object_changes, pod_changes
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.lists import UNFINISHED, read_objects, read_pods
+from rebalancer.kube.pages import Listing
+from rebalancer.kube.read import Kept
+from rebalancer.kube.resources import AFTER_PODS, Resource
+from rebalancer.kube.watch import Event, EventType, Watch, Where
+from rebalancer.snapshot.build import Settled
+from rebalancer.snapshot.feed import feed
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.pods import PodRecord
+
+_PATIENCE = 2.0
+"""Seconds for a watch to tell what must have happened; then the list is read again."""
+_LOOK = 0.02
+_GOODBYE = 5.0
+
+
+class Listener(Protocol):
+    """Is told what becomes of pods, from another thread, when it is known here."""
+
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        """Something happened to a pod."""
+
+    def fail(self, error: ClusterReadError) -> None:
+        """Pods are followed no longer."""
+
+
+@dataclass(slots=True)
+class _Track:
+    """One list, and the watch that follows it."""
+
+    resource: Resource
+    listing: Listing
+    watch: Watch[Any] | None = None
+    thread: threading.Thread | None = None
+    trouble: str | None = None
+    """Why it is not followed."""
+    renewing: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Follower:
+    """Follows what was read, from the moment it is entered until it is left, or ``seconds`` have passed.
+
+    Without ``everything``, only pods are followed, in one ``namespace`` if one is given, for the listener
+    alone: there are no snapshots then.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kept: Kept,
+        listener: Listener,
+        *,
+        seconds: float,
+        everything: bool = True,
+        namespace: str = "",
+    ) -> None:
+        self._client, self._kept, self._listener = client, kept, listener
+        self._fold, self._namespace, self._folds = kept.fold, namespace, everything
+        self._until = client.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._tracks = [
+            _Track(listing.resource, listing)
+            for listing in (kept.listings if everything else kept.listings[:1])
+            if listing.pages
+        ]
+        self._pods = self._tracks[0]
+        self._ending: set[str] = set()
+        """uids of the pods that were seen to be on their way out, or gone."""
+        self._absent: set[tuple[str, str]] = set()
+        """Kind and uid of controllers that pods name and the server does not have."""
+        self._stop = threading.Event()
+        self._notes: dict[str, dict[str, None]] = {}
+        """Why -> plurals."""
+
+    def __enter__(self) -> Self:
+        for track in self._tracks:
+            self._start(track)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for track in self._tracks:
+            if track.watch is not None:
+                track.watch.close()
+        until = self._client.monotonic() + _GOODBYE
+        for track in self._tracks:
+            if track.thread is not None:
+                track.thread.join(timeout=max(0.0, until - self._client.monotonic()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be read again, and why, in words."""
+        return tuple(
+            f"{', '.join(sorted(plurals))} were listed again between waves: {why}"
+            for why, plurals in sorted(self._notes.items())
+        )
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self, evicted: Collection[str]) -> Snapshot:
+        """Return the cluster as it is now, with the pods in it that were ``evicted`` (uids) on their way out.
+
+        Raises:
+            ClusterReadError: something had to be read again, and could not be.
+        """
+        self._catch_up(evicted)
+        settled = self._settled()
+        if missing := settled.without_object() - self._absent:
+            settled = self._with_controllers(missing)
+        first = self._kept.snapshot
+        return settled.snapshot(
+            captured_at=first.captured_at + self._client.monotonic() - self._kept.at,
+            version=first.version,
+            missing=first.missing,
+            resource_version=self._pods.watch.resource_version if self._pods.watch else "",
+        )
+
+    def _settled(self) -> Settled:
+        with self._lock:
+            return self._fold.settled()
+
+    def _catch_up(self, evicted: Collection[str]) -> None:
+        """Wait until all watches are open and have told of our own acts; list again what is behind."""
+        until = self._client.monotonic() + _PATIENCE
+        listed: set[str] = set()
+        while behind := [
+            track for track in self._behind(evicted) if track.resource.kind not in listed
+        ]:
+            mends = any(track.trouble is None for track in behind)
+            if mends and self._client.monotonic() < until:
+                self._stop.wait(_LOOK)
+                continue
+            listed |= self._list_all_again(behind, "their watch was broken or late")
+            if self._pods.resource.kind in listed:
+                self._ending.update(evicted)
+
+    def _behind(self, evicted: Collection[str]) -> list[_Track]:
+        return [
+            track
+            for track in self._tracks
+            if track.watch is None
+            or not track.watch.live
+            or (track is self._pods and not self._ending.issuperset(evicted))
+        ]
+
+    def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
+        """Return what is known when the objects of controllers are there that pods name already."""
+        until = self._client.monotonic() + _PATIENCE
+        while missing and self._client.monotonic() < until:
+            self._stop.wait(_LOOK)
+            missing = self._settled().without_object() - self._absent
+        kinds = {kind for kind, _ in missing}
+        tracks = [track for track in self._tracks if track.resource.kind in kinds]
+        self._list_all_again(tracks, "pods name some that no watch had told of")
+        settled = self._settled()
+        self._absent |= missing & settled.without_object()
+        return settled
+
+    # -- lists, once more --------------------------------------------------------------------------
+
+    def _list_all_again(self, tracks: Sequence[_Track], why: str) -> set[str]:
+        """Return the kinds that were listed; the others were, meanwhile, by whoever followed them."""
+        watches = {track.resource.kind: track.watch for track in tracks}
+
+        def again(track: _Track) -> bool:
+            return self._list_again(track, watches[track.resource.kind], why)
+
+        # Pods first: their controllers decide which ReplicaSets and Jobs are kept.
+        done = [again(track) for track in tracks if track is self._pods]
+        with ThreadPoolExecutor(4, "lists") as pool:
+            done += pool.map(again, (track for track in tracks if track is not self._pods))
+        return {kind for kind, listed in zip(watches, done, strict=True) if listed}
+
+    def _list_again(self, track: _Track, watch: Watch[Any] | None, why: str) -> bool:
+        """Read a list anew and follow it from there, unless ``watch`` is no longer the list's."""
+        with track.renewing:
+            if track.watch is not watch or self._stop.is_set():
+                return False
+            self._notes.setdefault(track.trouble or why, {})[track.resource.plural] = None
+            if watch is not None:
+                watch.close()
+            with self._lock:
+                track.watch = None
+            track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
+            if track.trouble is None:
+                self._start(track)
+            return True
+
+    def _read_pods(self) -> Listing:
+        fold, listing = read_pods(self._client, self._kept.how, self._told)
+        with self._lock:
+            self._fold.take_pods(fold)
+        return listing
+
+    def _read(self, resource: Resource) -> Listing:
+        wanted = self._fold.controllers if resource in AFTER_PODS else None
+        listing, objects = read_objects(self._client, resource, self._kept.how, self._stop, wanted)
+        with self._lock:
+            self._fold.forget(resource.kind)
+            feed(self._fold, resource.kind, objects)
+        return listing
+
+    def _told(self, pods: Iterable[PodRecord]) -> Iterator[PodRecord]:
+        for pod in pods:
+            self._listener.take(EventType.MODIFIED, pod)
+            yield pod
+
+    # -- watches -----------------------------------------------------------------------------------
+
+    def _start(self, track: _Track) -> None:
+        seconds = max(0.0, self._until - self._client.monotonic())
+        track.watch = watch = Watch(self._client, self._where(track), seconds=seconds)
+        name = f"watch-{track.resource.plural}"
+        track.thread = threading.Thread(
+            target=self._follow, args=(track, watch), name=name, daemon=True
+        )
+        track.thread.start()
+
+    def _where(self, track: _Track) -> Where[Any]:
+        kind, listing = track.resource.kind, track.listing
+        form = listing.content_type
+        of_pods = track is self._pods
+        return Where(
+            track.resource,
+            listing.items_version,
+            form,
+            (lambda: pod_changes(form)) if of_pods else (lambda: object_changes(kind, form)),
+            selector=UNFINISHED if of_pods else "",
+            namespace=self._namespace if of_pods else "",
+        )
+
+    def _follow(self, track: _Track, watch: Watch[Any]) -> None:
+        """Follow a list in a thread of its own, for as long as ``watch`` is its watch."""
+        try:
+            for event in watch:
+                if not self._take(track, watch, event):
+                    return
+            if watch.expired:
+                self._list_again(track, watch, "the API server had forgotten their changes")
+        except ClusterReadError as error:
+            self._give_up(track, error)
+
+    def _give_up(self, track: _Track, error: ClusterReadError) -> None:
+        forbidden = isinstance(error, ForbiddenError)
+        track.trouble = "our account may not watch them" if forbidden else str(error)
+        if track is self._pods:
+            self._listener.fail(error)
+
+    def _take(self, track: _Track, watch: Watch[Any], event: Event[Any]) -> bool:
+        """Fold one change; tell whether the watch is still the list's."""
+        with self._lock:
+            if track.watch is not watch:
+                return False
+            if track is not self._pods:
+                self._take_object(track.resource.kind, event)
+                return True
+            gone = event.type is EventType.DELETED
+            if gone or event.object.deleting:
+                self._ending.add(event.object.uid)
+            if self._folds and gone:
+                self._fold.remove_pod(event.object.uid)
+            elif self._folds:
+                self._fold.change_pod(event.object)
+        self._listener.take(event.type, event.object)
+        return True
+
+    def _take_object(self, kind: str, event: Event[Any]) -> None:
+        if event.type is EventType.DELETED:
+            self._fold.remove(kind, event.object)
+        else:
+            self._fold.change(kind, event.object)

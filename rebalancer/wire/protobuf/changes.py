@@ -1,0 +1,117 @@
+"""Changes as a watch tells them in protobuf: cut while they arrive.
+
+Each is four bytes of length and a ``WatchEvent``, whose object is enveloped as a list is
+(``k8s.io/apimachinery/pkg/util/framer`` and ``pkg/runtime/serializer/protobuf``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from rebalancer.wire.protobuf import BrokenListError
+from rebalancer.wire.protobuf.frames import MAGIC
+from rebalancer.wire.protobuf.schema import message
+
+_LENGTH = 4
+_LONGEST = 64 << 20
+"""No object is so long: etcd takes none of more than a few MiB."""
+_ITEM = b"\x12"
+"""Tag of a list's items."""
+
+
+class ProtobufChange(NamedTuple):
+    """One change."""
+
+    type: str
+    """``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK`` or ``ERROR``."""
+    enveloped: bytes
+    """The object as the server would send it by itself."""
+
+    @property
+    def object(self) -> bytes:
+        """The object's own bytes.
+
+        Raises:
+            BrokenListError: there is none.
+        """
+        return unwrapped(self.enveloped)
+
+    @property
+    def version(self) -> str:
+        """The object's resourceVersion."""
+        version: str = message("Versioned").FromString(self.object).metadata.resourceVersion
+        return version
+
+    @property
+    def run(self) -> bytes:
+        """The object as a list of one, for the decoders of lists."""
+        own = self.object
+        length, size = bytearray(), len(own)
+        while size >= 0x80:
+            length.append(size & 0x7F | 0x80)
+            size >>= 7
+        length.append(size)
+        return _ITEM + bytes(length) + own
+
+
+class ChangeFrames:
+    """One watch on its way. Feed it all pieces in order."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[ProtobufChange]:
+        """Yield the changes that end in ``piece``.
+
+        Raises:
+            BrokenListError: these are no changes in protobuf.
+        """
+        self._rest += piece
+        while len(self._rest) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self._rest[:_LENGTH], "big")
+            if end > _LONGEST:
+                raise BrokenListError("a change is too long to be one")
+            if end > len(self._rest):
+                return
+            event = bytes(memoryview(self._rest)[_LENGTH:end])
+            del self._rest[:end]
+            yield _change(event)
+
+
+def _change(event: bytes) -> ProtobufChange:
+    try:
+        told = message("WatchEvent").FromString(event)
+        return ProtobufChange(told.type, told.object.raw)
+    except DecodeError as error:
+        raise BrokenListError(f"this is no change: {error}") from None
+
+
+def unwrapped(body: bytes) -> bytes:
+    """Return the object in an envelope.
+
+    Raises:
+        BrokenListError: this is none.
+    """
+    if not body.startswith(MAGIC):
+        raise BrokenListError("it does not begin as Kubernetes' protobuf does")
+    try:
+        raw: bytes = message("Unknown").FromString(body[len(MAGIC) :]).raw
+    except DecodeError as error:
+        raise BrokenListError(f"this is no envelope: {error}") from None
+    return raw
+
+
+def refusal_in(body: bytes) -> tuple[str, str, int]:
+    """Return message, reason and code of an enveloped Status.
+
+    Raises:
+        BrokenListError: this is none.
+    """
+    try:
+        status = message("Status").FromString(unwrapped(body))
+    except DecodeError as error:
+        raise BrokenListError(f"this is no status: {error}") from None
+    return status.message, status.reason, status.code

@@ -1,0 +1,288 @@
+"""A followed cluster is the one that would be read anew, also when following goes wrong."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client, connect
+from rebalancer.kube.follow import Follower
+from rebalancer.kube.read import read_cluster
+from rebalancer.kube.resources import LISTED, PODS
+from rebalancer.kube.watch import EventType
+from rebalancer.simulator import manifests
+from rebalancer.simulator.apiserver.faults import Fault
+from rebalancer.simulator.clock import Clock
+from rebalancer.simulator.cluster import EmbeddedCluster
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.pods import PodRecord
+from tests.same import contents
+
+START = 1_800_000_000.0
+LABELS = {"app": "web"}
+
+
+class Heard:
+    """A listener that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[EventType, str]] = []
+        self.failed: list[ClusterReadError] = []
+
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        self.events.append((event, pod.name))
+
+    def fail(self, error: ClusterReadError) -> None:
+        self.failed.append(error)
+
+
+@contextmanager
+def small_cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(Clock(START)) as cluster:
+        for zone in "abc":
+            cluster.add_node(f"n-{zone}", zone)
+        cluster.apply(
+            manifests.deployment("web", 3, labels=LABELS),
+            manifests.statefulset("db", 2, labels={"app": "db"}),
+            manifests.pdb("web", LABELS, minAvailable=2),
+            manifests.service("web", LABELS),
+        )
+        cluster.settle()
+        yield cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with small_cluster() as made:
+        yield made
+
+
+def client_of(cluster: EmbeddedCluster) -> Client:
+    return connect(kubeconfig=cluster.kubeconfig, environ={})
+
+
+@contextmanager
+def following(cluster: EmbeddedCluster, heard: Heard | None = None) -> Iterator[Follower]:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with Follower(client, kept, heard or Heard(), seconds=60) as follower:
+        yield follower
+
+
+def read(cluster: EmbeddedCluster) -> Snapshot:
+    return read_cluster(client_of(cluster), clock=cluster.clock.now).snapshot
+
+
+def same_soon(cluster: EmbeddedCluster, follower: Follower) -> None:
+    """What happened is told within a moment."""
+    wanted = contents(read(cluster))
+    until = time.monotonic() + 5
+    while (found := contents(follower.snapshot(()))) != wanted and time.monotonic() < until:
+        time.sleep(0.01)
+    assert found == wanted
+
+
+# -- what may happen --------------------------------------------------------------------------------
+
+
+def evict(cluster: EmbeddedCluster, number: int) -> None:
+    pods = cluster.objects("Pod", "default")
+    if pods:
+        cluster.delete("Pod", pods[number % len(pods)]["metadata"]["name"])
+
+
+def cordon(cluster: EmbeddedCluster, number: int) -> None:
+    cluster.cordon([f"n-{'abc'[number % 3]}"], on=number % 2 == 0)
+
+
+def join(cluster: EmbeddedCluster, number: int) -> None:
+    if f"x-{number}" not in {node["metadata"]["name"] for node in cluster.objects("Node")}:
+        cluster.add_node(f"x-{number}", "c")
+
+
+def leave(cluster: EmbeddedCluster, number: int) -> None:
+    if f"x-{number}" in {node["metadata"]["name"] for node in cluster.objects("Node")}:
+        cluster.remove_node(f"x-{number}")
+
+
+def scale(cluster: EmbeddedCluster, number: int) -> None:
+    cluster.apply(manifests.deployment("web", number % 5, labels=LABELS))
+
+
+def roll_out(cluster: EmbeddedCluster, number: int) -> None:
+    cluster.apply(manifests.deployment("web", 3, labels={**LABELS, "release": str(number)}))
+
+
+def guard(cluster: EmbeddedCluster, number: int) -> None:
+    if number % 3 == 0 and cluster.objects("PodDisruptionBudget"):
+        cluster.delete("PodDisruptionBudget", "web")
+    else:
+        cluster.apply(manifests.pdb("web", LABELS, minAvailable=number % 3))
+
+
+def settle_in(cluster: EmbeddedCluster, number: int) -> None:
+    space = f"space-{number}"
+    cluster.apply(
+        manifests.namespace(space, {"team": str(number)}),
+        manifests.service("own", {"app": space}, namespace=space),
+        manifests.resource_quota("all", namespace=space, pods="9"),
+        manifests.replicaset("alone", 1 + number % 2, labels={"app": space}, namespace=space),
+    )
+
+
+def wait(cluster: EmbeddedCluster, number: int) -> None:
+    cluster.advance(number / 2)
+
+
+ACTS: tuple[Callable[[EmbeddedCluster, int], None], ...] = (
+    evict,
+    cordon,
+    join,
+    leave,
+    scale,
+    roll_out,
+    guard,
+    settle_in,
+    wait,
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 5)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_followed_cluster_is_the_one_that_is_read_anew(waves: list[list[Any]]) -> None:
+    with small_cluster() as cluster, following(cluster) as follower:
+        for acts in waves:
+            for act, number in acts:
+                act(cluster, number)
+            same_soon(cluster, follower)
+        assert follower.notes == ()
+
+
+def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -> None:
+    client, heard = client_of(cluster), Heard()
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    cluster.faults.requests.clear()
+    with Follower(client, kept, heard, seconds=60) as follower:
+        until(lambda: len(cluster.faults.requests) == len(LISTED))
+        for _ in range(3):
+            gone = cluster.objects("Pod", "default")[0]["metadata"]
+            cluster.delete("Pod", gone["name"])
+            cluster.settle()
+            found = follower.snapshot({gone["uid"]})
+            assert gone["uid"] not in set(found.pods.uid)
+            assert (EventType.DELETED, gone["name"]) in heard.events
+        watches = sorted(cluster.faults.requests)
+    assert watches == sorted(f"GET {resource.path()}" for resource in LISTED)
+
+
+def test_only_pods_are_followed_where_no_one_looks(cluster: EmbeddedCluster) -> None:
+    client, heard = client_of(cluster), Heard()
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    cluster.faults.requests.clear()
+    with Follower(client, kept, heard, seconds=60, everything=False, namespace="default"):
+        evict(cluster, 0)
+        until(lambda: bool(heard.events))
+    assert set(cluster.faults.requests) == {"GET /api/v1/namespaces/default/pods"}
+
+
+def until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# -- when it cannot be followed ---------------------------------------------------------------------
+
+
+def test_what_may_not_be_watched_is_listed_for_each_snapshot(cluster: EmbeddedCluster) -> None:
+    cluster.access.denied |= {("watch", "nodes"), ("watch", "poddisruptionbudgets.policy")}
+    with following(cluster) as follower:
+        for number in (1, 2):
+            cordon(cluster, number)
+            guard(cluster, number)
+            same_soon(cluster, follower)
+    assert follower.notes == (
+        "nodes, poddisruptionbudgets were listed again between waves: our account may not watch them",
+    )
+
+
+def test_a_version_that_was_forgotten_is_listed_once_more_and_followed_from_there(
+    cluster: EmbeddedCluster,
+) -> None:
+    heard = Heard()
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    evict(cluster, 0)
+    cluster.settle()
+    cluster.forget_history()
+    with Follower(client, kept, heard, seconds=60) as follower:
+        same_soon(cluster, follower)
+        evict(cluster, 1)
+        cluster.settle()
+        same_soon(cluster, follower)
+    assert len(follower.notes) == 1
+    assert "poddisruptionbudgets, pods, replicasets" in follower.notes[0]
+    assert "the API server had forgotten their changes" in follower.notes[0]
+    assert (EventType.MODIFIED, "db-1") in heard.events
+    assert heard.failed == []
+
+
+def test_a_watch_that_does_not_open_is_replaced_by_a_list(cluster: EmbeddedCluster) -> None:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    cluster.faults.add(Fault("GET", "/api/v1/nodes$", status=503, times=4))
+    with Follower(client, kept, Heard(), seconds=60) as follower:
+        cordon(cluster, 0)
+        assert follower.snapshot(()).nodes.unschedulable.tolist() == [True, False, False]
+        assert follower.notes == (
+            "nodes were listed again between waves: their watch was broken or late",
+        )
+        cordon(cluster, 2)
+        same_soon(cluster, follower)
+    assert len(follower.notes) == 1
+
+
+def test_an_eviction_that_no_watch_tells_of_is_looked_for_in_the_list(
+    cluster: EmbeddedCluster,
+) -> None:
+    with following(cluster) as follower:
+        follower.snapshot({"a uid that no event will name"})
+        assert follower.notes == (
+            "pods were listed again between waves: their watch was broken or late",
+        )
+        same_soon(cluster, follower)
+        follower.snapshot({"a uid that no event will name"})
+    assert len(follower.notes) == 1
+
+
+def test_who_may_not_watch_pods_is_told(cluster: EmbeddedCluster) -> None:
+    cluster.access.denied.add(("watch", PODS.plural))
+    heard = Heard()
+    with following(cluster, heard):
+        until(lambda: bool(heard.failed))
+    assert "may not watch pods" in str(heard.failed[0])
+
+
+def test_no_thread_outlives_it(cluster: EmbeddedCluster) -> None:
+    with following(cluster) as follower:
+        follower.snapshot(())
+    named = [t.name for t in threading.enumerate() if t.name.startswith("watch-")]
+    assert named == []
