@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-growth bench-check protobuf check fix cluster requirements clean
+	bench-waves bench-growth bench-check protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,6 +56,9 @@ bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks a
 
 bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30 1000:30000 5000:150000:lean" ROUNDS=3
 	$(BIN)/python -m benchmarks.scale $(or $(SIZES),3:30 1000:30000) --rounds $(or $(ROUNDS),3)
+
+bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SIZE=1000:30000
+	$(BIN)/python -m benchmarks.scale.waves $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.environment import SystemClock, Timings, collector_paused
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
 from rebalancer.evictor.feed import PodFeed
@@ -101,10 +101,11 @@ class Acting:
     ) -> Sequence[tuple[Move, str | None]]:
         """Judge what is left of the plan on the cluster as it is now."""
         evicted = {done.move.uid for done in outcomes if done.status is Status.EVICTED}
-        snapshot = follower.snapshot(evicted)
-        if reasons := self.planning.standstill(snapshot, clock_skew):
-            return [(move, f"standing still: {reasons[0]}") for move in rest]
-        return recheck(self.planning.planner(snapshot), rest)
+        with collector_paused():
+            snapshot = follower.snapshot(evicted)
+            if reasons := self.planning.standstill(snapshot, clock_skew):
+                return [(move, f"standing still: {reasons[0]}") for move in rest]
+            return recheck(self.planning.planner(snapshot), rest)
 
     def _pace(self) -> Pace:
         return Pace(

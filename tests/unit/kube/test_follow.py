@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.errors import ClusterReadError
@@ -155,6 +155,7 @@ ACTS: tuple[Callable[[EmbeddedCluster, int], None], ...] = (
 
 
 @settings(max_examples=12, deadline=None)
+@example([[(guard, 0), (join, 1)], [(leave, 1), (settle_in, 2)], [(roll_out, 1), (evict, 0)]])
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 5)), min_size=1, max_size=4),
