@@ -8,9 +8,11 @@ it with ``rebalancer.testing.contract.check_strategy``.
 from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
-from rebalancer.cost.groups import CapGroup, ConflictGroup, Domains, Group, SpreadGroup
+from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
+from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
+from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Entry, Strategy, Term, View
 from rebalancer.policy.params import Params, Percent
 from rebalancer.scheduler.placement import tolerates

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from rebalancer.cost.groups import Group
+from rebalancer.cost.groups import Group, gains_at
 from rebalancer.cost.tally import at_ease
 from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -33,6 +33,7 @@ class DomainTerm:
         self._at_ease = np.zeros(len(groups), bool)
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
+        self._of_move: dict[tuple[int, int], list[int]] = {}
         for index, group in enumerate(groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
@@ -47,6 +48,7 @@ class DomainTerm:
         return found or ()
 
     def _add(self, group: Group) -> None:
+        self._of_move.clear()
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
@@ -103,25 +105,37 @@ class DomainTerm:
             # Where nothing is left to mend, nothing can be gained.
             if values[index] <= 0:
                 continue
-            group, gains = self._groups[index], None
+            group = self._groups[index]
             for cls in group.movers.tolist():
                 if wanted is not None and cls not in wanted:
                     continue
-                gains = group.gains() if gains is None else gains
                 nodes = self._view.state.home_nodes(cls)
-                nodes = nodes[gains[nodes] > 0]
-                if len(nodes):
+                gains = gains_at(group, nodes)
+                some = gains > 0
+                if some.any():
+                    nodes, gains = nodes[some], gains[some]
                     of = np.full(len(nodes), cls, np.int32)
-                    parts.append(Candidates(of, nodes, gains[nodes] * group.weight))
+                    parts.append(Candidates(of, nodes, gains * group.weight))
         return Candidates.join(parts)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
         total = np.zeros(len(destinations))
-        for index in self._indices((cls, replacement)):
+        for index in self._concerned(cls, replacement):
             group = self._groups[index]
             total += group.weight * group.delta(cls, node, replacement, destinations)
         return total
+
+    def concerns(self, cls: int, replacement: int) -> bool:
+        """Tell whether such a move may change anything; if not, every :meth:`delta` is 0."""
+        return bool(self._concerned(cls, replacement))
+
+    def _concerned(self, cls: int, replacement: int) -> Sequence[int]:
+        found = self._of_move.get((cls, replacement))
+        if found is None:
+            found = self._indices((cls, replacement))
+            self._of_move[cls, replacement] = found
+        return found
 
     def related(self, cls: int) -> Int32s:
         """See Term."""
@@ -140,7 +154,9 @@ class DomainTerm:
         values = self._potentials()
         for index in self._of_class.get(cls, ()):
             group = self._groups[index]
-            gain = group.weight * float(group.gains()[node]) if values[index] > 0 else 0.0
+            gain = 0.0
+            if values[index] > 0:
+                gain = group.weight * float(gains_at(group, np.array([node], np.int32))[0])
             if gain > best:
                 best, text = gain, group.describe(node)
         return text

@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from rebalancer.cost.domain_term import DomainTerm
-from rebalancer.cost.groups import AttractionGroup, Domains, Group, SpreadGroup
+from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.rules import spread_rules
+from rebalancer.cost.separable_groups import AttractionGroup
+from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Entry, View
 from rebalancer.snapshot.affinity import affinity_classes
 

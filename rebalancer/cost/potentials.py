@@ -7,6 +7,8 @@ count per topology domain, so that every destination of a move is one row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,6 +72,45 @@ def _moves_at(
     reachable = np.where(free, counts, counts - immobile).sum(axis=-1)
     unreachable = np.maximum(0, (free * floor).sum(axis=-1) - reachable)
     return np.maximum(excess, np.maximum(0, deficit - unreachable)), stuck
+
+
+def small_spread_minimum(
+    counts: Sequence[int],
+    immobile: Sequence[int],
+    open_: Sequence[bool],
+    max_skew: int,
+    *,
+    too_few: bool = False,
+) -> int:
+    """Return what :func:`spread_minimum` does for one row of few domains, in plain integers.
+
+    For the three zones of most clusters that takes a tenth of the time of so many calls on small arrays.
+    """
+    domains = len(counts)
+    if domains == 0:
+        return 0
+    total = sum(counts)
+    highest = 0 if too_few else total // domains
+    lowest = 0 if too_few else max(0, -((domains * max_skew - total) // domains))
+    best, least_stuck = int(_NEVER), int(_NEVER)
+    columns = list(zip(counts, immobile, open_, strict=True))
+    for floor in range(highest, lowest - 1, -1):
+        ceiling = floor + max_skew
+        excess = deficit = stuck = reachable = free = 0
+        for count, fixed, is_open in columns:
+            excess += min(max(0, count - ceiling), count - fixed)
+            if is_open:
+                deficit += max(0, floor - count)
+            if fixed > ceiling:
+                stuck += fixed - ceiling
+                reachable += count - fixed
+            else:
+                free += floor
+                reachable += count
+        moves = max(excess, 0, deficit - max(0, free - reachable))
+        if stuck < least_stuck or (stuck == least_stuck and moves < best):
+            best, least_stuck = moves, stuck
+    return best
 
 
 def cap_minimum(counts: Counts, cap: int) -> Ints:

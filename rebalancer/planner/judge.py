@@ -116,6 +116,8 @@ class Judge:
     def _breaks(self, cls: int, node: int, prediction: Prediction) -> bool:
         """Tell whether some landing would break a hard rule that holds."""
         replacement = self._view.snapshot.classes[cls].replacement
+        if not _concerns(self._guard, cls, replacement):
+            return False
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
 
@@ -123,15 +125,9 @@ class Judge:
         """Predict in the state that the scheduler will see: the victim terminating, or gone."""
         state = self._view.state
         owner = self._view.snapshot.classes[cls].owner
-        state.evict(pod)
         waits = owner >= 0 and self._view.snapshot.owners[owner].waits
-        if waits:
-            state.hide_newest_ghost()
-        prediction = self._view.scheduler.predict(state, replacement)
-        if waits:
-            state.show_newest_ghost()
-        state.unevict(pod)
-        return prediction
+        with state.lifted(pod, gone=waits):
+            return self._view.scheduler.predict(state, replacement)
 
     def _changes(
         self, cls: int, node: int, replacement: int, prediction: Prediction
@@ -140,10 +136,13 @@ class Judge:
         changes = np.zeros((len(Entry), len(prediction.nodes)))
         expected: dict[tuple[int, str], float] = {}
         for weighted in self._terms:
+            entry = int(weighted.term.entry)
+            before = expected.setdefault((entry, weighted.strategy), 0.0)
+            if not _concerns(weighted.term, cls, replacement):
+                continue
             change = weighted.weight * weighted.term.delta(cls, node, replacement, prediction.nodes)
-            changes[weighted.term.entry] += change
-            key = (int(weighted.term.entry), weighted.strategy)
-            expected[key] = expected.get(key, 0.0) - float(change @ prediction.probability)
+            changes[entry] += change
+            expected[entry, weighted.strategy] = before - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0
         deciding = next((e for e in range(3) if changes[e].any()), 0)
         return changes, {
@@ -214,6 +213,12 @@ class Judge:
         ]
         more = len(prediction.nodes) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _concerns(term: Term, cls: int, replacement: int) -> bool:
+    """Tell whether a term could change; most cannot, and need not be asked of every landing."""
+    concerns = getattr(term, "concerns", None)
+    return concerns is None or bool(concerns(cls, replacement))
 
 
 def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
 from rebalancer.scheduler.attach_limits import AttachLimits
 from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.ports import Ports
 from rebalancer.scheduler.resources import Resources
@@ -48,6 +49,7 @@ class Filters:
         snapshot: Snapshot,
         placement: Placement,
         resources: Resources,
+        columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
     ) -> None:
@@ -55,32 +57,43 @@ class Filters:
         self._size = len(snapshot.nodes)
         self._placement = placement
         self._resources = resources
+        self._columns = columns
         self._spread = spread
         self._interpod = interpod
         self._ports = Ports(snapshot)
         self._limits = AttachLimits(snapshot)
         self.volumes = VolumeRulebook(snapshot)
         self._static = ArrayCache(self._size)
+        self._names: dict[Hashable, tuple[int]] = {}
+        self._alike: dict[int, tuple[int]] = {}
         self._readable = np.ones(self._size, bool)
         self._readable[list(snapshot.nodes.unreadable)] = False
 
     def static(self, cls: int) -> Bools:
-        """Return the nodes (N,) that pass everything that does not depend on other pods, cached."""
+        """Return the nodes (N,) that pass everything that does not depend on other pods, cached.
+
+        One array for all classes that say the same, unless they have volumes.
+        """
 
         def make() -> Bools:
             mask = self._readable & self._resources.fits_empty(cls)
             for _, good in self._alone(cls):
                 mask = mask & good
-            mask.setflags(write=False)
             return mask
 
-        return self._static.get(cls, make)
+        if self.volumes.of(cls) is not None or self._rejected_before(cls):
+            return self._static.get(cls, make)
+        alike = self._alike.get(cls)
+        if alike is None:
+            name = (self._placement.signature(cls), self._resources.alike(cls))
+            alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
+        return self._static.get(alike, make)
 
     def passing(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass every filter."""
-        mask = self.static(cls).copy()
+        mask = self.static(cls)
         for _, good in self._among_others(state, cls):
-            mask &= good
+            mask = mask & good
         return mask
 
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
@@ -119,7 +132,7 @@ class Filters:
         ports = self._ports.free(state, cls)
         if ports is not None:
             yield FILTERS.index("NodePorts"), ports
-        yield FILTERS.index("NodeResourcesFit"), self._resources.fits(state, cls)
+        yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
         rules = self.volumes.of(cls)
         if rules is not None and len(rules.exclusive):
             in_use = state.counts(rules.exclusive, terminating=True).any()

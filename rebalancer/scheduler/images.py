@@ -23,7 +23,8 @@ class Images:
         self._snapshot = snapshot
         self._volumes = volumes
         self._cache = ArrayCache(len(snapshot.nodes))
-        self._zeros = np.zeros(len(snapshot.nodes), np.int64)
+        self.none = np.zeros(len(snapshot.nodes), np.int64)
+        """The score (N,) of a class whose images no node has."""
 
     def score(self, cls: int) -> Ints:
         """Return the score (N,) of a class, cached by its images."""
@@ -32,7 +33,7 @@ class Images:
         names = tuple(name for name in self._names(spec) if name in known)
         containers = len(spec.containers) + len(spec.init_containers or ())
         if not names or not containers:
-            return self._zeros
+            return self.none
         return self._cache.get((names, containers), lambda: self._score(names, containers))
 
     def _names(self, spec: SchedulingSpec) -> Iterator[str]:
@@ -44,7 +45,7 @@ class Images:
                     yield normalized(volume.image.reference)
 
     def _score(self, names: tuple[str, ...], containers: int) -> Ints:
-        total = np.zeros(len(self._zeros), np.int64)
+        total = np.zeros(len(self.none), np.int64)
         for name in names:
             size, holders = self._snapshot.nodes.images[name]
             # int64(float64(size) * (nodes with the image / all nodes)), as Go truncates.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.scheduler.interpod_terms import Relation, TermIndex
-from rebalancer.scheduler.topology import Topologies, Topology
+from rebalancer.scheduler.topology import Topologies
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -56,21 +56,20 @@ class InterPod:
         total: Ints | None = None
         for key, weight, classes in self._terms.relation(cls).weighted:
             topology = self._topologies[key]
-            counts = state.counts(classes, terminating=True)
-            if not (counts * topology.present).any():
+            sums = topology.of_pods(state, classes, terminating=True)
+            if not sums.any():
                 continue
-            if total is None:
-                total = np.zeros(len(counts), np.int64)
-            total += weight * topology.spread_out(topology.sums(counts))
+            score = weight * topology.spread_out(sums)
+            total = score if total is None else total + score
         return total
 
     def _hit(self, state: ClusterState, rules: tuple[tuple[str, Int32s], ...]) -> Bools | None:
         found: Bools | None = None
         for key, classes in rules:
-            counts = state.counts(classes, terminating=True)
-            if counts.any():
-                topology = self._topologies[key]
-                hit = _in_domain(topology, counts)
+            topology = self._topologies[key]
+            occupied = topology.of_pods(state, classes, terminating=True) > 0
+            if occupied.any():
+                hit = occupied[topology.domain]
                 found = hit if found is None else found | hit
         return found
 
@@ -78,20 +77,14 @@ class InterPod:
         """All terms need a match in the node's domains; the first pod of a series needs none."""
         if not relation.affinity_keys:
             return None
-        counts = state.counts(relation.affinity, terminating=True)
-        unmet = np.zeros(len(counts), bool)
-        lacking = np.zeros(len(counts), bool)
+        unmet = np.zeros(len(self._snapshot.nodes), bool)
+        lacking = np.zeros_like(unmet)
         nobody = True
         for key in relation.affinity_keys:
             topology = self._topologies[key]
-            met = _in_domain(topology, counts)
+            occupied = topology.of_pods(state, relation.affinity, terminating=True) > 0
+            met = occupied[topology.domain]
             nobody = nobody and not met.any()
             unmet |= ~met
             lacking |= ~topology.present
         return lacking if nobody and relation.matches_itself else unmet
-
-
-def _in_domain(topology: Topology, counts: Int32s) -> Bools:
-    occupied = topology.sums(counts) > 0
-    found: Bools = occupied[topology.domain]
-    return found

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
@@ -66,9 +67,15 @@ class SchedulerModel:
         self.resources = Resources(snapshot)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile.hard_pod_affinity_weight)
-        parts = (self.placement, self.resources, self.spread, self.interpod)
-        self.filters = Filters(snapshot, *parts)
-        self._scorer = Scorer(snapshot, profile, *parts)
+        columns = KeptColumns(
+            self.resources,
+            profile.weights,
+            len(snapshot.nodes),
+            improvement=profile.balances_by_improvement,
+        )
+        parts = (columns, self.spread, self.interpod)
+        self.filters = Filters(snapshot, self.placement, self.resources, *parts)
+        self._scorer = Scorer(snapshot, profile, self.placement, *parts)
         self._order: Int32s | None = None
         self._unmodelled: dict[int, tuple[str, ...]] = {}
 
@@ -127,11 +134,8 @@ class SchedulerModel:
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         raw = self._scorer.raw(state, cls)
         if len(nodes) <= size:
-            scores = self._scorer.weighted(raw, nodes)
-            total = np.zeros(len(self.snapshot.nodes), np.int64)
-            for score in scores.values():
-                total += score
-            best = nodes[total[nodes] == total[nodes].max()]
+            total = self._scorer.total(raw, nodes)
+            best = nodes[total == total.max()]
             return Prediction(best, _uniform(len(best)))
         if self._order is None:
             self._order = search_order(self.snapshot.nodes)

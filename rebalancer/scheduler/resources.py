@@ -9,13 +9,16 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from rebalancer.snapshot.columns import Bools, Floats, Ints
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.requests import DEFAULT_SCORED, pod_requests
 from rebalancer.snapshot.state import ClusterState
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MAX = 100
+_ALL = slice(None)
+Some = slice | Int32s
+"""Which nodes are asked about."""
 
 
 def checked(resource: str) -> bool:
@@ -69,11 +72,12 @@ class Resources:
             mask = mask & (self._requests[row, cls] <= self._allocatable[row])
         return mask
 
-    def fits(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) with room for one more pod of the class."""
-        mask = state.pod_count < self._max_pods
+    def fits(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Bools:
+        """Return the nodes (N,), or which of ``nodes`` (K,), with room for one more pod of the class."""
+        mask = state.pod_count[nodes] < self._max_pods[nodes]
         for row in self.asked(cls):
-            mask &= self._requests[row, cls] <= self._allocatable[row] - state.used[row]
+            free = self._allocatable[row, nodes] - state.used[row, nodes]
+            mask &= self._requests[row, cls] <= free
         return mask
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
@@ -83,20 +87,26 @@ class Resources:
         short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
         return found + [f"Insufficient {self.names[row]}" for row in short]
 
-    def least_allocated(self, state: ClusterState, cls: int) -> Ints:
-        """Return the LeastAllocated score (N,): mean percentage of cpu and memory left free."""
-        total = np.zeros(len(self._max_pods), np.int64)
-        weight = np.zeros(len(self._max_pods), np.int64)
+    def alike(self, cls: int) -> bytes:
+        """Return what stands for all that a class asks of a node's resources."""
+        return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
+
+    def least_allocated(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Ints:
+        """Return the LeastAllocated score (N,) or (K,): mean percentage of cpu and memory left free."""
+        total = np.zeros(len(self._max_pods[nodes]), np.int64)
+        weight = np.zeros_like(total)
         for row in (0, 1):
-            allocatable = self._allocatable[row]
-            free = allocatable - state.scored_used[row] - self._scored[row, cls]
+            allocatable = self._allocatable[row, nodes]
+            free = allocatable - state.scored_used[row, nodes] - self._scored[row, cls]
             exists = allocatable != 0
             total += np.where(free > 0, free * _MAX, 0) // np.maximum(allocatable, 1)
             weight += exists
         return total // np.maximum(weight, 1)
 
-    def balanced(self, state: ClusterState, cls: int, *, improvement: bool) -> Ints | None:
-        """Return the BalancedAllocation score (N,), or None if the pod requests no cpu and no memory.
+    def balanced(
+        self, state: ClusterState, cls: int, nodes: Some = _ALL, *, improvement: bool
+    ) -> Ints | None:
+        """Return the BalancedAllocation score (N,) or (K,), or None if the pod requests no cpu and no memory.
 
         Until 1.35 it is the balance with the pod; from 1.36 on the ``improvement`` counts
         (kubernetes PR 135573).
@@ -104,19 +114,17 @@ class Resources:
         pod = self._requests[:2, cls]
         if not pod.any():
             return None
-        after = self._balance(state.used[:2] + pod[:, None])
+        used = state.used[:2, nodes]
+        after = self._balance(used + pod[:, None], nodes)
         if not improvement:
             return after
-        before = self._balance(state.used[:2])
+        before = self._balance(used, nodes)
         return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
-    def _balance(self, used: Ints) -> Ints:
-        cpu, memory = (self._fraction(used, row) for row in (0, 1))
-        both = (self._allocatable[0] != 0) & (self._allocatable[1] != 0)
-        deviation = np.where(both, np.abs((cpu - memory) / 2), 0.0)
-        return ((1.0 - deviation) * float(_MAX)).astype(np.int64)
-
-    def _fraction(self, used: Ints, row: int) -> Floats:
+    def _balance(self, used: Ints, nodes: Some) -> Ints:
+        allocatable = self._allocatable[:2, nodes]
         # Nothing is below 0 but what no API server would have let in.
-        share: Floats = np.clip(used[row] / np.maximum(self._allocatable[row], 1), 0.0, 1.0)
-        return share
+        share: Floats = np.clip(used / np.maximum(allocatable, 1), 0.0, 1.0)
+        both = (allocatable[0] != 0) & (allocatable[1] != 0)
+        deviation = np.where(both, np.abs((share[0] - share[1]) / 2), 0.0)
+        return ((1.0 - deviation) * float(_MAX)).astype(np.int64)

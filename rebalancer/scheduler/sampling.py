@@ -211,9 +211,7 @@ class _Extremes:
         """Return the total scores (F,) as they are for windows of this one's kind."""
         nodes, weights = self._windows.nodes, self._weights
         extremes = iter(int(column[window]) for column in self._columns)
-        total = np.zeros(len(nodes), np.int64)
-        for name, score in self._raw.fixed.items():
-            total += weights[name] * score[nodes]
+        total = self._raw.fixed_total[nodes]
         total += weights.get(TAINT_TOLERATION, 0) * from_fewest(self._taints, next(extremes))
         if self._affinity is not None:
             total += weights.get(NODE_AFFINITY, 0) * by_largest(self._affinity, next(extremes))

@@ -12,6 +12,7 @@ import numpy as np
 
 from rebalancer.scheduler.images import Images
 from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
@@ -23,7 +24,6 @@ from rebalancer.scheduler.profile import (
     TAINT_TOLERATION,
     SchedulerProfile,
 )
-from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import SoftSpread, Spread
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
@@ -38,6 +38,8 @@ class RawScores:
 
     fixed: Mapping[str, Ints]
     """Plug-in -> score (N,) that needs no normalisation."""
+    fixed_total: Ints
+    """(N,) their weighted sum."""
     taints: Ints
     affinity: Ints | None
     interpod: Ints | None
@@ -52,29 +54,29 @@ class Scorer:
         snapshot: Snapshot,
         profile: SchedulerProfile,
         placement: Placement,
-        resources: Resources,
+        columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
     ) -> None:
         self.weights = profile.weights
-        self._improvement = profile.balances_by_improvement
         self._placement = placement
-        self._resources = resources
+        self._columns = columns
         self._spread = spread
         self._interpod = interpod
         self._images = Images(snapshot, volumes=profile.counts_image_volumes)
 
     def raw(self, state: ClusterState, cls: int) -> RawScores:
-        """Return the raw scores of a class in a state."""
-        fixed = {
-            NODE_RESOURCES_FIT: self._resources.least_allocated(state, cls),
-            IMAGE_LOCALITY: self._images.score(cls),
-        }
-        balanced = self._resources.balanced(state, cls, improvement=self._improvement)
-        if balanced is not None:
-            fixed[BALANCED_ALLOCATION] = balanced
+        """Return the raw scores of a class in a state; they hold until the state changes."""
+        columns, images = self._columns.of(state, cls), self._images.score(cls)
+        fixed = {NODE_RESOURCES_FIT: columns.least_allocated, IMAGE_LOCALITY: images}
+        if columns.balanced is not None:
+            fixed[BALANCED_ALLOCATION] = columns.balanced
+        total = columns.total
+        if images is not self._images.none and self.weights.get(IMAGE_LOCALITY):
+            total = total + self.weights[IMAGE_LOCALITY] * images
         return RawScores(
             fixed={name: score for name, score in fixed.items() if self.weights.get(name)},
+            fixed_total=total,
             taints=self._placement.preferred_taints(cls),
             affinity=self._placement.preferred_affinity(cls),
             interpod=self._interpod.raw(state, cls),
@@ -84,8 +86,25 @@ class Scorer:
     def weighted(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (N,) over the nodes ``scored``; 0 elsewhere."""
         found = {name: score[scored] for name, score in raw.fixed.items()}
+        found |= self._normalised(raw, scored)
+        return {
+            name: self._placed(score * self.weights[name], scored, len(raw.taints))
+            for name, score in found.items()
+            if self.weights.get(name)
+        }
+
+    def total(self, raw: RawScores, scored: Int32s) -> Ints:
+        """Return the sum of all weighted scores (K,) of the nodes ``scored``."""
+        total = raw.fixed_total[scored]
+        for name, score in self._normalised(raw, scored).items():
+            total += self.weights.get(name, 0) * score
+        return total
+
+    @staticmethod
+    def _normalised(raw: RawScores, scored: Int32s) -> dict[str, Ints]:
+        """Return plug-in -> score (K,) for those that compare the nodes that are scored."""
         taints = raw.taints[scored]
-        found[TAINT_TOLERATION] = from_fewest(taints, taints.max(initial=0))
+        found = {TAINT_TOLERATION: from_fewest(taints, taints.max(initial=0))}
         if raw.affinity is not None:
             affinity = raw.affinity[scored]
             found[NODE_AFFINITY] = by_largest(affinity, affinity.max(initial=0))
@@ -97,11 +116,7 @@ class Scorer:
             ignored = raw.spread.ignored[scored]
             low, high = bounds(spread, ignored)
             found[POD_TOPOLOGY_SPREAD] = spread_score(spread, ignored, low, high)
-        return {
-            name: self._placed(score * self.weights[name], scored, len(raw.taints))
-            for name, score in found.items()
-            if self.weights.get(name)
-        }
+        return found
 
     @staticmethod
     def _placed(score: Ints, scored: Int32s, size: int) -> Ints:

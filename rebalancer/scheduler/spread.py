@@ -49,7 +49,7 @@ class Constraint:
 
     def domain_counts(self, state: ClusterState) -> Ints:
         """Return the matching pods on eligible nodes per domain (D + 1,)."""
-        return self.topology.sums(state.counts(self.classes) * self.eligible)
+        return self.topology.of_pods(state, self.classes, self.eligible)
 
     def minimum(self, counts: Ints) -> int:
         """Return the global minimum: 0 if there are fewer eligible domains than ``minDomains``."""
@@ -64,7 +64,7 @@ class SoftSpread:
 
     constraints: tuple[Constraint, ...]
     counts: tuple[Ints, ...]
-    """Per constraint the count that applies to each node (N,)."""
+    """Per constraint the pods in each domain (D + 1,), or on each node (N,) where nodes are the domains."""
     ignored: Bools
     """(N,) nodes that lack a key and score 0; none where the system's defaults apply."""
     domains: tuple[Ints | None, ...]
@@ -72,11 +72,22 @@ class SoftSpread:
 
     def raw(self, sizes: tuple[int, ...]) -> Ints:
         """Return the raw score (N,), given how many domains (or nodes) are scored per constraint."""
-        total: Floats = np.zeros(len(self.ignored))
-        for constraint, counts, size in zip(self.constraints, self.counts, sizes, strict=True):
-            term = counts * go_log(float(size + 2)) + float(constraint.max_skew - 1)
-            total += np.where(constraint.topology.present, term, 0.0)
-        return go_round(total)
+        total: Floats | None = None
+        for constraint, counts, size, domains in zip(
+            self.constraints, self.counts, sizes, self.domains, strict=True
+        ):
+            topology = constraint.topology
+            term: Floats = counts * go_log(float(size + 2)) + float(constraint.max_skew - 1)
+            if domains is not None:
+                term[topology.size] = 0.0
+                if len(self.constraints) == 1:
+                    # Rounded before it is spread out: there are fewer domains than nodes.
+                    return go_round(term)[topology.domain]
+                term = term[topology.domain]
+            elif not topology.everywhere:
+                term = np.where(topology.present, term, 0.0)
+            total = term if total is None else total + term
+        return go_round(np.zeros(len(self.ignored)) if total is None else total)
 
     def sizes(self, scored: Int32s) -> tuple[int, ...]:
         """Return the number of domains per constraint among the nodes that are scored."""
@@ -121,24 +132,27 @@ class Spread:
         """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
         mask: Bools | None = None
         for constraint in self.hard(cls):
-            good = self._good(state, constraint)
+            within = self._within(state, constraint)
+            good = constraint.topology.present
+            if not within.all():
+                good = good & within[constraint.topology.domain]
             mask = good if mask is None else mask & good
         return mask
 
     @staticmethod
-    def _good(state: ClusterState, constraint: Constraint) -> Bools:
-        topology = constraint.topology
+    def _within(state: ClusterState, constraint: Constraint) -> Bools:
+        """Return the domains (D + 1,) that can take one more pod."""
         counts = constraint.domain_counts(state)
         limit = constraint.max_skew - constraint.matches_itself + constraint.minimum(counts)
-        good: Bools = topology.present & (counts <= limit)[topology.domain]
-        return good
+        within: Bools = counts <= limit
+        return within
 
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
         """Tell whether the first constraint that ``node`` fails is one whose key it lacks."""
         for constraint in self.hard(cls):
             if not constraint.topology.present[node]:
                 return True
-            if not self._good(state, constraint)[node]:
+            if not self._within(state, constraint)[constraint.topology.domain[node]]:
                 return False
         return False
 
@@ -147,21 +161,36 @@ class Spread:
         constraints = self.soft(cls)
         if not constraints:
             return None
-        ignored = np.zeros(len(self._snapshot.nodes), bool)
         counts: list[Ints] = []
         domains: list[Ints | None] = []
         for constraint in constraints:
-            topology = constraint.topology
-            if self._all_keys(cls):
-                ignored |= ~topology.present
-            if topology.key == HOSTNAME:
+            if constraint.topology.key == HOSTNAME:
                 # Per node, and of all nodes: eligibility does not matter here.
-                counts.append(state.counts(constraint.classes).astype(np.int64))
+                counts.append(self._per_node(state, constraint.classes))
                 domains.append(None)
             else:
-                counts.append(topology.spread_out(constraint.domain_counts(state)))
-                domains.append(topology.named)
+                counts.append(constraint.domain_counts(state))
+                domains.append(constraint.topology.named)
+        ignored = self._lacking(constraints if self._all_keys(cls) else ())
         return SoftSpread(constraints, tuple(counts), ignored, tuple(domains))
+
+    def _per_node(self, state: ClusterState, classes: Int32s) -> Ints:
+        nodes = state.nodes_of(classes)
+        if nodes is None:
+            return state.counts(classes).astype(np.int64)
+        return np.bincount(nodes, minlength=len(self._snapshot.nodes))
+
+    def _lacking(self, constraints: tuple[Constraint, ...]) -> Bools:
+        """Return the nodes (N,) that lack a key of the constraints; one array for the same keys."""
+        keys = tuple(sorted({constraint.topology.key for constraint in constraints}))
+
+        def make() -> Bools:
+            lacking = np.zeros(len(self._snapshot.nodes), bool)
+            for key in keys:
+                lacking |= ~self._topologies[key].present
+            return lacking
+
+        return self._eligible.get(("lacking", keys), make)
 
     def _all_keys(self, cls: int) -> bool:
         """Whether nodes must carry all keys: not where the system's defaults apply."""

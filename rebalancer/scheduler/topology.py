@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import MISSING, NodeLabels
+from rebalancer.snapshot.state import ClusterState
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -31,6 +32,8 @@ class Topology:
         """(N,) whether a node carries the key."""
         self.domain: NDArray[np.intp] = np.where(self.present, column, self.size).astype(np.intp)
         """(N,) domain of each node, D where it lacks the key."""
+        self.everywhere = bool(self.present.all())
+        """Whether all nodes carry the key."""
         values = labels.values(key)
         nameless = values.index("") if "" in values else self.size
         self.named: NDArray[np.intp] = np.where(self.present, column, nameless).astype(np.intp)
@@ -40,6 +43,28 @@ class Topology:
         """Return the sums (D + 1,) of amounts (N,) over the domains; the last entry is 0."""
         # Counts of pods stay far below 2**53, so the sums in float64 are exact.
         total = np.bincount(self.domain, weights=amounts, minlength=self.size + 1).astype(np.int64)
+        total[self.size] = 0
+        return total
+
+    def of_pods(
+        self,
+        state: ClusterState,
+        classes: Int32s,
+        eligible: Bools | None = None,
+        *,
+        terminating: bool = False,
+    ) -> Ints:
+        """Return how many pods of ``classes`` are in each domain (D + 1,); the last entry is 0.
+
+        Only those on ``eligible`` nodes (N,), if given; ``terminating`` as for ``ClusterState.counts``.
+        """
+        nodes = state.nodes_of(classes, terminating=terminating)
+        if nodes is None:
+            counts = state.counts(classes, terminating=terminating)
+            return self.sums(counts if eligible is None else counts * eligible)
+        if eligible is not None:
+            nodes = nodes[eligible[nodes]]
+        total = np.bincount(self.domain[nodes], minlength=self.size + 1)
         total[self.size] = 0
         return total
 

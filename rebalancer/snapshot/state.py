@@ -8,7 +8,8 @@ host ports are all sets of classes, so this is the one way in which anything is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,8 @@ from rebalancer.snapshot.model import PodFlag, Snapshot
 _CACHED_COUNTS = 32_000_000
 # Classes with more pods than this are counted per node once and kept, rather than anew each time.
 _MANY = 256
-_UNCHANGED: Mapping[tuple[int, bool], int] = {}
+# Of so many classes it is remembered where their pods are.
+_CACHED_CLASSES = 8192
 _NO_PODS = np.zeros(0, np.int32)
 
 
@@ -68,6 +70,11 @@ class ClusterState:
         self._moved = np.zeros(len(pods), bool)
         self.changed: list[int] = []
         """Classes whose pods were moved about, in order, once per change; it only grows."""
+        self.touched: list[int] = []
+        """Nodes of which more or less is held, in order, once per change; it only grows."""
+        self._stamps: dict[int, int] = {}
+        self._newest_stamp = 0
+        self._whereabouts: dict[tuple[int, bool], tuple[int, Int32s]] = {}
         self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
         self._home = np.where(self._terminating, -1, pods.node).astype(np.int32)
@@ -76,6 +83,16 @@ class ClusterState:
         self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
+
+    def stamp(self, classes: Int32s) -> int | tuple[int, ...]:
+        """Return what stands for where the pods of ``classes`` are: equal while they are in the same places.
+
+        What is taken back leaves no trace, so a value kept under it holds again.
+        """
+        stamps = self._stamps
+        if len(classes) == 1:
+            return stamps.get(int(classes[0]), 0)
+        return tuple(stamps.get(cls, 0) for cls in classes.tolist())
 
     def pods_of(self, cls: int) -> Int32s:
         """Return the pods that the snapshot holds of a class, in order."""
@@ -131,31 +148,67 @@ class ClusterState:
         ``of_node`` (N,) is each node's domain, -1 for none. It takes as long as the classes have pods,
         however many nodes there are.
         """
-        if sum(int(self._starts[c + 1] - self._starts[c]) for c in classes.tolist()) > _MANY:
+        nodes = self.nodes_of(classes)
+        if nodes is None:
             per_node = self.counts(classes)
             inside = of_node >= 0
             return np.bincount(of_node[inside], per_node[inside], size).astype(np.int64)
-        nodes = self._nodes_of(classes)
         domains = of_node[nodes]
-        counted = np.bincount(domains[domains >= 0], minlength=size)
-        for cls in classes.tolist():
-            for (node, of_terminating), change in self._changes.get(cls, _UNCHANGED).items():
-                if not of_terminating and of_node[node] >= 0:
-                    counted[of_node[node]] += change
-        return counted
+        return np.bincount(domains[domains >= 0], minlength=size)
 
     def occupied(self, classes: Int32s) -> Int32s:
         """Return the nodes, ascending and once each, where pods of ``classes`` are, terminating ones not."""
-        if any(cls in self._changes for cls in classes.tolist()):
+        nodes = self.nodes_of(classes)
+        if nodes is None:
             return np.flatnonzero(self.counts(classes) > 0).astype(np.int32)
-        return np.unique(self._nodes_of(classes))
+        return np.unique(nodes)
 
-    def _nodes_of(self, classes: Int32s) -> Int32s:
-        """Return the node of each living pod that the snapshot holds of ``classes``."""
-        parts = [self.pods_of(cls) for cls in classes.tolist()]
-        pods = parts[0] if len(parts) == 1 else np.concatenate([_NO_PODS, *parts])
-        nodes = self._home[pods]
-        return nodes[nodes >= 0]
+    def count_on(self, classes: Int32s, node: int) -> int:
+        """Return how many pods of ``classes``, terminating ones not, are on one node."""
+        nodes = self.nodes_of(classes)
+        if nodes is None:
+            return int(self.counts(classes)[node])
+        return int(np.count_nonzero(nodes == node))
+
+    def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s | None:
+        """Return the node of each pod of ``classes``, one entry per pod; do not write into it.
+
+        None if they have so many pods that :meth:`counts` is the better way. ``terminating`` as there.
+        """
+        if len(classes) == 1:
+            cls = int(classes[0])
+            few = self._starts[cls + 1] - self._starts[cls] <= _MANY
+            return self._nodes_of(cls, terminating) if few else None
+        if self._starts[classes + 1].sum() - self._starts[classes].sum() > _MANY:
+            return None
+        parts = [_NO_PODS]
+        for cls in classes.tolist():
+            if (nodes := self._nodes_of(cls, terminating)) is None:
+                return None
+            parts.append(nodes)
+        return np.concatenate(parts)
+
+    def _nodes_of(self, cls: int, terminating: bool) -> Int32s | None:
+        stamp = self._stamps.get(cls, 0)
+        known = self._whereabouts.get((cls, terminating))
+        if known is not None and known[0] == stamp:
+            return known[1]
+        nodes = (self.snapshot.pods.node if terminating else self._home)[self.pods_of(cls)]
+        nodes = nodes[nodes >= 0]
+        if changes := self._changes.get(cls):
+            left = nodes.tolist()
+            for (node, of_terminating), change in changes.items():
+                if of_terminating == terminating:
+                    left.extend([node] * change)
+                    if left.count(node) < -change:
+                        return None  # a pod that was terminating already has left
+                    for _ in range(-change):
+                        left.remove(node)
+            nodes = np.array(left, np.int32)
+        if len(self._whereabouts) >= _CACHED_CLASSES:
+            self._whereabouts.clear()
+        self._whereabouts[cls, terminating] = stamp, nodes
+        return nodes
 
     def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
         """Return how many pods of ``classes`` are on each node (N,); do not write into it.
@@ -254,6 +307,32 @@ class ClusterState:
         self._last(ghost.cls, ghost.node, +1)
         self.version += 1
 
+    @contextmanager
+    def lifted(self, pod: int, *, gone: bool) -> Iterator[None]:
+        """Hold the state that the scheduler sees when it places the replacement of ``pod``.
+
+        The victim terminates, or is ``gone``. This is for predictions, which are many: the terms of the
+        cost must not be asked meanwhile, and what is kept under a :meth:`stamp` holds again afterwards.
+        """
+        cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
+        stamp = self._stamps.get(cls, 0)
+        self.node_of[pod] = -1
+        self.ghosts.append(Ghost(cls, node))
+        self._count_change(cls, node, -1, terminating=False)
+        if gone:
+            self._count_change(cls, node, -1, terminating=True)
+            self._hold(cls, node, -1)
+        try:
+            yield
+        finally:
+            if gone:
+                self._hold(cls, node, +1)
+                self._count_change(cls, node, +1, terminating=True)
+            self._count_change(cls, node, +1, terminating=False)
+            self.ghosts.pop()
+            self.node_of[pod] = node
+            self._stamps[cls] = stamp
+
     def _last(self, cls: int, node: int, sign: int) -> None:
         self.lasting[:, node] += sign * self.snapshot.requests[:, cls]
         self.lasting_count[node] += sign
@@ -262,11 +341,19 @@ class ClusterState:
         self.used[:, node] += sign * self.snapshot.requests[:, cls]
         self.scored_used[:, node] += sign * self.snapshot.scored[:, cls]
         self.pod_count[node] += sign
+        self.touched.append(node)
 
     def _change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
         self.changed.append(cls)
+        self._count_change(cls, node, change, terminating=terminating)
+
+    def _count_change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
+        self._newest_stamp += 1
+        self._stamps[cls] = self._newest_stamp
         of_class = self._changes.setdefault(cls, {})
-        of_class[node, terminating] = of_class.get((node, terminating), 0) + change
+        total = of_class.pop((node, terminating), 0) + change
+        if total:
+            of_class[node, terminating] = total
         for key in self._counters_of.get(cls, ()):
             if key[1] == terminating:
                 self._counters[key][node] += change

@@ -1,0 +1,251 @@
+"""Spread groups: counts per domain that should be even, by Kubernetes' own rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.cost.groups import Domains
+from rebalancer.cost.potentials import joint_minimum, small_spread_minimum, spread_minimum
+from rebalancer.cost.term import View
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+
+# Up to so many domains every destination is evaluated by itself; above, one per distinct count.
+_FEW = 64
+# Of so few domains, plain integers are faster than arrays.
+_SMALL = 8
+
+
+@dataclass(slots=True)
+class _SpreadNow:
+    """What a spread comes to while its members' pods stay where they are."""
+
+    stamp: object
+    counts: Ints
+    """(D,) pods in each domain."""
+    minimum: float
+    gains: Floats | None = None
+    """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
+    changes: dict[tuple[int, bool], Floats] = field(default_factory=dict)
+    """(domain left or -1, whether the replacement counts) -> change (D + 1,) by the domain it enters."""
+
+
+class SpreadGroup:
+    """Counts per domain within ``max_skew`` of each other, by Kubernetes' own rule."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        label: str,
+        domains: Domains,
+        counted: Int32s,
+        movers: Int32s,
+        max_skew: int,
+        min_domains: int | None = None,
+        weight: float = 1.0,
+    ) -> None:
+        self.label, self.weight = label, weight
+        self.members = counted
+        self.movers = (
+            np.unique(movers)
+            if np.array_equal(movers, counted)
+            else np.intersect1d(movers, counted).astype(np.int32)
+        )
+        self._view, self.domains = view, domains
+        self._max_skew, self._min_domains = max_skew, min_domains
+        self._known: _SpreadNow | None = None
+
+    # Most groups are at ease and are never asked for what follows.
+
+    @cached_property
+    def _counted(self) -> frozenset[int]:
+        return frozenset(self.members.tolist())
+
+    @cached_property
+    def _immobile(self) -> Ints:
+        """(D,) pods that cannot be moved."""
+        return self.domains.sum(self._view.immobile(self.members, self.movers))
+
+    @cached_property
+    def _open(self) -> Bools:
+        """(D,) domains with a node that could take a pod."""
+        takes = np.zeros(len(self._view.snapshot.nodes), bool)
+        for mover in self.movers[:1].tolist():
+            takes = self._view.scheduler.static_mask(mover)
+        return self.domains.sum(takes.astype(np.int32)) > 0
+
+    def at_ease(self, least: int, most: int) -> bool:
+        """See Counted: counts within ``max_skew`` of each other are what the rule asks for."""
+        few = self._min_domains is not None and len(self.domains.names) < self._min_domains
+        return most - (0 if few else least) <= self._max_skew
+
+    def _now(self) -> _SpreadNow:
+        """Return what holds until a member's pod is moved."""
+        stamp = self._view.state.stamp(self.members)
+        if self._known is None or self._known.stamp != stamp:
+            counts = self.domains.count(self._view, self.members)
+            minimum = float(self._minimum(counts[None, :], counts)[0])
+            self._known = _SpreadNow(stamp, counts, minimum)
+        return self._known
+
+    def _minimum(self, rows: Ints, counts: Ints) -> Ints:
+        """Return the fewest moves (K,) for hypothetical counts (K, D), while ``counts`` (D,) are true."""
+        # A closed and empty domain is no place to even out to: the scheduler will not fill it.
+        kept = self._open | (counts > 0)
+        few = self._min_domains is not None and len(kept) < self._min_domains
+        open_ = self._open[kept]
+        rows = rows[:, kept]
+        immobile = np.minimum(self._immobile[kept], rows)
+        if rows.shape[1] > _SMALL:
+            return spread_minimum(rows, immobile, open_, self._max_skew, too_few=few)
+        opened = open_.tolist()
+        return np.array(
+            [
+                small_spread_minimum(row, fixed, opened, self._max_skew, too_few=few)
+                for row, fixed in zip(rows.tolist(), immobile.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+
+    def potential(self) -> float:
+        """Return the moves that remain."""
+        return self._now().minimum
+
+    def minimum(self) -> float:
+        """Return the same: the potential is the exact minimum."""
+        return self.potential()
+
+    def unsatisfiable(self) -> str | None:
+        """Say which pods or domains make the rule impossible, if any do."""
+        counts = self._now().counts
+        if not len(counts) or counts.max() - self._floor(counts) <= self._max_skew:
+            return None
+        if self.potential() > 0:
+            return None
+        shown = self._shown(counts)
+        closed = [n for n, o in zip(self.domains.names, self._open, strict=True) if not o]
+        if closed:
+            cause = f"no node of {', '.join(closed[:3])} takes its pods"
+        elif self._min_domains is not None and len(counts) < self._min_domains:
+            cause = f"{len(counts)} domains, minDomains {self._min_domains}"
+        else:
+            cause = f"{int(self._immobile.sum())} of {int(counts.sum())} pods cannot be moved"
+        return f"{self.label}: {shown}, maxSkew {self._max_skew}: {cause}"
+
+    def _floor(self, counts: Ints) -> int:
+        if self._min_domains is not None and len(counts) < self._min_domains:
+            return 0
+        return int(counts.min())
+
+    def gains(self) -> Floats:
+        """See Group."""
+        return self._gains(self._now())[self.domains.of_node]
+
+    def gains_at(self, nodes: Int32s) -> Floats:
+        """See Group."""
+        return self._gains(self._now())[self.domains.of_node[nodes]]
+
+    def _gains(self, now: _SpreadNow) -> Floats:
+        if now.gains is not None:
+            return now.gains
+        counts = now.counts
+        per_domain = np.zeros(len(counts) + 1)
+        # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is mended.
+        if now.minimum > 0:
+            low = np.where(self._open, counts, np.iinfo(np.int64).max)
+            # Domains of protected pods as well: the report says what holds them.
+            for sources in _alike(counts * 2 + (self._immobile < counts)):
+                if counts[sources[0]] == 0:
+                    continue
+                after = counts.copy()
+                after[sources[0]] -= 1
+                low_here = low.copy()
+                low_here[sources[0]] = np.iinfo(np.int64).max
+                after[int(np.argmin(low_here))] += 1
+                gain = now.minimum - float(self._minimum(after[None, :], counts)[0])
+                per_domain[sources] = max(gain, 0.0)
+        now.gains = per_domain
+        return per_domain
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """See Group."""
+        now = self._now()
+        source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
+        leaves = source if cls in self._counted else -1
+        enters = replacement in self._counted
+        if len(now.counts) <= _FEW:
+            # All domains at once: other pods of the class, and the next landing, ask for the same.
+            changes = now.changes.get((leaves, enters))
+            if changes is None:
+                everywhere = np.arange(-1, len(now.counts), dtype=np.int32)
+                found = self._evaluated(now, leaves, everywhere, enters=enters)
+                changes = now.changes[leaves, enters] = np.roll(found, -1)
+            return changes[targets]
+        present = np.unique(targets)
+        return self._evaluated(now, leaves, present, enters=enters)[
+            np.searchsorted(present, targets)
+        ]
+
+    def _evaluated(self, now: _SpreadNow, leaves: int, present: Int32s, *, enters: bool) -> Floats:
+        """Return the change with a pod gone from ``leaves`` and one more in each of ``present`` (K,).
+
+        -1 stands for no domain. Of many domains, those alike in what they hold share one evaluation.
+        """
+        left = now.counts.copy()
+        if leaves >= 0:
+            left[leaves] -= 1
+        inside = (present >= 0) & enters
+        if len(left) <= _FEW:
+            rows = np.repeat(left[None, :], len(present), axis=0)
+            rows[np.flatnonzero(inside), present[inside]] += 1
+            return self._minimum(rows, now.counts).astype(float) - now.minimum
+        result = np.zeros(len(present))
+        added = np.where(present >= 0, left[present], -1)
+        shut = np.where(present >= 0, ~self._open[present], False)
+        for same in _alike(added * 2 + shut):
+            row = left.copy()
+            row[present[same[:1]]] += inside[same[:1]]
+            result[same] = float(self._minimum(row[None, :], now.counts)[0])
+        return result - now.minimum
+
+    def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
+        """See Group."""
+        return f"{self.label}: {self._shown(self._now().counts)}, maxSkew {self._max_skew}"
+
+    def joint(self, per_node: Int32s, cap: int) -> float:
+        """Return the joint lower bound with a per-node cap, see ``joint_minimum``."""
+        inside = self.domains.of_node >= 0
+        return float(
+            joint_minimum(
+                per_node[inside].astype(np.int64),
+                self.domains.of_node[inside],
+                len(self.domains.names),
+                self._max_skew,
+                cap,
+            )
+        )
+
+    def _shown(self, counts: Ints) -> str:
+        return _shown(self.domains.names, counts)
+
+
+def _alike(keys: Ints) -> list[NDArray[np.intp]]:
+    """Return the rows with equal keys (K,), one index array per distinct key."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
+
+
+def _shown(names: Sequence[str], counts: Ints) -> str:
+    """``zone-a 3, zone-b 1``: up to six domains, fullest first."""
+    order = np.argsort(-counts, kind="stable")
+    shown = ", ".join(f"{names[d]} {int(counts[d])}" for d in order[:6].tolist())
+    return (
+        shown
+        if len(counts) <= 6
+        else f"{shown} and {len(counts) - 6} more (least {int(counts.min())})"
+    )

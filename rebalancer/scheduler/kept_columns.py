@@ -1,0 +1,85 @@
+"""What resources say of every node, kept while pods move: a move changes a few nodes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.scheduler.profile import BALANCED_ALLOCATION, NODE_RESOURCES_FIT
+from rebalancer.scheduler.resources import Resources
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.state import ClusterState
+
+# How many nodes all kept columns may cover before they are made anew.
+_KEPT_NODES = 1_000_000
+
+
+@dataclass(slots=True)
+class Columns:
+    """What resources say of all nodes for pods that ask for the same; do not write into it."""
+
+    fits: Bools
+    """(N,) where there is room for one more."""
+    least_allocated: Ints
+    balanced: Ints | None
+    total: Ints
+    """(N,) weighted sum of both scores."""
+    seen: int
+    """Up to where the state's journal of touched nodes is in it."""
+
+
+class KeptColumns:
+    """Columns for each kind of request, brought up to date where nodes were touched since they were made."""
+
+    def __init__(
+        self, resources: Resources, weights: Mapping[str, int], nodes: int, *, improvement: bool
+    ) -> None:
+        self._resources, self._weights, self._improvement = resources, weights, improvement
+        self._size = nodes
+        self._limit = max(16, _KEPT_NODES // max(1, nodes))
+        self._state: ClusterState | None = None
+        self._columns: dict[bytes, Columns] = {}
+        self._alike: dict[int, bytes] = {}
+
+    def of(self, state: ClusterState, cls: int) -> Columns:
+        """Return the columns of a class in a state, as they are now."""
+        if state is not self._state:
+            self._state = state
+            self._columns.clear()
+        alike = self._alike.get(cls)
+        if alike is None:
+            alike = self._alike[cls] = self._resources.alike(cls)
+        found = self._columns.get(alike)
+        if found is None or len(state.touched) - found.seen > self._size // 4:
+            if found is None and len(self._columns) >= self._limit:
+                self._columns.clear()
+            found = self._columns[alike] = self._made(state, cls)
+        elif found.seen < len(state.touched):
+            touched = sorted(set(state.touched[found.seen :]))
+            self._renew(found, state, cls, np.array(touched, np.int32))
+            found.seen = len(state.touched)
+        return found
+
+    def _made(self, state: ClusterState, cls: int) -> Columns:
+        fits = self._resources.fits(state, cls)
+        least = self._resources.least_allocated(state, cls)
+        balanced = self._resources.balanced(state, cls, improvement=self._improvement)
+        total = self._sum(least, balanced)
+        return Columns(fits, least, balanced, total, len(state.touched))
+
+    def _renew(self, found: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
+        found.fits[nodes] = self._resources.fits(state, cls, nodes)
+        least = self._resources.least_allocated(state, cls, nodes)
+        balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
+        found.least_allocated[nodes] = least
+        if found.balanced is not None and balanced is not None:
+            found.balanced[nodes] = balanced
+        found.total[nodes] = self._sum(least, balanced)
+
+    def _sum(self, least: Ints, balanced: Ints | None) -> Ints:
+        total = self._weights.get(NODE_RESOURCES_FIT, 0) * least
+        if balanced is not None:
+            total += self._weights.get(BALANCED_ALLOCATION, 0) * balanced
+        return total
