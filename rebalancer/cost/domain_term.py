@@ -83,7 +83,10 @@ class DomainTerm:
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
         """Return the groups with a member among ``classes``, ascending."""
-        return sorted({index for cls in classes for index in self._of(cls)})
+        parts = [found for cls in classes if (found := self._of(cls))]
+        if len(parts) == 1:
+            return list(parts[0])
+        return sorted({index for part in parts for index in part})
 
     def violated(self) -> int:
         """See Term."""
@@ -97,6 +100,8 @@ class DomainTerm:
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
+        if not self._groups and self._later is None:
+            return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
         parts: list[Candidates] = []
         values = self._potentials()

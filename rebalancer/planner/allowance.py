@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 
@@ -22,13 +23,16 @@ class _Tally:
     def __init__(
         self, snapshot: Snapshot, budgets: Budgets, settings: Settings, movable: int
     ) -> None:
-        self._snapshot, self._budgets, self._lifted = snapshot, budgets, settings.lifted
+        self._snapshot, self._lifted = snapshot, settings.lifted
         self._in_flight_most = budgets.in_flight_of(movable)
         self._per_run = budgets.per_run_of(movable)
         self._hour_left = max(0, budgets.per_hour_of(movable) - settings.moved_last_hour)
         self._pods_on = np.bincount(
             snapshot.pods.node[snapshot.pods.node >= 0], minlength=len(snapshot.nodes)
         )
+        # Shares are exact fractions, and few sizes are asked for again and again.
+        self._most_of_node = cache(budgets.per_node_of)
+        self._most_of_owner = cache(budgets.per_owner_of)
         self._run = 0
         self.held = False
         """Whether a limit of the whole run has kept something back."""
@@ -65,10 +69,10 @@ class _Tally:
         """Say which limit makes a move wait for what is in flight."""
         if self._in_flight >= self._in_flight_most:
             return f"inFlight {self._in_flight_most}"
-        most = self._budgets.per_node_of(int(self._pods_on[node]))
+        most = self._most_of_node(int(self._pods_on[node]))
         if self._nodes[node] >= most:
             return f"perNode {most}"
-        most = self._budgets.per_owner_of(self._snapshot.owners[owner].replicas)
+        most = self._most_of_owner(self._snapshot.owners[owner].replicas)
         if self._owners[owner] >= most:
             return f"perOwner {most}"
         return None

@@ -42,7 +42,7 @@ class Verdict:
     """Expected gain of each strategy in the entry that decides."""
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
-    """Nodes of its landings where no rule is mended, the most probable first."""
+    """Where it is refused: nodes of its landings where no rule is mended, the most probable first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class Judge:
         refused = self._refusal(cls, node, expected, cost)
         most = -expected.changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
+        if refused is None:
+            return expected.verdict(best, None)
         vain = expected.prediction.nodes[_signs(expected.changes[:2]) >= 0]
         return expected.verdict(best, refused, tuple(vain.tolist()))
 
@@ -163,23 +165,26 @@ class Judge:
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
         sign = _signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
         better = sign < 0
-        where = self._where(prediction)
         back = float(probability[nodes == node].sum())
         if back >= 0.5:
-            return Code.COMES_BACK, f"the scheduler would put it back ({where})"
+            return Code.COMES_BACK, f"the scheduler would put it back ({self._where(prediction)})"
         if not better.any() or (gain < (0.0, 0.0, 0.0)):
+            where = self._where(prediction)
             return Code.NO_GAIN, f"would land on {where}: nothing gets better there"
         if self._breaks(cls, node, prediction) or (changes[0] > 0).any():
+            where = self._where(prediction)
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
         sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
         least, most = self._threshold.better, self._threshold.worse
         if sure < least - TOLERANCE:
             return Code.UNSURE, (
-                f"better in {sure:.0%} of its landings, the policy asks for {least:.0%} ({where})"
+                f"better in {sure:.0%} of its landings, the policy asks for {least:.0%} "
+                f"({self._where(prediction)})"
             )
         if risk > most + TOLERANCE:
             return Code.UNSURE, (
-                f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} ({where})"
+                f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} "
+                f"({self._where(prediction)})"
             )
         return self._too_little(gain, cost)
 

@@ -51,6 +51,8 @@ class Pool:
         found: dict[Pair, None] = {}
         for weighted in self._terms:
             rows = weighted.term.candidates(classes)
+            if not len(rows.cls):
+                continue
             entry = int(weighted.term.entry)
             for cls, node, gain in zip(
                 rows.cls.tolist(),

@@ -23,6 +23,8 @@ from rebalancer.snapshot.state import ClusterState
 
 __all__ = ["FILTERS", "Evaluation", "Prediction", "SchedulerModel"]
 
+# The windows of so many sets of feasible nodes are kept, those of the latest questions.
+_KEPT_WINDOWS = 8
 _NO_NODES = np.zeros(0, np.int32)
 _NO_CHANCES = np.zeros(0, np.float64)
 
@@ -77,6 +79,7 @@ class SchedulerModel:
         self.filters = Filters(snapshot, self.placement, self.resources, *parts)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts)
         self._order: Int32s | None = None
+        self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}
 
     def node_affinity_mask(self, cls: int) -> Bools:
@@ -128,7 +131,8 @@ class SchedulerModel:
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, scheduled now."""
         reasons = self.unmodelled(cls)
-        nodes = np.flatnonzero(self.feasible(state, cls)).astype(np.int32)
+        feasible = self.feasible(state, cls)
+        nodes = np.flatnonzero(feasible).astype(np.int32)
         if reasons or len(nodes) <= 1:
             return Prediction(nodes, _uniform(len(nodes)), reasons)
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
@@ -137,13 +141,22 @@ class SchedulerModel:
             total = self._scorer.total(raw, nodes)
             best = nodes[total == total.max()]
             return Prediction(best, _uniform(len(best)))
-        if self._order is None:
-            self._order = search_order(self.snapshot.nodes)
-        feasible = np.zeros(len(self.snapshot.nodes), bool)
-        feasible[nodes] = True
-        windows = Windows(self._order, feasible, size)
+        windows = self._windows(feasible, size)
         chance = distribution(raw, self._scorer.weights, windows)
         return _sorted(windows.nodes, chance)
+
+    def _windows(self, feasible: Bools, size: int) -> Windows:
+        """Return the windows over the feasible nodes (N,); most classes share theirs with others."""
+        name = feasible.tobytes()
+        found = self._known_windows.pop(name, None)
+        if found is None:
+            if self._order is None:
+                self._order = search_order(self.snapshot.nodes)
+            found = Windows(self._order, feasible, size)
+            if len(self._known_windows) >= _KEPT_WINDOWS:
+                self._known_windows.pop(next(iter(self._known_windows)))
+        self._known_windows[name] = found
+        return found
 
     def rejection(self, cls: int) -> str:
         """Return why pods of the class are refused before any node is looked at, empty if not."""

@@ -77,7 +77,8 @@ class SoftSpread:
             self.constraints, self.counts, sizes, self.domains, strict=True
         ):
             topology = constraint.topology
-            term: Floats = counts * go_log(float(size + 2)) + float(constraint.max_skew - 1)
+            shift = float(constraint.max_skew - 1)
+            term: Floats = np.asarray(counts * go_log(float(size + 2)) + shift, np.float64)
             if domains is not None:
                 term[topology.size] = 0.0
                 if len(self.constraints) == 1:
