@@ -99,14 +99,15 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
 
 def _group(view: View, found: _Gathered) -> Group:
     owners = np.array(found.owners, np.int32)
-    state, scheduler = view.state, view.scheduler
     itself = np.array_equal(owners, found.matched)
     members = owners if itself else np.union1d(owners, found.matched).astype(np.int32)
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
-    eligible = scheduler.node_affinity_mask(found.owners[0]) & scheduler.taint_mask(found.owners[0])
-    occupied = state.occupied(members)
-    if not eligible[occupied].all():
-        eligible[occupied] = True
+    eligible = view.eligible(found.owners[0])
+    if not eligible.all():
+        occupied = view.state.occupied(members)
+        if not eligible[occupied].all():
+            eligible = eligible.copy()
+            eligible[occupied] = True
     domains = Domains.of(view, found.key, eligible)
     if found.entry is Entry.SOFT and itself:
         # Pods that would rather not meet their own kind: with more pods than domains some must, and

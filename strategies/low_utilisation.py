@@ -141,26 +141,16 @@ class UtilisationTerm:
             ]
         )
 
-    def _over_nodes(self) -> Bools:
-        over = (self._share(self._used()) > self._over) & self._counts
+    def _over_nodes(self, share: Floats) -> Bools:
+        over = (share > self._over) & self._counts
         return np.asarray(over.any(axis=0))
 
-    def _under_nodes(self) -> Bools:
-        nodes = self._view.snapshot.nodes
-        low = ((self._share(self._used()) <= self._under) | ~self._counts).all(axis=0)
-        usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
-        return np.asarray(low & usable)
-
-    def _fullness(self) -> Floats:
-        """Return the share (N,) of the resource of which each node has requested most."""
-        fullest: Floats = self._share(self._used()).max(axis=0, initial=0.0)
-        return fullest
-
-    def _inviting(self) -> Floats:
+    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
         """Return how full (N,) each node counts as for those that may give: under-used as bottomless."""
         nodes = self._view.snapshot.nodes
         usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
-        return np.where(self._under_nodes(), -np.inf, np.where(usable, self._fullness(), np.inf))
+        under = ((share <= self._under) | ~self._counts).all(axis=0) & usable
+        return np.where(under, -np.inf, np.where(usable, fullness, np.inf))
 
     def potential(self) -> float:
         """See Term."""
@@ -176,10 +166,13 @@ class UtilisationTerm:
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: pods on over-used nodes, while a node that might take them invites them."""
-        over = self._over_nodes()
+        share = self._share(self._used())
+        over = self._over_nodes(share)
         if not over.any():
             return Candidates.none()
-        inviting, full = self._inviting(), self._fullness() - self._gap + _ROUNDING
+        # Of the resource of which each node has requested most.
+        fullness: Floats = share.max(axis=0, initial=0.0)
+        inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
         if not giving.any():
             return Candidates.none()
@@ -190,9 +183,9 @@ class UtilisationTerm:
         cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
-        used = self._used()[:, node]
+        used = self._used(node)
         demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even()
+        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even(share)
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
 
@@ -202,20 +195,25 @@ class UtilisationTerm:
         mask = self._view.scheduler.static_mask(replacement)
         return float(inviting[mask].min(initial=np.inf))
 
-    def _most_even(self) -> float:
+    def _most_even(self, share: Floats) -> float:
         """Return the most that any node's unevenness can fall when a pod lands there."""
-        below = np.maximum(0.0, self._mean - self._share(self._used())) * self._counts
+        below = np.maximum(0.0, self._mean - share) * self._counts
         return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
-        here = np.array([node], np.int32)
-        used, demand = self._used(here), self._demand(cls)[:, None]
-        left = float(self._phi(used - demand, here)[0] - self._phi(used, here)[0])
-        before = self._used(destinations)
-        before[:, destinations == node] -= demand
-        after = before + self._demand(replacement)[:, None]
-        return left + self._phi(after, destinations) - self._phi(before, destinations)
+        # The node that the pod leaves stands last: one calculation for all.
+        nodes = np.append(destinations, np.int32(node))
+        demand = self._demand(cls)[:, None]
+        before = self._used(nodes)
+        after = before.copy()
+        after[:, -1:] -= demand
+        staying = np.flatnonzero(destinations == node)
+        before[:, staying] -= demand
+        after[:, :-1] = before[:, :-1] + self._demand(replacement)[:, None]
+        then, now = self._phi(after, nodes), self._phi(before, nodes)
+        left = float(then[-1] - now[-1])
+        return left + then[:-1] - now[:-1]
 
     def related(self, cls: int) -> Int32s:
         """See Term: nothing but the class itself; nodes are looked at anew each time."""

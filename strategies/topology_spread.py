@@ -105,11 +105,8 @@ def _default_rules(
             continue
         if not matches_labels(default.labels, of_class.labels):
             continue
-        eligible = (
-            (view.snapshot.nodes.labels.column(default.topology_key) >= 0)
-            & view.scheduler.node_affinity_mask(cls)
-            & view.scheduler.taint_mask(cls)
-        )
+        having = view.snapshot.nodes.labels.column(default.topology_key) >= 0
+        eligible = view.shared(having & view.eligible(cls))
         yield SpreadRule(
             entry=Entry.SOFT,
             key=default.topology_key,

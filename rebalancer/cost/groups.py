@@ -30,10 +30,13 @@ class Domains:
     @staticmethod
     def of(view: View, key: str, eligible: Bools) -> Domains:
         """Return the domains of ``key`` among ``eligible`` nodes (N,); equal ones are made once."""
-        made = view.made.get(identity := (key, eligible.tobytes()))
-        if not isinstance(made, Domains):
-            made = view.made[identity] = Domains._of(view, key, eligible)
-        return made
+        eligible = eligible if not eligible.flags.writeable else view.shared(eligible)
+        made = view.made.get(identity := (key, id(eligible)))
+        if not isinstance(made, tuple):
+            # The array is kept, too: its identity is the name.
+            made = view.made[identity] = Domains._of(view, key, eligible), eligible
+        found: Domains = made[0]
+        return found
 
     @staticmethod
     def _of(view: View, key: str, eligible: Bools) -> Domains:

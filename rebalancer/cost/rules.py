@@ -23,6 +23,7 @@ class SpreadRule:
     min_domains: int | None
     counted: Int32s
     eligible: Bools
+    """(N,) one array for all that are equal, see ``View.shared``."""
     what: str
 
     def identity(self) -> tuple[object, ...]:
@@ -33,7 +34,7 @@ class SpreadRule:
             self.max_skew,
             self.min_domains,
             self.counted.tobytes(),
-            self.eligible.tobytes(),
+            id(self.eligible),
         )
 
 
@@ -56,33 +57,35 @@ def spread_rules(view: View, cls: int) -> Sequence[SpreadRule]:
 def _spread_rules(
     view: View, cls: int, constraints: Sequence[TopologySpreadConstraint]
 ) -> Iterator[SpreadRule]:
-    labels = view.snapshot.nodes.labels
     for when, entry, what in (
         ("DoNotSchedule", Entry.HARD, "hard"),
         ("ScheduleAnyway", Entry.SOFT, "soft"),
     ):
         of_kind = [c for c in constraints if c.when_unsatisfiable == when]
-        everywhere = np.ones(len(view.snapshot.nodes), bool)
+        keys = tuple(sorted({constraint.topology_key for constraint in of_kind}))
         for constraint in of_kind:
-            everywhere &= labels.column(constraint.topology_key) >= 0
-        for constraint in of_kind:
-            eligible = everywhere
-            if constraint.node_affinity_policy != "Ignore":
-                eligible = eligible & view.scheduler.node_affinity_mask(cls)
-            if constraint.node_taints_policy == "Honor":
-                eligible = eligible & view.scheduler.taint_mask(cls)
+            eligible = view.eligible(
+                cls,
+                affinity=constraint.node_affinity_policy != "Ignore",
+                taints=constraint.node_taints_policy == "Honor",
+            )
             yield SpreadRule(
                 entry=entry,
                 key=constraint.topology_key,
                 max_skew=constraint.max_skew,
                 min_domains=constraint.min_domains if entry is Entry.HARD else None,
                 counted=spread_classes(view.snapshot, cls, constraint),
-                eligible=_shared(view, eligible),
+                eligible=_with_keys(view, keys, eligible),
                 what=what,
             )
 
 
-def _shared(view: View, nodes: Bools) -> Bools:
-    """Return one array for all equal ones: thousands of rules are about the same nodes."""
-    made = view.made.setdefault(("nodes", nodes.tobytes()), nodes)
-    return made if isinstance(made, np.ndarray) else nodes
+def _with_keys(view: View, keys: tuple[str, ...], eligible: Bools) -> Bools:
+    """Return those of the ``eligible`` nodes that have all topology ``keys``; both arrays are shared."""
+    made = view.made.get(identity := ("with keys", keys, id(eligible)))
+    if not isinstance(made, np.ndarray):
+        having = eligible.copy()
+        for key in keys:
+            having &= view.snapshot.nodes.labels.column(key) >= 0
+        made = view.made[identity] = view.shared(having)
+    return made

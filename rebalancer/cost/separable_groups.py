@@ -199,7 +199,7 @@ class ConflictGroup(_SeparableGroup):
         self.label, self.weight = label, weight
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
-            self.members = self.movers = np.unique(owners)
+            self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
             super().__init__(view, domains, [self.members, _NOBODY, _NOBODY])
             return
         both = np.intersect1d(owners, matched).astype(np.int32)

@@ -51,11 +51,10 @@ class SpreadGroup:
     ) -> None:
         self.label, self.weight = label, weight
         self.members = counted
-        self.movers = (
-            np.unique(movers)
-            if np.array_equal(movers, counted)
-            else np.intersect1d(movers, counted).astype(np.int32)
-        )
+        if len(movers) == len(counted) == 1 and movers[0] == counted[0]:
+            self.movers = movers  # as most are: no need for set operations
+        else:
+            self.movers = np.intersect1d(movers, counted).astype(np.int32)
         self._view, self.domains = view, domains
         self._max_skew, self._min_domains = max_skew, min_domains
         self._known: _SpreadNow | None = None

@@ -73,6 +73,35 @@ class View:
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
+    def shared(self, nodes: Bools) -> Bools:
+        """Return one array, not to be written into, for all nodes (N,) that are equal to these.
+
+        Thousands of rules are about the same nodes, and can then be told apart by identity.
+        """
+        made = self.made.get(identity := ("nodes", nodes.tobytes()))
+        if not isinstance(made, np.ndarray):
+            made = nodes.copy()
+            made.setflags(write=False)
+            self.made[identity] = made
+        return made
+
+    def eligible(self, cls: int, *, affinity: bool = True, taints: bool = True) -> Bools:
+        """Return the nodes (N,) that node affinity and taints, as far as asked for, leave to a class; shared."""
+        masks: list[Bools] = []
+        if affinity:
+            masks.append(self.scheduler.node_affinity_mask(cls))
+        if taints:
+            masks.append(self.scheduler.taint_mask(cls))
+        # By identity: the scheduler model gives classes that say the same one array; all are kept here.
+        made = self.made.get(identity := ("eligible", *map(id, masks)))
+        if not isinstance(made, tuple):
+            found = np.ones(len(self.snapshot.nodes), bool)
+            for mask in masks:
+                found &= mask
+            made = self.made[identity] = self.shared(found), masks
+        eligible: Bools = made[0]
+        return eligible
+
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return how many living pods of ``classes`` on each node (N,) cannot be moved.
 
