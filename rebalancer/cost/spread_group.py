@@ -27,9 +27,13 @@ class _SpreadNow:
     stamp: object
     counts: Ints
     """(D,) pods in each domain."""
-    minimum: float
+    kept: Bools
+    """(D,) domains that count."""
+    minimum: float = 0.0
     gains: Floats | None = None
     """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
+    minima: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Counts of few domains -> the fewest moves."""
     changes: dict[tuple[int, bool], Floats] = field(default_factory=dict)
     """(domain left or -1, whether the replacement counts) -> change (D + 1,) by the domain it enters."""
 
@@ -88,28 +92,36 @@ class SpreadGroup:
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
             counts = self.domains.count(self._view, self.members)
-            minimum = float(self._minimum(counts[None, :], counts)[0])
-            self._known = _SpreadNow(stamp, counts, minimum)
+            # A closed and empty domain is no place to even out to: the scheduler will not fill it.
+            now = _SpreadNow(stamp, counts, self._open | (counts > 0))
+            now.minimum = float(self._minimum(counts[None, :], now)[0])
+            self._known = now
         return self._known
 
-    def _minimum(self, rows: Ints, counts: Ints) -> Ints:
-        """Return the fewest moves (K,) for hypothetical counts (K, D), while ``counts`` (D,) are true."""
-        # A closed and empty domain is no place to even out to: the scheduler will not fill it.
-        kept = self._open | (counts > 0)
-        few = self._min_domains is not None and len(kept) < self._min_domains
-        open_ = self._open[kept]
-        rows = rows[:, kept]
-        immobile = np.minimum(self._immobile[kept], rows)
-        if rows.shape[1] > _SMALL:
-            return spread_minimum(rows, immobile, open_, self._max_skew, too_few=few)
-        opened = open_.tolist()
-        return np.array(
-            [
-                small_spread_minimum(row, fixed, opened, self._max_skew, too_few=few)
-                for row, fixed in zip(rows.tolist(), immobile.tolist(), strict=True)
-            ],
-            np.int64,
-        )
+    def _minimum(self, rows: Ints, now: _SpreadNow) -> Ints:
+        """Return the fewest moves (K,) for hypothetical counts (K, D)."""
+        if rows.shape[1] <= _SMALL:
+            return np.array([self._minimum_of(tuple(row), now) for row in rows.tolist()], np.int64)
+        few = self._min_domains is not None and rows.shape[1] < self._min_domains
+        rows = rows[:, now.kept]
+        immobile = np.minimum(self._immobile[now.kept], rows)
+        return spread_minimum(rows, immobile, self._open[now.kept], self._max_skew, too_few=few)
+
+    def _minimum_of(self, row: tuple[int, ...], now: _SpreadNow) -> int:
+        found = now.minima.get(row)
+        if found is None:
+            few = self._min_domains is not None and len(row) < self._min_domains
+            kept = np.flatnonzero(now.kept).tolist()
+            counts = [row[domain] for domain in kept]
+            fixed = [
+                min(stays, count)
+                for stays, count in zip(self._immobile[kept].tolist(), counts, strict=True)
+            ]
+            found = small_spread_minimum(
+                counts, fixed, self._open[kept].tolist(), self._max_skew, too_few=few
+            )
+            now.minima[row] = found
+        return found
 
     def potential(self) -> float:
         """Return the moves that remain."""
@@ -166,7 +178,7 @@ class SpreadGroup:
                 low_here = low.copy()
                 low_here[sources[0]] = np.iinfo(np.int64).max
                 after[int(np.argmin(low_here))] += 1
-                gain = now.minimum - float(self._minimum(after[None, :], counts)[0])
+                gain = now.minimum - float(self._minimum(after[None, :], now)[0])
                 per_domain[sources] = max(gain, 0.0)
         now.gains = per_domain
         return per_domain
@@ -202,14 +214,14 @@ class SpreadGroup:
         if len(left) <= _FEW:
             rows = np.repeat(left[None, :], len(present), axis=0)
             rows[np.flatnonzero(inside), present[inside]] += 1
-            return self._minimum(rows, now.counts).astype(float) - now.minimum
+            return self._minimum(rows, now).astype(float) - now.minimum
         result = np.zeros(len(present))
         added = np.where(present >= 0, left[present], -1)
         shut = np.where(present >= 0, ~self._open[present], False)
         for same in _alike(added * 2 + shut):
             row = left.copy()
             row[present[same[:1]]] += inside[same[:1]]
-            result[same] = float(self._minimum(row[None, :], now.counts)[0])
+            result[same] = float(self._minimum(row[None, :], now)[0])
         return result - now.minimum
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread

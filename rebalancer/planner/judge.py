@@ -72,9 +72,22 @@ class Judge:
     ) -> None:
         self._view, self._terms, self._guard = view, terms, guard
         self._threshold = threshold
+        # Waves that end without a move are gone through again, in a state that is still the same.
+        self._known: dict[tuple[int, int, int, float], Verdict] = {}
+        self._version = -1
 
     def judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
+        version = self._view.state.version
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+        found = self._known.get((pod, cls, node, cost))
+        if found is None:
+            found = self._known[pod, cls, node, cost] = self._judge(pod, cls, node, cost)
+        return found
+
+    def _judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
         expected = self._expect(pod, cls, node)
         if isinstance(expected, Verdict):
             return expected
