@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Group, Int32s, Params, Term, View
+from rebalancer.api import (
+    Bools,
+    CapGroup,
+    Domains,
+    DomainTerm,
+    Entry,
+    Group,
+    Int32s,
+    Params,
+    Term,
+    View,
+)
 
 
 class DuplicatesParams(Params):
@@ -66,12 +77,21 @@ def _group(
 
 def _feasible(view: View, classes: Int32s) -> int:
     """Count the nodes that could hold a pod of the owner, with room as it is now."""
+    newest = view.snapshot.classes[int(classes[0])].replacement
+    possible = view.scheduler.static_mask(newest) & _room(view, newest)
+    possible[view.state.occupied(classes)] = True
+    return int(np.count_nonzero(possible))
+
+
+def _room(view: View, cls: int) -> Bools:
+    """Return the nodes (N,) with room for a pod of ``cls`` as it is now; classes alike share the answer."""
     snapshot, state = view.snapshot, view.state
-    newest = snapshot.classes[int(classes[0])].replacement
-    allowed = view.scheduler.static_mask(newest)
-    request = snapshot.requests[:, newest][:, None]
-    free = snapshot.nodes.allocatable - state.used
-    room = ((request == 0) | (request <= free)).all(axis=0)
-    room &= state.pod_count < snapshot.nodes.max_pods
-    holds = state.counts(classes) > 0
-    return int(np.count_nonzero((allowed & room) | holds))
+    request = snapshot.requests[:, cls][:, None]
+    known = view.made.get(identity := ("room", request.tobytes()))
+    if not isinstance(known, tuple) or known[0] != state.version:
+        free = snapshot.nodes.allocatable - state.used
+        room = ((request == 0) | (request <= free)).all(axis=0)
+        room &= state.pod_count < snapshot.nodes.max_pods
+        known = view.made[identity] = state.version, room
+    found: Bools = known[1]
+    return found

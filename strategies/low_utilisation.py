@@ -82,6 +82,7 @@ class UtilisationTerm:
         self._view = view
         nodes = view.snapshot.nodes
         self._names = sorted(params.over)
+        self._demands: dict[int, Floats] = {}
         self._rows = [
             view.snapshot.resources.index(name) if name in view.snapshot.resources else -1
             for name in self._names
@@ -133,13 +134,16 @@ class UtilisationTerm:
         return cost
 
     def _demand(self, cls: int) -> Floats:
-        requests = self._view.snapshot.requests
-        return np.array(
-            [
-                1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
-                for name, row in zip(self._names, self._rows, strict=True)
-            ]
-        )
+        found = self._demands.get(cls)
+        if found is None:
+            requests = self._view.snapshot.requests
+            found = self._demands[cls] = np.array(
+                [
+                    1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
+                    for name, row in zip(self._names, self._rows, strict=True)
+                ]
+            )
+        return found
 
     def _over_nodes(self, share: Floats) -> Bools:
         over = (share > self._over) & self._counts
@@ -202,16 +206,16 @@ class UtilisationTerm:
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
-        # The node that the pod leaves stands last: one calculation for all.
+        # Before and after, and the node that the pod leaves last: one calculation for all.
         nodes = np.append(destinations, np.int32(node))
         demand = self._demand(cls)[:, None]
         before = self._used(nodes)
         after = before.copy()
         after[:, -1:] -= demand
-        staying = np.flatnonzero(destinations == node)
-        before[:, staying] -= demand
+        before[:, np.flatnonzero(destinations == node)] -= demand
         after[:, :-1] = before[:, :-1] + self._demand(replacement)[:, None]
-        then, now = self._phi(after, nodes), self._phi(before, nodes)
+        phi = self._phi(np.concatenate([before, after], axis=1), np.concatenate([nodes, nodes]))
+        now, then = phi[: len(nodes)], phi[len(nodes) :]
         left = float(then[-1] - now[-1])
         return left + then[:-1] - now[:-1]
 

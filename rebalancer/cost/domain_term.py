@@ -133,7 +133,8 @@ class DomainTerm:
 
     def concerns(self, cls: int, replacement: int) -> bool:
         """Tell whether such a move may change anything; if not, every :meth:`delta` is 0."""
-        return bool(self._concerned(cls, replacement))
+        found = self._of_move.get((cls, replacement))
+        return bool(self._concerned(cls, replacement) if found is None else found)
 
     def _concerned(self, cls: int, replacement: int) -> Sequence[int]:
         found = self._of_move.get((cls, replacement))

@@ -72,15 +72,22 @@ class SpreadGroup:
     @cached_property
     def _immobile(self) -> Ints:
         """(D,) pods that cannot be moved."""
-        return self.domains.sum(self._view.immobile(self.members, self.movers))
+        domains = self.domains.of_node[self._view.immobile(self.members, self.movers)]
+        return np.bincount(domains[domains >= 0], minlength=len(self.domains.names))
 
     @cached_property
     def _open(self) -> Bools:
         """(D,) domains with a node that could take a pod."""
-        takes = np.zeros(len(self._view.snapshot.nodes), bool)
-        for mover in self.movers[:1].tolist():
-            takes = self._view.scheduler.static_mask(mover)
-        return self.domains.sum(takes.astype(np.int32)) > 0
+        if not len(self.movers):
+            return np.zeros(len(self.domains.names), bool)
+        takes = self._view.scheduler.static_mask(int(self.movers[0]))
+        # Thousands of groups ask this of the same two arrays, which are kept here with the answer.
+        made = self._view.made.get(identity := ("open", id(takes), id(self.domains)))
+        if not isinstance(made, tuple):
+            open_ = self.domains.sum(takes.astype(np.int32)) > 0
+            made = self._view.made[identity] = open_, takes, self.domains
+        found: Bools = made[0]
+        return found
 
     def at_ease(self, least: int, most: int) -> bool:
         """See Counted: counts within ``max_skew`` of each other are what the rule asks for."""

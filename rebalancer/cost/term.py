@@ -103,10 +103,10 @@ class View:
         return eligible
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
-        """Return how many living pods of ``classes`` on each node (N,) cannot be moved.
+        """Return the node of each living pod of ``classes`` that cannot be moved.
 
-        Movable are only pods of ``movers`` that no protection holds. The count is of the snapshot: a pod
-        moved by the plan stays movable in principle.
+        Movable are only pods of ``movers`` that no protection holds. This is of the snapshot: a pod moved
+        by the plan stays movable in principle.
         """
         mine = set(movers.tolist())
         pods = self.snapshot.pods
@@ -116,8 +116,7 @@ class View:
             if len(held := self.state.living_of(cls))
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
-        counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
-        return counted.astype(np.int32)
+        return nodes[nodes >= 0]
 
     def any_movable(self, classes: Int32s) -> bool:
         """Tell whether any living pod of ``classes`` may be moved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,8 @@ class Judge:
     ) -> None:
         self._view, self._terms, self._guard = view, terms, guard
         self._threshold = threshold
+        self._asked = [(weighted, _concerns(weighted.term)) for weighted in terms]
+        self._guards = _concerns(guard)
         # Waves that end without a move are gone through again, in a state that is still the same.
         self._known: dict[tuple[int, int, int, float], Verdict] = {}
         self._version = -1
@@ -131,7 +133,7 @@ class Judge:
     def _breaks(self, cls: int, node: int, prediction: Prediction) -> bool:
         """Tell whether some landing would break a hard rule that holds."""
         replacement = self._view.snapshot.classes[cls].replacement
-        if not _concerns(self._guard, cls, replacement):
+        if not self._guards(cls, replacement):
             return False
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
@@ -150,10 +152,10 @@ class Judge:
         """Return the change of each entry at each landing (3, K), and each strategy's expected gain."""
         changes = np.zeros((len(Entry), len(prediction.nodes)))
         expected: dict[tuple[int, str], float] = {}
-        for weighted in self._terms:
+        for weighted, concerns in self._asked:
             entry = int(weighted.term.entry)
             before = expected.setdefault((entry, weighted.strategy), 0.0)
-            if not _concerns(weighted.term, cls, replacement):
+            if not concerns(cls, replacement):
                 continue
             change = weighted.weight * weighted.term.delta(cls, node, replacement, prediction.nodes)
             changes[entry] += change
@@ -233,10 +235,13 @@ class Judge:
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _concerns(term: Term, cls: int, replacement: int) -> bool:
-    """Tell whether a term could change; most cannot, and need not be asked of every landing."""
-    concerns = getattr(term, "concerns", None)
-    return concerns is None or bool(concerns(cls, replacement))
+def _concerns(term: Term) -> Callable[[int, int], bool]:
+    """Return what tells whether moving (class, replacement) could change a term.
+
+    Most could not, and need not be asked of every landing.
+    """
+    concerns: Callable[[int, int], bool] = getattr(term, "concerns", lambda *_: True)
+    return concerns
 
 
 def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:

@@ -132,7 +132,7 @@ class SchedulerModel:
         """Return the distribution of landings of a pod of the class, scheduled now."""
         reasons = self.unmodelled(cls)
         feasible = self.feasible(state, cls)
-        nodes = np.flatnonzero(feasible).astype(np.int32)
+        nodes = feasible.nonzero()[0].astype(np.int32)
         if reasons or len(nodes) <= 1:
             return Prediction(nodes, _uniform(len(nodes)), reasons)
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))

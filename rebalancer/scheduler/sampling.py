@@ -97,7 +97,7 @@ class Windows:
 
     def everywhere(self, marked: Bools) -> bool:
         """Tell whether every window holds a marked node (F,)."""
-        places = np.flatnonzero(marked)
+        places = marked.nonzero()[0]
         if not len(places):
             return False
         if int(places[0]) + len(marked) - int(places[-1]) > self.size:
@@ -204,7 +204,7 @@ def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weigh
 
 def _give(chance: Floats, best: Bools, size: int, begin: Ints, weight: Floats) -> None:
     """Add the weight of each window that begins at ``begin`` to the ``best`` nodes in it."""
-    places = np.flatnonzero(best)
+    places = best.nonzero()[0]
     until = np.zeros(len(best) + 1, np.int64)
     np.cumsum(best, out=until[1:])
     low, high = until[begin], until[begin + size]
