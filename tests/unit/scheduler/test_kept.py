@@ -1,0 +1,143 @@
+"""What is kept while pods move says the same as what is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.sampling import Windows
+from rebalancer.snapshot.model import PodFlag
+from rebalancer.snapshot.state import ClusterState
+from tests.unit.scheduler.journeys import Step, go, steps
+from tests.unit.scheduler.random_worlds import clusters, namespaces
+from tests.unit.scheduler.worlds import Json, World
+
+Cluster = tuple[list[Json], list[Json], Json]
+
+
+class _Narrow(SchedulerProfile):
+    """Samples three nodes, so that small clusters are sampled, too."""
+
+    def nodes_to_find(self, nodes: int) -> int:
+        return min(3, nodes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(least=4, most=9), steps(), st.booleans())
+def test_predictions_are_those_of_a_model_that_was_never_asked(
+    made: Cluster, way: list[Step], sampled: bool
+) -> None:
+    nodes, standing, new = made
+    world = World(nodes, [*standing, new], namespaces=namespaces())
+    profile = (_Narrow if sampled else SchedulerProfile).for_version((1, 36))
+    kept = SchedulerModel(world.snapshot, profile)
+
+    def look() -> None:
+        fresh = SchedulerModel(world.snapshot, profile)
+        for cls in range(len(world.snapshot.classes)):
+            found, expected = kept.predict(world.state, cls), fresh.predict(world.state, cls)
+            assert found.nodes.tolist() == expected.nodes.tolist()
+            assert found.probability.tolist() == expected.probability.tolist()
+            assert (kept.static_mask(cls) == fresh.static_mask(cls)).all()
+
+    go(world.state, way, look)
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(least=2, most=6), steps())
+def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
+    nodes, standing, new = made
+    state = World(nodes, [*standing, new], namespaces=namespaces()).state
+    every = np.arange(len(state.snapshot.classes), dtype=np.int32)
+
+    def look() -> None:
+        for classes in (*(every[[cls]] for cls in every), every):
+            for terminating in (False, True):
+                found = state.nodes_of(classes, terminating=terminating)
+                assert found is not None
+                expected = sorted(_standing(state, classes.tolist(), terminating=terminating))
+                assert sorted(found.tolist()) == expected
+                counts = np.bincount(expected, minlength=len(nodes))
+                assert (state.counts(classes, terminating=terminating) == counts).all()
+            living = sorted(_standing(state, classes.tolist(), terminating=False))
+            assert state.occupied(classes).tolist() == sorted(set(living))
+            assert state.count_on(classes, 0) == living.count(0)
+
+    go(state, way, look)
+
+
+def _standing(state: ClusterState, classes: list[int], *, terminating: bool) -> Iterator[int]:
+    """Yield the node of each pod of ``classes``, one by one."""
+    for pod, flags in enumerate(state.snapshot.pods.flags.tolist()):
+        counts = terminating or not flags & PodFlag.TERMINATING
+        if counts and state.cls_of[pod] in classes and state.node_of[pod] >= 0:
+            yield int(state.node_of[pod])
+    held = state.pod_count - np.bincount(
+        state.node_of[state.node_of >= 0], minlength=len(state.pod_count)
+    )
+    for ghost in state.ghosts if terminating else ():
+        if held[ghost.node] > 0:  # else it is the newest, and hidden
+            held[ghost.node] -= 1
+            if ghost.cls in classes:
+                yield ghost.node
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(least=2, most=5), steps())
+def test_a_stamp_is_the_same_only_while_pods_stay(made: Cluster, way: list[Step]) -> None:
+    nodes, standing, new = made
+    state = World(nodes, [*standing, new], namespaces=namespaces()).state
+    every = np.arange(len(state.snapshot.classes), dtype=np.int32)
+    seen: dict[object, list[list[int]]] = {}
+
+    def look() -> None:
+        now = [
+            state.counts(every[[cls]], terminating=terminating).tolist()
+            for cls in every
+            for terminating in (False, True)
+        ]
+        assert seen.setdefault(state.stamp(every), now) == now
+
+    go(state, way, look)
+
+
+def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -> None:
+    nodes: list[Json] = [{"metadata": {"name": name, "labels": {}}} for name in "ab"]
+    standing: Json = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "1"},
+        "spec": {"nodeName": "a", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    }
+    state = World(nodes, [standing]).state
+    cls = state.snapshot.pods.cls[:1]
+    before = state.stamp(cls)
+    with state.lifted(0, gone=True):
+        assert state.stamp(cls) != before
+        assert not state.counts(cls, terminating=True).any()
+    assert state.stamp(cls) == before
+    assert state.count_on(cls, 0) == 1
+    state.evict(0)
+    state.unevict(0)
+    assert state.stamp(cls) != before
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=12), st.data())
+def test_windows_that_agree_in_an_extreme_are_told_from_those_that_do_not(
+    values: list[int], data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, len(values) - 1))
+    windows = Windows(np.arange(len(values), dtype=np.int32), np.ones(len(values), bool), size)
+    slices = [(values + values)[start : start + size] for start in range(len(values))]
+    for column, of in ((windows.most, max), (windows.least, min)):
+        found, expected = column(np.array(values)), [of(one) for one in slices]
+        if isinstance(found, int):
+            assert set(expected) == {found}
+        else:
+            assert found.tolist() == expected
+            assert len(set(expected)) > 1
