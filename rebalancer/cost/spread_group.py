@@ -32,6 +32,8 @@ class _SpreadNow:
     minimum: float = 0.0
     gains: Floats | None = None
     """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
+    columns: list[tuple[int, int, bool]] = field(default_factory=list)
+    """Of few domains: each that counts, how many of its pods cannot be moved, whether it is open."""
     minima: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Counts of few domains -> the fewest moves."""
     changes: dict[tuple[int, bool], Floats] = field(default_factory=dict)
@@ -101,6 +103,10 @@ class SpreadGroup:
             counts = self.domains.count(self._view, self.members)
             # A closed and empty domain is no place to even out to: the scheduler will not fill it.
             now = _SpreadNow(stamp, counts, self._open | (counts > 0))
+            if len(counts) <= _SMALL:
+                kept = now.kept.nonzero()[0]
+                parts = (kept, self._immobile[kept], self._open[kept])
+                now.columns = list(zip(*(part.tolist() for part in parts), strict=True))
             now.minimum = float(self._minimum(counts[None, :], now)[0])
             self._known = now
         return self._known
@@ -118,15 +124,10 @@ class SpreadGroup:
         found = now.minima.get(row)
         if found is None:
             few = self._min_domains is not None and len(row) < self._min_domains
-            kept = np.flatnonzero(now.kept).tolist()
-            counts = [row[domain] for domain in kept]
-            fixed = [
-                min(stays, count)
-                for stays, count in zip(self._immobile[kept].tolist(), counts, strict=True)
-            ]
-            found = small_spread_minimum(
-                counts, fixed, self._open[kept].tolist(), self._max_skew, too_few=few
-            )
+            counts = [row[domain] for domain, _, _ in now.columns]
+            fixed = [min(stays, row[domain]) for domain, stays, _ in now.columns]
+            open_ = [is_open for _, _, is_open in now.columns]
+            found = small_spread_minimum(counts, fixed, open_, self._max_skew, too_few=few)
             now.minima[row] = found
         return found
 
