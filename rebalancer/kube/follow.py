@@ -85,7 +85,7 @@ class Follower:
         self._pods = self._tracks[0]
         self._ending: set[str] = set()
         """uids of the pods that were seen to be on their way out, or gone."""
-        self._absent: set[tuple[str, str]] = set()
+        self._absent = self._fold.settled().without_object()
         """Kind and uid of controllers that pods name and the server does not have."""
         self._stop = threading.Event()
         self._notes: dict[str, dict[str, None]] = {}

@@ -20,7 +20,7 @@ from rebalancer.simulator import manifests
 from rebalancer.simulator.apiserver.faults import Fault
 from rebalancer.simulator.clock import Clock
 from rebalancer.simulator.cluster import EmbeddedCluster
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.wire.pods import PodRecord
 from tests.same import contents
 
@@ -184,8 +184,10 @@ def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -
             cluster.delete("Pod", gone["name"])
             cluster.settle()
             found = follower.snapshot({gone["uid"]})
-            assert gone["uid"] not in set(found.pods.uid)
-            assert (EventType.DELETED, gone["name"]) in heard.events
+            going = (found.pods.flags & PodFlag.TERMINATING) != 0
+            living = [uid for uid, ends in zip(found.pods.uid, going, strict=True) if not ends]
+            assert gone["uid"] not in living
+        until(lambda: (EventType.DELETED, gone["name"]) in heard.events)
         watches = sorted(cluster.faults.requests)
     assert watches == sorted(f"GET {resource.path()}" for resource in LISTED)
 
@@ -272,6 +274,39 @@ def test_an_eviction_that_no_watch_tells_of_is_looked_for_in_the_list(
         same_soon(cluster, follower)
         follower.snapshot({"a uid that no event will name"})
     assert len(follower.notes) == 1
+
+
+def owned_pod(name: str, uid: str) -> dict[str, Any]:
+    made = manifests.pod(name, labels={"app": "lone"})
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "lone", "uid": uid}
+    made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return made
+
+
+def test_a_controller_that_pods_name_and_no_watch_told_of_is_looked_for_once(
+    cluster: EmbeddedCluster,
+) -> None:
+    """One that owned no pod when it was listed was not kept: a rollback may scale it up again."""
+    (lone,) = cluster.apply(manifests.replicaset("lone", 0, labels={"app": "lone"}))
+    with following(cluster) as follower:
+        cluster.apply(owned_pod("new", lone["metadata"]["uid"]))
+        same_soon(cluster, follower)
+        assert follower.notes == (
+            "replicasets were listed again between waves: pods name some that no watch had told of",
+        )
+        follower.snapshot(())  # with the new watch open
+        cluster.faults.requests.clear()
+        follower.snapshot(())
+    assert cluster.faults.requests == []
+
+
+def test_a_controller_that_was_not_there_at_first_is_not_looked_for(
+    cluster: EmbeddedCluster,
+) -> None:
+    cluster.apply(owned_pod("orphan", "a uid that is gone"))
+    with following(cluster) as follower:
+        assert "orphan" in set(follower.snapshot(()).pods.name)
+        assert follower.notes == ()
 
 
 def test_who_may_not_watch_pods_is_told(cluster: EmbeddedCluster) -> None:
