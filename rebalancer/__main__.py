@@ -23,7 +23,10 @@ def main() -> None:
         os.environ.setdefault(name, value)
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
-    sys.exit(command(sys.argv[1:]))
+    code = command(sys.argv[1:])
+    # The interpreter would go through all objects once more for cycles to take apart, before it ends.
+    gc.freeze()
+    sys.exit(code)
 
 
 if __name__ == "__main__":
