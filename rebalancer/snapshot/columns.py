@@ -53,7 +53,10 @@ class StringColumn(Sequence[str]):
         return self._bytes[start : self._ends[row]].decode()
 
     def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
+        start = 0
+        for end in self._ends:
+            yield self._bytes[start:end].decode()
+            start = end
 
     def take(self, rows: NDArray[np.integer[Any]]) -> StringColumn:
         """Return a new column of the given rows, in the given order; rows in a row are copied at once."""

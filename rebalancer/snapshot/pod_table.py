@@ -214,8 +214,8 @@ class PodTable:
 
     def _sort(self) -> None:
         rows, previous = self._rows, ("", "")
-        for row in range(len(rows)):
-            current = self._key(rows, row)
+        namespaces = [of_class.controller.namespace for of_class in self._classes]
+        for current in zip((namespaces[cls] for cls in rows.cls), rows.name, strict=True):
             if current < previous:
                 keys = [self._key(rows, each) for each in range(len(rows))]
                 order = sorted(range(len(rows)), key=keys.__getitem__)
