@@ -8,7 +8,7 @@ PodDisruptionBudgets and one by one within each, since concurrent evictions unde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +42,8 @@ class Progress(Protocol):
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 """Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
 
+GONE_SECONDS = 40.0
+"""Longest wait for who made way to be gone; the default grace period is 30."""
 _MISSES = 0.05
 _LEAST_MISSES = 3
 _CHANCE = 0.01
@@ -63,8 +65,8 @@ class Pace:
     """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
     placed: float = 1.0
     """For one replacement to have a node, before the next eviction of such a wave."""
-    gone: float = 40.0
-    """For who made way to be gone, before the pod whose way it is; the default grace period is 30."""
+    gone: float = GONE_SECONDS
+    """For who made way to be gone, before the pod whose way it is."""
     parallel: int = 8
     """Evictions at once in larger waves."""
 
@@ -146,12 +148,7 @@ class Executor:
         The plan counts on their room. As long as they hold it, the way looks shut, and the eviction of who
         made way would have been for nothing.
         """
-        coming = {move.uid for move in left}
-        before = [
-            outcome.move
-            for outcome in self._outcomes.values()
-            if outcome.status is Status.EVICTED and outcome.move.makes_way_for in coming
-        ]
+        before = made_way(self._outcomes.values(), left)
         until = min(self._clock.now() + self._pace.gone, self._pace.deadline)
         while before and self._arrivals.ending(before):
             wait = until - self._clock.now()
@@ -334,6 +331,16 @@ class Executor:
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes[outcome.move.uid] = outcome
+
+
+def made_way(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
+    """Return the moves that were carried out to make way for one of ``left``."""
+    coming = {move.uid for move in left}
+    return [
+        outcome.move
+        for outcome in outcomes
+        if outcome.status is Status.EVICTED and outcome.move.makes_way_for in coming
+    ]
 
 
 def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:

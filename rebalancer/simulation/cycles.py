@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rebalancer.environment import Timings
+from rebalancer.evictor.executor import GONE_SECONDS, made_way
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
@@ -209,6 +210,8 @@ class Loop:
             wave = left[0].wave
             if waves:
                 self._world.wait(self._pace.ready_after)
+                before = made_way(outcomes, left)
+                self._world.wait_until_gone([move.uid for move in before], GONE_SECONDS)
                 left = self._rechecked(left, outcomes)
             now = [move for move in left if move.wave == wave]
             left = [move for move in left if move.wave != wave]

@@ -6,7 +6,7 @@ longer or less. Controllers are taken to replace every pod; rollouts that were u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,7 +81,16 @@ class World:
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
-        self.now += seconds
+        self._wait_until(self.now + seconds)
+
+    def wait_until_gone(self, uids: Collection[str], most: float) -> None:
+        """Let time pass until those of the victims are gone, at most so many seconds."""
+        last = max((victim.gone for victim in self._victims if victim.uid in uids), default=0.0)
+        if last > self.now:
+            self._wait_until(min(last, self.now + most))
+
+    def _wait_until(self, now: float) -> None:
+        self.now = now
         self._let_go()
         self._renew()
 

@@ -12,9 +12,14 @@ from rebalancer.testing.snapshots import snapshot_of
 REGISTRY = Registry.installed()
 
 
-def play(objects, *, random=None, lifted=False, windows=False, path=None, **pace):
+def play(objects, *, random=None, lifted=False, windows=False, path=None, gone_after=10.0, **pace):
     loaded = load_policy(path, REGISTRY)
-    world = World(snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), random)
+    world = World(
+        snapshot_of(objects),
+        lambda of: scheduler_profile(loaded.policy, of),
+        random,
+        gone_after=gone_after,
+    )
     loop = Loop(
         world,
         lambda: Planning(loaded, REGISTRY, Scope(), lifted=lifted),

@@ -16,6 +16,7 @@ from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import (
     HOSTNAME,
+    ZONE,
     apart,
     disruption_budget,
     node,
@@ -146,6 +147,20 @@ def test_a_victim_holds_its_place_until_it_is_gone():
     world.wait(10)
     assert going() == []
     assert on(world, "web") == ["n-a", "n-b"]
+
+
+@pytest.mark.parametrize(("gone_after", "each"), [(5, [2, 0]), (30, [2, 0]), (60, [1, 1, 0])])
+def test_a_move_waits_until_who_made_way_for_it_is_gone(tmp_path, gone_after, each):
+    # n1 is the emptiest and draws web, which it holds already. Once fill has moved there from n2, web goes to
+    # n2, but not before fill has let go of it: a run waits 40 seconds for that.
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {duplicates: {}}\n")
+    closed = node("n3", "a", cpu="64", taints=[{"key": "x", "effect": "NoSchedule"}])
+    web = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spread("web", ZONE))
+    fill = workload("fill", ["n2", "n3"], cpu="1200m")
+    nodes = [*(node(f"n{i}", "a") for i in range(3)), closed]
+    _, course = play([*nodes, *web, *fill], path=policy, gone_after=gone_after)
+    assert evictions(course) == each
 
 
 def test_observing_executes_nothing(tmp_path):
