@@ -149,12 +149,12 @@ def _kept(done: Convergence, folder: Path) -> dict[str, Any]:
         "after_silence": done.after_silence,
         "seconds": round(done.seconds, 1),
         "landings": landings,
-        "commit": _commit(),
+        "commit": commit(),
         "peak_mib": max(run.peak_mib for run in done.runs),
     }
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit of the working tree, as far as there is one."""
     git = shutil.which("git")
     if git is None:

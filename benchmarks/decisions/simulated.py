@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from benchmarks.decisions.contenders import default_policy, process
@@ -54,6 +56,8 @@ class Compared:
     """Every replacement on its most probable node."""
     drawn: tuple[End, ...]
     """Every replacement drawn from its distribution; one per seed."""
+    repeated: tuple[End, ...] = ()
+    """Where other live convergences from the same start ended."""
 
     @property
     def equal(self) -> bool:
@@ -64,6 +68,11 @@ class Compared:
     def drawn_so(self) -> bool:
         """Whether some drawn course leaves exactly as much of every rule."""
         return any(self.live.violations == end.violations for end in (self.probable, *self.drawn))
+
+    @property
+    def all_lives(self) -> tuple[End, ...]:
+        """All live ends, of the same start."""
+        return (self.live, *self.repeated)
 
     @property
     def ends(self) -> tuple[End, ...]:
@@ -187,6 +196,7 @@ def compare(out: Path, draws: int, policy: Path, say: Callable[[str], None]) -> 
                 live=live_end(done),
                 probable=ends[0],
                 drawn=tuple(ends[1:]),
+                repeated=tuple(map(live_end, result.get("repeats", {}).get(name, ()))),
             )
             say(f"{path.stem} {name}: equal {compared.equal}, within {compared.within}")
             yield compared
@@ -223,7 +233,7 @@ def markdown(all_of: Sequence[Compared]) -> str:
         [
             f"{len(all_of)} live convergences at commit {commits}; {most} drawn courses each.",
             table(head, (_row(one) for one in all_of)),
-            "\n".join(_sums(all_of)),
+            "\n".join([*_sums(all_of), *_likeness(all_of)]),
         ]
     )
 
@@ -263,6 +273,31 @@ def _sums(all_of: Sequence[Compared]) -> Iterator[str]:
     for text, holds in tests:
         good = sum(holds(one) for one in all_of)
         yield f"- {text}: {good} of {len(all_of)} ({good / max(1, len(all_of)):.0%})"
+
+
+def _likeness(all_of: Sequence[Compared]) -> Iterator[str]:
+    """How often two ends leave exactly as much of every rule: live ones, drawn ones, and one of each.
+
+    If the model were perfect, the three would differ by chance only.
+    """
+    known = [one for one in all_of if one.repeated]
+    if not known:
+        return
+    shares = (
+        ("two live ends", [_share(combinations(one.all_lives, 2)) for one in known]),
+        ("a live and a drawn end", [_share(product(one.all_lives, one.drawn)) for one in known]),
+        ("two drawn ends", [_share(combinations(one.drawn, 2)) for one in known]),
+    )
+    for text, found in shares:
+        yield (
+            f"- {text} of the same start leave exactly as much of every rule: {mean(found):.0%} of the pairs, "
+            f"on the mean of {len(found)} convergences with {len(known[0].repeated) + 1} live ends each"
+        )
+
+
+def _share(pairs: Iterable[tuple[End, End]]) -> float:
+    alike = [one.violations == other.violations for one, other in pairs]
+    return sum(alike) / max(1, len(alike))
 
 
 def _hard_equal(one: Compared) -> bool:
