@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.decisions.scenarios import OF_ANY_SHAPE, SCENARIOS
 
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--out", type=Path, default=Path(".cache/decisions"), help="results go here")
     table = commands.add_parser("table", help="print the tables of what was played")
     table.add_argument("--out", type=Path, default=Path(".cache/decisions"))
+    table.add_argument("--no-times", action="store_true", help="the machine was not ours alone")
+    summary = commands.add_parser("summary", help="one table over what was played in many folders")
+    summary.add_argument("sets", nargs="+", metavar="NAME=FOLDER", help="a name, and its --out")
     simulated = commands.add_parser(
         "simulated", help="rebalancer simulate beside what was played live"
     )
@@ -66,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands_of = {
         "run": _run,
         "table": _table,
+        "summary": _summary,
         "simulated": _simulated,
         "repeat": _repeat,
         "silence": _silence,
@@ -124,9 +129,20 @@ def _run(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     from benchmarks.decisions.tables import markdown  # noqa: PLC0415
 
-    results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
-    _say(markdown(results))
+    _say(markdown(_results(options.out), timed=not options.no_times))
     return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from benchmarks.decisions.summary import summary  # noqa: PLC0415
+
+    named = [one.partition("=") for one in options.sets]
+    _say(summary({name: _results(Path(folder)) for name, _, folder in named}))
+    return 0
+
+
+def _results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def _simulated(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from benchmarks.decisions.instance import hard, soft
 from benchmarks.decisions.rules import KINDS
 
 Result = Mapping[str, Any]
-_NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted"}
+NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted"}
 _SHORT = {
     "placement": "place",
     "hardSpread": "spread!",
@@ -21,18 +21,25 @@ _SHORT = {
 }
 
 
-def markdown(results: Sequence[Result]) -> str:
-    """Return all tables."""
+def markdown(results: Sequence[Result], *, timed: bool = True) -> str:
+    """Return all tables; without times where ``timed`` is false."""
     ours = [d for r in results for k, d in r["contenders"].items() if k != "peer"]
     commits = sorted({str(done.get("commit", "unknown")) for done in ours})
     parts = [
         f"{len(results)} clusters; ours at commit {', '.join(commits)}.",
-        table(("scenario, seed", *_HEAD), _rows(results)),
-        table(("goal", "asked", "reached", "worst"), _goals(results)),
+        table(
+            ("scenario, seed", *(_HEAD if timed else _HEAD[:-2])),
+            (row if timed else row[:-2] for row in _rows(results)),
+        ),
+        table(
+            ("goal", "asked", "reached", "worst"),
+            (row for row in _goals(results) if timed or _WALL_TIME not in row[0]),
+        ),
     ]
     return "\n\n".join(parts)
 
 
+_WALL_TIME = "wall time / peer's"
 _HEAD = (
     "contender",
     "evictions (per run)",
@@ -68,7 +75,7 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             each = " ".join(str(run["evictions"]) for run in done["runs"])
             yield (
                 "",
-                _NAMES[key],
+                NAMES[key],
                 f"{done['evictions']} ({each})",
                 _ratio(done["evictions"], best["moves"]),
                 left(last["violations"])
@@ -135,7 +142,7 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         of = [(r, r["contenders"][key]) for r in results if key in r["contenders"]]
         if not of:
             continue
-        name = _NAMES[key]
+        name = NAMES[key]
         best = [_number(d["evictions"], r["optimum"]["moves"], r) for r, d in of]
         yield (f"{name}: evictions / optimum", "median <= 1.10, each <= 1.25", *_summary(best))
         with_peer = [(r, d, r["contenders"]["peer"]) for r, d in of if "peer" in r["contenders"]]
@@ -158,8 +165,8 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
             *_summary(allowed),
         )
         times = [_number(d["seconds"], p["seconds"], r) for r, d, p in with_peer]
-        yield f"{name}: wall time / peer's", "<= 0.5", *_summary(times)
-        worse = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := _worse(d, p))]
+        yield f"{name}: {_WALL_TIME}", "<= 0.5", *_summary(times)
+        worse = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := worse(d, p))]
         yield (
             f"{name}: worse than the peer on an entry",
             "nowhere",
@@ -200,7 +207,7 @@ def _summary(values: Iterable[tuple[float, str]]) -> tuple[str, str]:
     return f"median {statistics.median(v for v, _ in found):.2f}", f"{worst:.2f} ({where})"
 
 
-def _worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
+def worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
     """Return the entries of the end state on which ours is worse than the peer's tenth run."""
     mine, theirs = ours["runs"][-1], peer["runs"][-1]
     found = [
