@@ -8,27 +8,28 @@ live run is one draw. It is compared with the most probable course and with many
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO, StringIO
 from itertools import combinations, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.decisions.contenders import default_policy, process
+from benchmarks.decisions.contenders import default_policy
 from benchmarks.decisions.instance import Instance, counted
 from benchmarks.decisions.reading import Objects, placement, read
 from benchmarks.decisions.rules import HARD, Ints
 from benchmarks.decisions.tables import left, table
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import ExitCode
+from rebalancer.simulation.command import SimulateOptions, simulate
 from rebalancer.simulation.objects import read_objects
 
 CYCLES = 25
 """As many as the live runs may make."""
 _WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
-_AT_ONCE = 2
-_PACE = ("--ready-after=0.4", "--gone-after=1")
+_READY_AFTER, _GONE_AFTER = 0.4, 1.0
 """As the control plane of the tests has it: started after 0.3 s, gone after the grace period or 1 s."""
 
 
@@ -113,20 +114,26 @@ class Start:
         return self.instance.violations(self._counts)
 
     def simulate(self, policy: Path, *, lifted: bool, seed: int | None) -> End:
-        """Play ``rebalancer simulate`` on the file as a process; return where it ends."""
-        flags = ["--lift-budgets"] if lifted else []
-        if seed is not None:
-            flags.append(f"--seed={seed}")
-        done = process(
-            [
-                *(sys.executable, "-m", "rebalancer", "simulate", "--no-memory", "--output=json"),
-                *_PACE,
-                *(f"--snapshot={self._path}", f"--policy={policy}", f"--cycles={CYCLES}", *flags),
-            ]
+        """Play ``rebalancer simulate`` on the file; return where it ends.
+
+        In this process: of hundreds of courses most of the time would go into starting Python.
+        """
+        out, err = StringIO(), StringIO()
+        options = SimulateOptions(
+            snapshot_path=str(self._path),
+            policy_path=str(policy),
+            cycles=CYCLES,
+            no_memory=True,
+            lift_budgets=lifted,
+            seed=seed,
+            ready_after=_READY_AFTER,
+            gone_after=_GONE_AFTER,
+            output="json",
         )
-        if done.code != 0:
-            raise RuntimeError(f"simulate: exit code {done.code}: {done.err[-2000:]}")
-        return self.end(json.loads(done.out))
+        code = simulate(options, Environment(SystemClock(), {}, out, err), BytesIO())
+        if code is not ExitCode.DONE:
+            raise RuntimeError(f"simulate: exit code {code}: {err.getvalue()[-2000:]}")
+        return self.end(json.loads(out.getvalue()))
 
     def end(self, course: Mapping[str, Any]) -> End:
         """Return where a simulation (its JSON) ends, by our own ruler."""
@@ -178,16 +185,10 @@ def compare(out: Path, draws: int, policy: Path, say: Callable[[str], None]) -> 
         for name, done in result["contenders"].items():
             if name == "peer":
                 continue
-            seeds: list[int | None] = [None, *range(draws)]
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                ends = list(
-                    pool.map(
-                        lambda seed, start=start, lifted=name == "lifted": start.simulate(
-                            policy, lifted=lifted, seed=seed
-                        ),
-                        seeds,
-                    )
-                )
+            ends = [
+                start.simulate(policy, lifted=name == "lifted", seed=seed)
+                for seed in (None, *range(draws))
+            ]
             compared = Compared(
                 scenario=result["plan"]["scenario"],
                 seed=result["plan"]["seed"],
