@@ -218,10 +218,11 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
 )
 @click.option(
     "--gone-after",
-    type=click.FloatRange(min=0, max=120),
-    default=10.0,
+    default="0-20",
     show_default=True,
-    help="Seconds until an evicted pod is gone; it holds its place until then.",
+    metavar="SECONDS|FROM-TO",
+    help="Time until an evicted pod is gone; it holds its place until then. --seed draws it from the span, else "
+    "it is the middle.",
 )
 @click.option(
     "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."

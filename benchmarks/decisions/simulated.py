@@ -29,7 +29,7 @@ from rebalancer.simulation.objects import read_objects
 CYCLES = 25
 """As many as the live runs may make."""
 _WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
-_READY_AFTER, _GONE_AFTER = 0.4, 1.0
+_READY_AFTER, _GONE_AFTER = 0.4, "1"
 """As the control plane of the tests has it: started after 0.3 s, gone after the grace period or 1 s."""
 
 

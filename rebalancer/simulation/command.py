@@ -19,6 +19,7 @@ from rebalancer.simulation.cycles import Loop, Pace
 from rebalancer.simulation.nodes import NewNode, add_node, remove_node
 from rebalancer.simulation.objects import read_data, read_objects
 from rebalancer.simulation.show import render_course
+from rebalancer.simulation.span import Span
 from rebalancer.simulation.workloads import Scale, scale
 from rebalancer.simulation.world import World
 from rebalancer.snapshot.load import load_snapshot
@@ -42,8 +43,8 @@ class SimulateOptions:
     """Draws landings from their distribution; None takes the most probable ones."""
     ready_after: float = 10.0
     """Seconds until a replacement is Ready."""
-    gone_after: float = 10.0
-    """Seconds until a victim is gone; until then it holds its place."""
+    gone_after: str = "0-20"
+    """Seconds, or a span of them, until a victim is gone; until then it holds its place."""
     output: str = "table"
 
 
@@ -61,7 +62,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             snapshot,
             lambda of: scheduler_profile(loaded.policy, of),
             None if options.seed is None else np.random.default_rng(options.seed),
-            gone_after=options.gone_after,
+            gone_after=Span.parse(options.gone_after, "--gone-after"),
         ),
         lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
         Pace(

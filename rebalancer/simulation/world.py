@@ -16,6 +16,7 @@ from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.planner.plan import Move
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.simulation.span import Span
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.state import ClusterState, Ghost
@@ -23,7 +24,7 @@ from rebalancer.snapshot.state import ClusterState, Ghost
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
 EVICTION_SECONDS = 0.08
 """From one eviction to the next in a wave: the replacement is awaited until it has a node."""
-GONE_AFTER = 10.0
+GONE_AFTER = Span(0.0, 20.0)
 """Seconds until a victim's process has ended, unless told otherwise."""
 
 
@@ -49,12 +50,12 @@ class World:
         make_profile: MakeProfile,
         random: np.random.Generator | None,
         *,
-        gone_after: float = GONE_AFTER,
+        gone_after: Span = GONE_AFTER,
     ) -> None:
         """``random`` draws each landing from its distribution; None takes the most probable node.
 
-        ``gone_after``: seconds for which a victim still holds its place; where landings are drawn, they are
-        drawn, too: from nothing to twice as much.
+        ``gone_after``: seconds for which a victim still holds its place; drawn where landings are drawn, else the
+        middle.
         """
         self._make_profile, self._random = make_profile, random
         self._gone_after = gone_after
@@ -154,15 +155,9 @@ class World:
                 cls=int(self._cls[pod]),
                 node=int(self.node[pod]),
                 created=float(self._created[pod]),
-                gone=self.now + self._lasts(),
+                gone=self.now + self._gone_after.draw(self._random),
             )
         )
-
-    def _lasts(self) -> float:
-        """Return the seconds until the next victim is gone."""
-        if self._random is None:
-            return self._gone_after
-        return float(self._random.uniform(0, 2 * self._gone_after))
 
     def _let_go(self, state: ClusterState | None = None) -> None:
         """Let the victims be gone whose time has come, in ``state`` too."""

@@ -5,14 +5,16 @@ from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.simulation.cycles import Loop, Pace
-from rebalancer.simulation.world import World
+from rebalancer.simulation.world import GONE_AFTER, World
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 
 REGISTRY = Registry.installed()
 
 
-def play(objects, *, random=None, lifted=False, windows=False, path=None, gone_after=10.0, **pace):
+def play(
+    objects, *, random=None, lifted=False, windows=False, path=None, gone_after=GONE_AFTER, **pace
+):
     loaded = load_policy(path, REGISTRY)
     world = World(
         snapshot_of(objects),

@@ -62,6 +62,9 @@ def test_edits_go_together(path, capsys):
         (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
         (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
         (["--cycles=0"], "cycles"),
+        (["--gone-after=soon"], "SECONDS or FROM-TO"),
+        (["--gone-after=20-10"], "from 0 up to"),
+        (["--gone-after=-1"], "SECONDS or FROM-TO"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):

@@ -10,6 +10,7 @@ from rebalancer.evictor.outcomes import Status
 from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.simulation.cycles import total
+from rebalancer.simulation.span import Span
 from rebalancer.simulation.world import World
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.protect import Scope
@@ -127,7 +128,10 @@ def test_a_victim_holds_its_place_until_it_is_gone():
     objects = [*zones("ab"), *workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))]
     loaded = load_policy(None, REGISTRY)
     world = World(
-        snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None, gone_after=15
+        snapshot_of(objects),
+        lambda of: scheduler_profile(loaded.policy, of),
+        None,
+        gone_after=Span(15, 15),
     )
     planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
     [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
@@ -159,7 +163,7 @@ def test_a_move_waits_until_who_made_way_for_it_is_gone(tmp_path, gone_after, ea
     web = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spread("web", ZONE))
     fill = workload("fill", ["n2", "n3"], cpu="1200m")
     nodes = [*(node(f"n{i}", "a") for i in range(3)), closed]
-    _, course = play([*nodes, *web, *fill], path=policy, gone_after=gone_after)
+    _, course = play([*nodes, *web, *fill], path=policy, gone_after=Span(gone_after, gone_after))
     assert evictions(course) == each
 
 

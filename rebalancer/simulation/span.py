@@ -1,0 +1,41 @@
+"""A time that is not the same for all: from the least to the most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.errors import PolicyError
+
+_MOST = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds from ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    @staticmethod
+    def parse(text: str, flag: str) -> Span:
+        """Return the span of ``SECONDS`` or ``FROM-TO``; ``flag`` names it in errors.
+
+        Raises:
+            PolicyError: it is something else, or beyond an hour.
+        """
+        first, dash, second = text.partition("-")
+        try:
+            least, most = float(first), float(second if dash else first)
+        except ValueError:
+            raise PolicyError([f"{flag} {text}: write SECONDS or FROM-TO"]) from None
+        if not 0 <= least <= most <= _MOST:
+            raise PolicyError([f"{flag} {text}: the time goes from 0 up to {_MOST:g} seconds"])
+        return Span(least, most)
+
+    def draw(self, random: np.random.Generator | None) -> float:
+        """Return a time of the span, all equally likely; the middle without ``random``."""
+        if random is None or self.least == self.most:
+            return (self.least + self.most) / 2
+        return float(random.uniform(self.least, self.most))
