@@ -166,12 +166,12 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         )
         times = [_number(d["seconds"], p["seconds"], r) for r, d, p in with_peer]
         yield f"{name}: {_WALL_TIME}", "<= 0.5", *_summary(times)
-        worse = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := worse(d, p))]
+        losing = [f"{_name(r)}: {text}" for r, d, p in with_peer if (text := worse(d, p))]
         yield (
             f"{name}: worse than the peer on an entry",
             "nowhere",
-            str(len(worse)),
-            "; ".join(worse),
+            str(len(losing)),
+            "; ".join(losing),
         )
         # A plan that budgets cut short has a bound for its own, shorter way only.
         bounds = [(d["runs"][0]["lower_bound"], r["unbanded"]["moves"], r) for r, d in of]
