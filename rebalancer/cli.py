@@ -211,18 +211,24 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
 @click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
 @click.option(
     "--ready-after",
-    type=click.FloatRange(min=0, max=120),
-    default=10.0,
+    default="10",
     show_default=True,
-    help="Seconds until a replacement is Ready.",
+    metavar="SECONDS|FROM-TO",
+    help="Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
 )
 @click.option(
     "--gone-after",
     default="0-20",
     show_default=True,
     metavar="SECONDS|FROM-TO",
-    help="Time until an evicted pod is gone; it holds its place until then. --seed draws it from the span, else "
-    "it is the middle.",
+    help="Time until an evicted pod is gone; it holds its place until then.",
+)
+@click.option(
+    "--apart",
+    default="0.08",
+    show_default=True,
+    metavar="SECONDS|FROM-TO",
+    help="Time from one eviction to the next in a wave.",
 )
 @click.option(
     "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."

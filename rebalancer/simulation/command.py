@@ -41,10 +41,12 @@ class SimulateOptions:
     no_memory: bool = False
     seed: int | None = None
     """Draws landings from their distribution; None takes the most probable ones."""
-    ready_after: float = 10.0
-    """Seconds until a replacement is Ready."""
+    ready_after: str = "10"
+    """Seconds, or a span of them, until a replacement is Ready."""
     gone_after: str = "0-20"
     """Seconds, or a span of them, until a victim is gone; until then it holds its place."""
+    apart: str = "0.08"
+    """Seconds, or a span of them, from one eviction to the next in a wave."""
     output: str = "table"
 
 
@@ -63,11 +65,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             lambda of: scheduler_profile(loaded.policy, of),
             None if options.seed is None else np.random.default_rng(options.seed),
             gone_after=Span.parse(options.gone_after, "--gone-after"),
+            apart=Span.parse(options.apart, "--apart"),
         ),
         lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
         Pace(
             cycles=options.cycles,
-            ready_after=options.ready_after,
+            ready_after=Span.parse(options.ready_after, "--ready-after"),
             memory=not options.no_memory,
         ),
         Timings(environment.clock),

@@ -15,11 +15,13 @@ from rebalancer.memory.remember import refreshed, remember
 from rebalancer.planner.plan import Cost, Move, Score
 from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
+from rebalancer.simulation.span import Span
 from rebalancer.simulation.world import World
 from rebalancer.snapshot.model import Snapshot
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
+READY_AFTER = Span(10.0, 10.0)
 
 _MakePlanning = Callable[[], Planning]
 
@@ -79,8 +81,8 @@ class Pace:
     cycles: int
     interval: float = 120.0
     """Seconds between two runs."""
-    ready_after: float = 10.0
-    """Seconds between two waves: the last replacement is started and Ready."""
+    ready_after: Span = READY_AFTER
+    """Between two waves: the last replacement is started and Ready."""
     memory: bool = True
     """Remember from run to run; without it every run is the first."""
 
@@ -209,7 +211,7 @@ class Loop:
         while left and cut is None:
             wave = left[0].wave
             if waves:
-                self._world.wait(self._pace.ready_after)
+                self._world.wait_within(self._pace.ready_after)
                 before = made_way(outcomes, left)
                 self._world.wait_until_gone([move.uid for move in before], GONE_SECONDS)
                 left = self._rechecked(left, outcomes)

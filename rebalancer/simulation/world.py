@@ -22,8 +22,8 @@ from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Sn
 from rebalancer.snapshot.state import ClusterState, Ghost
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
-EVICTION_SECONDS = 0.08
-"""From one eviction to the next in a wave: the replacement is awaited until it has a node."""
+APART = Span(0.08, 0.08)
+"""From one eviction to the next in a wave, in seconds: the replacement is awaited until it has a node."""
 GONE_AFTER = Span(0.0, 20.0)
 """Seconds until a victim's process has ended, unless told otherwise."""
 
@@ -51,14 +51,15 @@ class World:
         random: np.random.Generator | None,
         *,
         gone_after: Span = GONE_AFTER,
+        apart: Span = APART,
     ) -> None:
         """``random`` draws each landing from its distribution; None takes the most probable node.
 
-        ``gone_after``: seconds for which a victim still holds its place; drawn where landings are drawn, else the
-        middle.
+        ``gone_after``: seconds for which a victim still holds its place; ``apart``: from one eviction to the next in a
+        wave. Both are drawn where landings are drawn, else the middle.
         """
         self._make_profile, self._random = make_profile, random
-        self._gone_after = gone_after
+        self._gone_after, self._apart = gone_after, apart
         self._victims: list[_Victim] = []
         self._first = snapshot
         pods = snapshot.pods
@@ -83,6 +84,10 @@ class World:
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self._wait_until(self.now + seconds)
+
+    def wait_within(self, span: Span) -> None:
+        """Let a time of the span pass, drawn where landings are drawn."""
+        self.wait(span.draw(self._random))
 
     def wait_until_gone(self, uids: Collection[str], most: float) -> None:
         """Let time pass until those of the victims are gone, at most so many seconds."""
@@ -135,7 +140,7 @@ class World:
             if node >= 0:
                 state.place(pod, of_class.replacement, node)
             outcomes.append(self._outcome(move, pod, node))
-            self.now += EVICTION_SECONDS
+            self.now += self._apart.draw(self._random)
         self._renew()
         return outcomes
 

@@ -64,7 +64,8 @@ def test_edits_go_together(path, capsys):
         (["--cycles=0"], "cycles"),
         (["--gone-after=soon"], "SECONDS or FROM-TO"),
         (["--gone-after=20-10"], "from 0 up to"),
-        (["--gone-after=-1"], "SECONDS or FROM-TO"),
+        (["--ready-after=-1"], "SECONDS or FROM-TO"),
+        (["--apart=1-x"], "SECONDS or FROM-TO"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):

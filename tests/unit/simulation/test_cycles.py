@@ -167,6 +167,26 @@ def test_a_move_waits_until_who_made_way_for_it_is_gone(tmp_path, gone_after, ea
     assert evictions(course) == each
 
 
+@pytest.mark.parametrize(("span", "least", "most"), [(Span(3, 3), 6, 6), (Span(1, 5), 2, 10)])
+def test_a_wave_takes_the_time_from_one_eviction_to_the_next(span, least, most):
+    objects = [*zones("ab"), *workload("web", ["n-a"] * 4, spec=spread("web", hard=True))]
+    loaded = load_policy(None, REGISTRY)
+    world = World(
+        snapshot_of(objects),
+        lambda of: scheduler_profile(loaded.policy, of),
+        np.random.default_rng(1),
+        apart=span,
+    )
+    plan = Planning(loaded, REGISTRY, Scope(), lifted=True).plan(
+        world.snapshot, 0.0, Timings(SystemClock())
+    )
+    assert len(plan.plan.moves) == 2
+    began = world.now
+    world.carry_out(plan.plan.moves)
+    assert least <= world.now - began <= most
+    assert (world.now - began == 6) is (span.least == span.most)
+
+
 def test_observing_executes_nothing(tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(
