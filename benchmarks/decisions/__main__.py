@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "simulated", help="rebalancer simulate beside what was played live"
     )
     simulated.add_argument("--out", type=Path, default=Path(".cache/decisions"))
-    simulated.add_argument("--draws", type=int, default=20, help="courses with drawn landings")
+    simulated.add_argument("--draws", type=int, default=10, help="drawn courses at each pace")
     repeat = commands.add_parser(
         "repeat", help="ours again and again on the clusters kept in --out"
     )
