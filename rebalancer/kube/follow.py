@@ -50,7 +50,6 @@ class _Track:
     resource: Resource
     listing: Listing
     watch: Watch[Any] | None = None
-    thread: threading.Thread | None = None
     trouble: str | None = None
     """Why it is not followed."""
     renewing: threading.Lock = field(default_factory=threading.Lock)
@@ -87,6 +86,8 @@ class Follower:
         """uids of the pods that were seen to be on their way out, or gone."""
         self._absent = self._fold.settled().without_object()
         """Kind and uid of controllers that pods name and the server does not have."""
+        self._threads: list[threading.Thread] = []
+        """Also those of watches that were late and given up: they may still wait for an answer."""
         self._stop = threading.Event()
         self._notes: dict[str, dict[str, None]] = {}
         """Why -> plurals."""
@@ -102,9 +103,8 @@ class Follower:
             if track.watch is not None:
                 track.watch.close()
         until = self._client.monotonic() + _GOODBYE
-        for track in self._tracks:
-            if track.thread is not None:
-                track.thread.join(timeout=max(0.0, until - self._client.monotonic()))
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, until - self._client.monotonic()))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class Follower:
             with self._lock:
                 track.watch = None
             track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
-            if track.trouble is None:
+            if track.trouble is None and not self._stop.is_set():
                 self._start(track)
             return True
 
@@ -230,10 +230,9 @@ class Follower:
         seconds = max(0.0, self._until - self._client.monotonic())
         track.watch = watch = Watch(self._client, self._where(track), seconds=seconds)
         name = f"watch-{track.resource.plural}"
-        track.thread = threading.Thread(
-            target=self._follow, args=(track, watch), name=name, daemon=True
-        )
-        track.thread.start()
+        thread = threading.Thread(target=self._follow, args=(track, watch), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _where(self, track: _Track) -> Where[Any]:
         kind, listing = track.resource.kind, track.listing
