@@ -72,7 +72,7 @@ class Chains:
                 tries -= 1
                 self._left -= 1
                 step = self._step(other, draws)
-                if step is not None and self._helps(step, pod, cls, node):
+                if step is not None and self.helps(step, pod, cls, node):
                     return step
         return None
 
@@ -87,7 +87,7 @@ class Chains:
             return None
         return Step(pod, cls, node, verdict)
 
-    def _helps(self, step: Step, pod: int, cls: int, node: int) -> bool:
+    def helps(self, step: Step, pod: int, cls: int, node: int) -> bool:
         """Tell whether ``pod`` can go after ``step``, its gain being worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
         with self._made(step):

@@ -18,7 +18,7 @@ from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Rest, Score
 from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.model import Prediction, SchedulerModel
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, TEXTS, names_of
@@ -73,6 +73,11 @@ class Planner:
         """Return the index of each pod that the snapshot has among ``uids``."""
         wanted = set(uids)
         return {uid: pod for pod, uid in enumerate(self._snapshot.pods.uid) if uid in wanted}
+
+    @property
+    def costs(self) -> Floats:
+        """What it costs to evict each pod (P,)."""
+        return self._cost
 
     def cost_of(self, pod: int) -> float:
         """Return what it costs to evict a pod."""

@@ -22,6 +22,8 @@ class Wish:
     """The one with the largest share in the entry that decides."""
     entry: int
     share: float
+    promised: list[float]
+    """The same as ``gains`` until a closer look lowers those."""
 
 
 class Pool:
@@ -69,7 +71,8 @@ class Pool:
         wishes = self._of_class.setdefault(cls, {})
         wish = wishes.get(node)
         if wish is None:
-            wish = wishes[node] = Wish([0.0, 0.0, 0.0], strategy, entry, gain)
+            wish = wishes[node] = Wish([0.0, 0.0, 0.0], strategy, entry, gain, [0.0, 0.0, 0.0])
         elif (-entry, gain) > (-wish.entry, wish.share):
             wish.strategy, wish.entry, wish.share = strategy, entry, gain
         wish.gains[entry] += gain
+        wish.promised[entry] += gain

@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.chain import Chains, Step
+from rebalancer.planner.judge import Judge, Verdict
 from rebalancer.planner.plan import Move
 from rebalancer.planner.planner import Planner, cost_of_entries
 from rebalancer.snapshot.protect import names_of
+
+# So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
+# worse landing is no reason to put off what pays.
+_CLEARLY_LESS = 0.3
 
 
 def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
     """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
-    pays comes back with the landings and the gain that are expected of it now.
+    pays, and mends what it was planned for, comes back with the landings and the gain expected now.
     """
     view = planner.view
     judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
@@ -46,15 +51,17 @@ def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int
         return f"protected now: {', '.join(protected)}"
     cls = int(snapshot.pods.cls[pod])
     if move.makes_way_for:
-        if (why := _may_stay(planner, judge, by_uid.get(move.makes_way_for))) is not None:
-            return why
-        verdict = judge.harmless(pod, cls, node)
+        verdict = _making_way(planner, judge, pod, by_uid.get(move.makes_way_for))
+        if isinstance(verdict, str):
+            return verdict
     elif not (move.gain.hard or move.gain.soft) and not planner.is_wished(cls, node):
         return "the node is no longer over-used, or none is under-used"
     else:
         verdict = judge.judge(pod, cls, node, move.cost)
     if verdict.refused is not None:
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"
+    if not move.makes_way_for and _mends_less(verdict, move):
+        return "it would mend less than planned where it would land now: left to the next run"
     planner.commit(pod, cls, int(verdict.prediction.nodes[0]))
     return replace(
         move,
@@ -63,10 +70,36 @@ def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int
     )
 
 
-def _may_stay(planner: Planner, judge: Judge, pod: int | None) -> str | None:
-    """Return why nobody need make way for ``pod`` any more."""
-    if pod is None:
+def _mends_less(verdict: Verdict, move: Move) -> bool:
+    """Tell whether a move mends clearly less than it was planned for.
+
+    Replacements landed elsewhere than thought, and its own would now break a rule, so that it had to be
+    moved again. The next run plans with where they are.
+    """
+    planned = (move.gain.hard, move.gain.soft)
+    differences = [now - then for now, then in zip(verdict.gain[:2], planned, strict=True)]
+    return next((d < 0 for d in differences if abs(d) > _CLEARLY_LESS), False)
+
+
+def _making_way(planner: Planner, judge: Judge, pod: int, other: int | None) -> Verdict | str:
+    """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
+    if other is None:
         return "the pod that it makes way for is gone"
+    if (why := _may_stay(planner, judge, other)) is not None:
+        return why
+    pods = planner.view.snapshot.pods
+    cls, node = int(pods.cls[pod]), int(pods.node[pod])
+    verdict = judge.harmless(pod, cls, node)
+    chains = Chains(planner.view, judge, planner.costs)
+    if verdict.refused is None and not chains.helps(
+        Step(pod, cls, node, verdict), other, int(pods.cls[other]), int(pods.node[other])
+    ):
+        return "the pod that it makes way for could not go even then"
+    return verdict
+
+
+def _may_stay(planner: Planner, judge: Judge, pod: int) -> str | None:
+    """Return why nobody need make way for ``pod`` any more."""
     pods = planner.view.snapshot.pods
     cls, node = int(pods.cls[pod]), int(pods.node[pod])
     if not planner.is_wished(cls, node):

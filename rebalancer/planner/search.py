@@ -26,7 +26,8 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Floats, Int32s
 
-# Expected loss, in pods, against the best landing, from which on a move counts as a gamble.
+# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
+# mends so much less than was hoped for breaks one rule as it mends another.
 _GAMBLE = 0.05
 
 # What another pod that goes first can change; the others are about the pod itself.
@@ -119,6 +120,8 @@ class Search:
         self._asked: dict[int, int] = {}
         self._commits = 0
         self._refused: set[Pair] = set()
+        self._short: set[Pair] = set()
+        """Pairs passed over since they would break a rule where they land."""
         self._stale: set[int] = set()
         """Classes that moves have concerned since the terms were asked about them."""
         self._spared = self._passed_over = self._again = 0
@@ -135,6 +138,7 @@ class Search:
                 self._refused.clear()
                 of_wave = self._wave(wave, observed=observed, only_certain=True)
             if not of_wave and self._passed_over:
+                self._refused -= self._short
                 of_wave = self._wave(wave, observed=observed, only_certain=False)
             if not of_wave and not self._chains.exhausted:
                 of_wave = self._chains_wave(wave, observed=observed)
@@ -149,8 +153,8 @@ class Search:
     def _wave(self, wave: int, *, observed: bool, only_certain: bool) -> list[Chosen]:
         """Return the moves of one wave.
 
-        Moves that might land badly wait until no certain one is left: each replacement that lands makes
-        nodes differ more, and later landings more certain.
+        Moves that might land badly, or break one rule as they mend another, wait until no other is left:
+        each replacement that lands makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
         if self._stale:
@@ -166,8 +170,7 @@ class Search:
             verdict = self._consider(pair)
             if verdict is None:
                 continue
-            if only_certain and _is_gamble(verdict):
-                self._passed_over += 1
+            if only_certain and self._is_passed_over(pair, verdict):
                 continue
             pod = self._pods_of(pair)[0]
             exact = self._key(verdict.gain, float(self._order[pod]))
@@ -183,6 +186,27 @@ class Search:
                 if (entry := self._entry(fresh)) is not None:
                     heapq.heappush(heap, entry)
         return chosen
+
+    def _is_passed_over(self, pair: Pair, verdict: Verdict) -> bool:
+        """Tell whether a move had better wait until no other is left."""
+        if self._falls_short(pair, verdict):
+            self._short.add(pair)
+            self._refused.add(pair)
+        elif not _is_gamble(verdict):
+            return False
+        self._passed_over += 1
+        return True
+
+    def _falls_short(self, pair: Pair, verdict: Verdict) -> bool:
+        """Tell whether the pod would break a rule where it lands as it mends another where it was.
+
+        It, or one of its like, would have to be moved again. Once others have moved, it may land better.
+        """
+        wish = self.pool.get(pair)
+        return wish is not None and any(
+            hoped - mean > _GAMBLE
+            for hoped, mean in zip(wish.promised[:2], verdict.gain[:2], strict=True)
+        )
 
     def _is_spared(self, pair: Pair) -> bool:
         """Tell whether a pair that was refused before need not be looked at in this wave.
@@ -201,10 +225,14 @@ class Search:
         """Return moves that bring little by themselves, but let others go in the next wave."""
         chosen: list[Chosen] = []
         in_vain: set[int] = set()
+        helped: set[int] = set()
         for pair in self._stuck():
             wish = self.pool.get(pair)
             pods = self._pods_of(pair)
             if wish is None or not pods or pair[0] in in_vain or self._chains.exhausted:
+                continue
+            if pair[0] in helped:
+                # One way for a rule at a time: the move that it is made for may be all that the rule needs.
                 continue
             pod = pods[0]
             # Who makes way needs the budget of two; and nobody is made way for twice.
@@ -217,6 +245,7 @@ class Search:
             self._helped.add(pod)
             chosen.append(self._make_way(step, pod, pair, wish.strategy, wave, observed=observed))
             self._refreshed((step.cls, step.node))
+            helped.update(self._related(pair[0]).tolist())
             in_vain.clear()
         return chosen
 
@@ -397,15 +426,20 @@ class Search:
     def _refreshed(self, pair: Pair) -> list[Pair]:
         """Ask the terms anew about every class that the committed move concerns."""
         cls = pair[0]
-        replacement = self._view.snapshot.classes[cls].replacement
-        found = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
-        related = np.unique(np.concatenate(found))
+        related = self._related(cls)
         if len(related) > _MANY:
             # A rule over a whole namespace: asking about all of it after each move would take longer than
             # all else. Who comes next is asked about then, the others before the next wave.
             self._stale.update(related.tolist())
+            replacement = self._view.snapshot.classes[cls].replacement
             related = np.unique(np.array([cls, replacement], np.int32))
         return self._asked_again(related)
+
+    def _related(self, cls: int) -> Int32s:
+        """Return the classes that a move of ``cls`` concerns."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        found = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
+        return np.unique(np.concatenate(found))
 
     def _asked_again(self, classes: Int32s) -> list[Pair]:
         """Ask the terms anew about ``classes``, and return the pairs they name."""

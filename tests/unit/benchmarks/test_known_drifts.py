@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,25 @@ from benchmarks.decisions.contenders import default_policy
 from benchmarks.decisions.instance import counted, hard, soft
 from benchmarks.decisions.loop import Loop, as_objects
 from benchmarks.decisions.reading import placement, read
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.protect import Scope
 
 SNAPSHOTS = Path("benchmarks/decisions/snapshots")
+
+
+def kept(drift):
+    return json.loads(gzip.decompress((SNAPSHOTS / f"{drift}.json.gz").read_bytes()))["items"]
+
+
+def default(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(default_policy())
+    registry = Registry.installed()
+    return load_policy(policy, registry), registry
 
 
 @pytest.mark.parametrize(
@@ -23,14 +39,26 @@ SNAPSHOTS = Path("benchmarks/decisions/snapshots")
 def test_a_kept_drift_is_mended_and_then_nothing_is_done(
     tmp_path, drift, optimum, left_hard, left_soft
 ):
-    objects = json.loads(gzip.decompress((SNAPSHOTS / f"{drift}.json.gz").read_bytes()))["items"]
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(default_policy())
-    registry = Registry.installed()
-    played = Loop(load_policy(policy, registry), registry, seed=0).play(objects)
+    objects = kept(drift)
+    loaded, registry = default(tmp_path)
+    played = Loop(loaded, registry, seed=0).play(objects)
     assert played.silent
     assert played.bound <= optimum
     assert len(played.moves) <= 1.5 * optimum
     instance = read(as_objects(objects))
     left = instance.violations(counted(instance, placement(as_objects(played.end))))
     assert (hard(left), soft(left)) <= (left_hard, left_soft)
+
+
+@pytest.mark.parametrize("drift", ["mutual", "scale-down", "conflicts", "zonal-volumes"])
+def test_in_one_wave_no_two_pods_make_way_for_the_same_owner(tmp_path, drift):
+    loaded, registry = default(tmp_path)
+    planning = Planning(loaded, registry, Scope(), lifted=True)
+    snapshot = load_snapshot(str(SNAPSHOTS / f"{drift}.json.gz"), stdin=BytesIO())
+    owner_of = {
+        uid: int(snapshot.classes[cls].owner)
+        for uid, cls in zip(snapshot.pods.uid, snapshot.pods.cls.tolist(), strict=True)
+    }
+    plan = planning.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    ways = [(m.wave, owner_of[m.makes_way_for]) for m in plan.moves if m.makes_way_for]
+    assert len(ways) == len(set(ways))

@@ -86,6 +86,15 @@ def test_who_makes_way_stays_when_the_other_can_go_by_itself():
     ]
 
 
+def test_who_makes_way_stays_when_that_would_be_in_vain():
+    moves = moves_of(crowded())
+    # Somebody else filled n2, where the other was to land, meanwhile: n1 draws it still.
+    now = [*crowded(), *workload("late", ["n2"], cpu="2")]
+    verdicts = recheck(make_planner(now, **ONLY), moves)
+    assert verdicts[0][1] == "the pod that it makes way for could not go even then"
+    assert verdicts[1][1] is not None
+
+
 def test_the_other_stays_when_nobody_made_way():
     _, second = moves_of(crowded())
     [(_, why)] = recheck(make_planner(crowded(), **ONLY), [second])

@@ -1,0 +1,79 @@
+"""Moves that would mend one rule and break another: they wait until they land better."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.decisions.world import draw
+from rebalancer.planner.recheck import recheck
+from rebalancer.testing.workloads import ZONE, node, spread, workload
+from tests.unit.planner.conftest import make_planner
+
+ONLY = {"strategies": ["topology-spread", "duplicates"]}
+
+
+def skewed(**fill):
+    """Three web pods on n0 of zone a, one on n1 of zone b, which is the emptiest of its zone.
+
+    The next web pod would land on n1 beside the other, until a pod of more has landed there.
+    """
+    nodes = [node("n0", "a"), *(node(f"n{i}", "b") for i in (1, 2, 3))]
+    web = workload("web", ["n0"] * 3 + ["n1"], cpu="100m", spec=spread("web", ZONE, hard=True))
+    more = workload("more", ["n0", "n0"], cpu="400m", spec=spread("more", ZONE))
+    return [
+        *nodes,
+        *web,
+        *more,
+        *workload("fill", ["n2", "n3"], cpu="400m", spec=spread("fill", ZONE), **fill),
+    ]
+
+
+def test_a_pod_waits_that_would_land_beside_its_like(plan):
+    result = plan(skewed(), **ONLY)
+    assert [(m.wave, m.pod, m.node, m.landings[0].node) for m in result.moves] == [
+        (1, "more-0", "n0", "n1"),
+        (1, "fill-0", "n2", "n0"),
+        (2, "web-0", "n0", "n2"),
+    ]
+    assert [(m.gain.hard, m.gain.soft) for m in result.moves] == [(0, 2), (0, 1), (1, 1)]
+    # Two of web must share n0, the only node of zone a.
+    assert (result.after["topology-spread"].violated, result.after["duplicates"].cost.soft) == (
+        0,
+        1,
+    )
+
+
+def test_a_pod_that_cannot_land_better_goes_all_the_same(plan):
+    objects = skewed(annotations={"rebalancer/evict": "false"})
+    objects = [o for o in objects if not o["metadata"]["name"].startswith("more")]
+    [move] = plan(objects, **ONLY).moves
+    assert (move.pod, move.landings[0].node) == ("web-0", "n1")
+    assert (move.gain.hard, move.gain.soft) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "why"),
+    [
+        (False, None),
+        (True, "it would mend less than planned where it would land now: left to the next run"),
+    ],
+)
+def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
+    *_, last = make_planner(skewed(), **ONLY).plan().moves
+    now = [o for o in skewed() if o["metadata"]["name"] != "more-0"]
+    # What was to land on n1 landed on n3.
+    landed = workload("more", ["n3" if elsewhere else "n1"], cpu="400m", spec=spread("more", ZONE))
+    now += [o for o in landed if o["kind"] == "Pod"]
+    [(_, found)] = recheck(make_planner(now, **ONLY), [last])
+    assert found == why
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_where_all_lands_as_planned_nothing_is_dropped(seed):
+    objects = draw(random.Random(seed)).objects()
+    moves = make_planner(objects).plan().moves
+    kept = recheck(make_planner(objects), moves)
+    assert [why for _, why in kept] == [None] * len(moves)
