@@ -10,6 +10,7 @@ from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.evictor.recount import Recount
 from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
@@ -65,10 +66,14 @@ class Acting:
                 domains=planned.snapshot.nodes.labels_of,
             )
 
+            recount = Recount(
+                lambda: follower.snapshot(_evicted(executor.outcomes)), self.clock, self.stopped
+            )
+
             def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
                 # A run that is killed in a later wave has used up its part of the hour all the same.
                 self.remember(executor.outcomes)
-                return self._recheck(rest, follower, executor.outcomes, clock_skew)
+                return self._recheck(rest, recount, clock_skew)
 
             try:
                 return executor.run(planned.plan.moves, checked)
@@ -93,16 +98,11 @@ class Acting:
         )
 
     def _recheck(
-        self,
-        rest: Sequence[Move],
-        follower: Follower,
-        outcomes: Iterable[Outcome],
-        clock_skew: float,
+        self, rest: Sequence[Move], recount: Recount, clock_skew: float
     ) -> Sequence[tuple[Move, str | None]]:
         """Judge what is left of the plan on the cluster as it is now."""
-        evicted = {done.move.uid for done in outcomes if done.status is Status.EVICTED}
         with collector_paused():
-            snapshot = follower.snapshot(evicted)
+            snapshot = recount.snapshot(rest, self.deadline)
             if reasons := self.planning.standstill(snapshot, clock_skew):
                 return [(move, f"standing still: {reasons[0]}") for move in rest]
             return recheck(self.planning.planner(snapshot), rest)
@@ -113,3 +113,7 @@ class Acting:
             pending=self.safety.max_pending_time.total_seconds(),
             ready=self.safety.max_ready_time.total_seconds(),
         )
+
+
+def _evicted(outcomes: Iterable[Outcome]) -> set[str]:
+    return {done.move.uid for done in outcomes if done.status is Status.EVICTED}

@@ -201,7 +201,7 @@ class Judge:
                 f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} "
                 f"({self._where(prediction)})"
             )
-        return self._too_little(gain, cost)
+        return self._too_little(prediction, gain, cost)
 
     def _leaving(self, prediction: Prediction) -> tuple[Code, str] | None:
         about_to_go = self._view.snapshot.nodes.leaving[prediction.nodes]
@@ -210,18 +210,20 @@ class Judge:
             return None
         return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"
 
-    def _too_little(self, gain: tuple[float, float, float], cost: float) -> tuple[Code, str] | None:
+    def _too_little(
+        self, prediction: Prediction, gain: tuple[float, float, float], cost: float
+    ) -> tuple[Code, str] | None:
         for entry, value in enumerate(gain):
             if abs(value) <= TOLERANCE:
                 continue
             least = self._threshold.pods if entry < Entry.IMBALANCE else self._threshold.imbalance
             if value / cost + TOLERANCE >= least:
                 return None
-            return (
-                Code.LOW_GAIN,
-                f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g}",
+            return Code.LOW_GAIN, (
+                f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g} "
+                f"(would land on {self._where(prediction)})"
             )
-        return Code.LOW_GAIN, "no gain is expected"
+        return Code.LOW_GAIN, f"would land on {self._where(prediction)}: no gain is expected"
 
     def _where(self, prediction: Prediction) -> str:
         names = self._view.snapshot.nodes.names

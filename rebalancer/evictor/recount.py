@@ -1,0 +1,46 @@
+"""Waits until PodDisruptionBudgets were counted again after a wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rebalancer.evictor.attempt import Clock, Stopped
+from rebalancer.planner.plan import Move
+from rebalancer.snapshot.model import Snapshot
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.8
+_PATIENCE = 5.0
+"""The disruption controller counts within a fraction of a second, unless it is under pressure."""
+
+
+class Recount:
+    """Looks at the cluster between waves, and once more while budgets are about to be counted.
+
+    The replacements of a wave are ready before the controller has counted them, so a budget may allow
+    nothing for a moment. Judged in that moment, its pods would pass for immovable, and the rest of the plan
+    for useless. A budget that stayed at nothing once is not waited for again: others use it up.
+    """
+
+    def __init__(self, look: Callable[[], Snapshot], clock: Clock, stopped: Stopped) -> None:
+        self._look, self._clock, self._stopped = look, clock, stopped
+        self._given_up: set[str] = set()
+
+    def snapshot(self, moves: Sequence[Move], deadline: float) -> Snapshot:
+        """Return the cluster once the budgets of the next wave of ``moves`` allow something again.
+
+        ``deadline`` is of the clock. After five seconds it is returned as it is.
+        """
+        next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
+        until = min(self._clock.now() + _PATIENCE, deadline)
+        wait = _FIRST_WAIT
+        while True:
+            snapshot = self._look()
+            empty = {b.ref for b in snapshot.budgets if b.allowed <= 0}
+            missing = (next_wave & empty) - self._given_up
+            if not missing or self._stopped() is not None:
+                return snapshot
+            if self._clock.now() + wait > until:
+                self._given_up |= missing
+                return snapshot
+            self._clock.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
