@@ -33,26 +33,51 @@ class Duplicates:
     """Moves replicas of one owner off a node that holds more than its share of them.
 
     The share is ceil(replicas / feasible nodes); a node is feasible if its labels and taints allow the
-    pod and it has room for one, or holds one already.
+    pod and it had room for one when the plan began, or holds one.
     """
 
     Params = DuplicatesParams
 
     def terms(self, view: View, params: DuplicatesParams) -> Sequence[Term]:
         """Return one soft term."""
+        room = _Room(view)
         # Most owners have no two pods on a node: nothing to count for them yet.
         crowded = view.crowded_owners().tolist()
-        found = (_group(view, params, owner, only_broken=True) for owner in crowded)
+        found = (_group(view, room, params, owner, only_broken=True) for owner in crowded)
 
         def later(cls: int) -> Group | None:
             owner = view.snapshot.classes[cls].owner
-            return _group(view, params, owner) if owner >= 0 else None
+            return _group(view, room, params, owner) if owner >= 0 else None
 
         return [DomainTerm(view, Entry.SOFT, [g for g in found if g is not None], later)]
 
 
+class _Room:
+    """Which nodes had room for a pod when the plan began.
+
+    Groups are made when they are first asked about, which may be after some moves. What counts as a
+    duplicate must not depend on that.
+    """
+
+    def __init__(self, view: View) -> None:
+        snapshot, state = view.snapshot, view.state
+        self._requests = snapshot.requests
+        self._free = snapshot.nodes.allocatable - state.used
+        self._places = state.pod_count < snapshot.nodes.max_pods
+        self._known: dict[bytes, Bools] = {}
+
+    def of(self, cls: int) -> Bools:
+        """Return the nodes (N,) with room for a pod of ``cls``; classes that request the same share it."""
+        request = self._requests[:, cls][:, None]
+        found = self._known.get(identity := request.tobytes())
+        if found is None:
+            found = ((request == 0) | (request <= self._free)).all(axis=0) & self._places
+            self._known[identity] = found
+        return found
+
+
 def _group(
-    view: View, params: DuplicatesParams, index: int, *, only_broken: bool = False
+    view: View, room: _Room, params: DuplicatesParams, index: int, *, only_broken: bool = False
 ) -> CapGroup | None:
     """Return the group of an owner; None if duplicates do not matter to it, or none has to go."""
     owner = view.snapshot.owners[index]
@@ -62,7 +87,7 @@ def _group(
     fullest, pods = view.crowding(classes)
     if pods < 2:
         return None
-    feasible = _feasible(view, classes)
+    feasible = _feasible(view, room, classes)
     cap = -(-pods // max(1, feasible))
     if only_broken and fullest <= cap:
         return None
@@ -75,23 +100,9 @@ def _group(
     )
 
 
-def _feasible(view: View, classes: Int32s) -> int:
-    """Count the nodes that could hold a pod of the owner, with room as it is now."""
+def _feasible(view: View, room: _Room, classes: Int32s) -> int:
+    """Count the nodes that could hold a pod of the owner, or do."""
     newest = view.snapshot.classes[int(classes[0])].replacement
-    possible = view.scheduler.static_mask(newest) & _room(view, newest)
+    possible = view.scheduler.static_mask(newest) & room.of(newest)
     possible[view.state.occupied(classes)] = True
     return int(np.count_nonzero(possible))
-
-
-def _room(view: View, cls: int) -> Bools:
-    """Return the nodes (N,) with room for a pod of ``cls`` as it is now; classes alike share the answer."""
-    snapshot, state = view.snapshot, view.state
-    request = snapshot.requests[:, cls][:, None]
-    known = view.made.get(identity := ("room", request.tobytes()))
-    if not isinstance(known, tuple) or known[0] != state.version:
-        free = snapshot.nodes.allocatable - state.used
-        room = ((request == 0) | (request <= free)).all(axis=0)
-        room &= state.pod_count < snapshot.nodes.max_pods
-        known = view.made[identity] = state.version, room
-    found: Bools = known[1]
-    return found

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
@@ -70,10 +70,10 @@ def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
     assert found == why
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
+@example(98035)  # what counts as a duplicate depended on when it was first asked
 @given(st.integers(0, 2**32))
-def test_where_all_lands_as_planned_nothing_is_dropped(seed):
+def test_an_unchanged_cluster_is_judged_as_it_was_planned(seed):
     objects = draw(random.Random(seed)).objects()
     moves = make_planner(objects).plan().moves
-    kept = recheck(make_planner(objects), moves)
-    assert [why for _, why in kept] == [None] * len(moves)
+    assert recheck(make_planner(objects), moves) == [(move, None) for move in moves]
