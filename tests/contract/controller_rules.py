@@ -144,8 +144,14 @@ def test_a_deployment_owns_a_replica_set_that_owns_pods(ground: Ground) -> None:
         zone = {objects.ZONE: "a"}
         assert pod["metadata"]["labels"] == {**LABELS, **zone, "pod-template-hash": revision}
         assert controller(pod) == ("ReplicaSet", replica_set["metadata"]["uid"])
-    status = deployment["status"]
-    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (2, 2, 2)
+
+    def counted() -> dict[str, Any] | None:
+        # The controller counts a little later than pods become ready.
+        status: dict[str, Any] = ground.api.get(f"{DEPLOYMENTS}/web")["status"]
+        counts = [status.get(name) for name in ("replicas", "readyReplicas", "updatedReplicas")]
+        return status if counts == [2, 2, 2] else None
+
+    status = ground.wait(counted, "two replicas counted")
     assert status["observedGeneration"] == deployment["metadata"]["generation"]
 
 

@@ -199,7 +199,8 @@ def test_a_node_that_joins_meanwhile_is_an_ordinary_landing(cluster, tmp_path):
         done = product.run()
     assert meanwhile.done
     assert done.code == ExitCode.DONE, done.err
-    assert len(done.evicted) >= 5
+    # With one node more fewer pods may share one: what would now land beside too many waits for the next run.
+    assert len(done.evicted) >= 3
     settled(cluster, "web", 9)
     until_silent(product)
     assert sorted(zones_of(cluster, "web").values()) == [3, 3, 3]
