@@ -71,8 +71,8 @@ class Planner:
 
     def pods_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
         """Return the index of each pod that the snapshot has among ``uids``."""
-        wanted = set(uids)
-        return {uid: pod for pod, uid in enumerate(self._snapshot.pods.uid) if uid in wanted}
+        column = self._snapshot.pods.uid
+        return {column[pod]: pod for pod in column.rows_of(set(uids)).tolist()}
 
     @property
     def costs(self) -> Floats:
