@@ -133,7 +133,7 @@ class Planner:
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
             refusals = {**search.refusals}
-            pairs |= search.pool.seen
+            pairs |= search.candidates.seen
         return chosen, refusals, pairs
 
     def _rest(self, chosen: Sequence[Chosen]) -> Rest:

@@ -17,14 +17,15 @@ import numpy as np
 
 from rebalancer.cost.term import Term, View
 from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.candidates import Candidates, Entry, is_behind
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
 from rebalancer.planner.plan import Code
-from rebalancer.planner.pool import Pair, Pool
+from rebalancer.planner.pool import Pair
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Floats
 
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
 # mends so much less than was hoped for breaks one rule as it mends another.
@@ -33,14 +34,8 @@ _GAMBLE = 0.05
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
-# A promise is looked at before what is known only if it is larger by more than this share of it.
-_CLEARLY = 0.05
 # So many pairs that were refused before are looked at again in one wave.
 _AGAIN = 300
-# Up to so many classes are asked about again at once after a move.
-_MANY = 64
-
-Key = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +71,6 @@ def _is_gamble(verdict: Verdict) -> bool:
     )
 
 
-def _is_behind(key: Key, other: Key) -> bool:
-    """Tell whether ``other`` promises more than ``key``.
-
-    Imbalance is compared only where nothing else is at stake: its promises are optimistic by nature, and
-    judging every candidate anew for a thousandth of a squared share would cost most of a plan's time.
-    """
-    for mine, theirs in zip(key[:2], other[:2], strict=True):
-        if abs(mine - theirs) > TOLERANCE:
-            return mine - theirs > _CLEARLY * abs(mine)
-    return not any(key[:2]) and key[2] * (1 + _CLEARLY) > other[2]
-
-
 def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
     """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
     state, of_class = view.state, view.snapshot.classes[cls]
@@ -109,21 +92,16 @@ class Search:
         allowance: Allowance,
         cost: Floats,
     ) -> None:
-        self._view, self._terms, self._settings = view, terms, settings
+        self._view, self._terms = view, terms
         self._judge = Judge(view, terms, guard, settings.threshold)
         self._allowance, self._cost = allowance, cost
-        self._order = cost * reluctance(view.snapshot)
+        order = cost * reluctance(view.snapshot)
+        self.candidates = Candidates(view, terms, order, settings.cooling)
         self._quota = QuotaLedger(view.snapshot)
-        self.pool = Pool(terms)
         self.refusals: dict[Pair, Refusal] = {}
-        self._pods: dict[Pair, list[int]] = {}
-        self._asked: dict[int, int] = {}
-        self._commits = 0
         self._refused: set[Pair] = set()
         self._short: set[Pair] = set()
         """Pairs passed over since they would break a rule where they land."""
-        self._stale: set[int] = set()
-        """Classes that moves have concerned since the terms were asked about them."""
         self._spared = self._passed_over = self._again = 0
         self._chains = Chains(view, self._judge, cost)
         self._helped: set[int] = set()
@@ -157,10 +135,8 @@ class Search:
         each replacement that lands makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
-        if self._stale:
-            self._asked_again(np.array(sorted(self._stale), np.int32))
         self._spared = self._passed_over = self._again = 0
-        heap = [entry for pair in self.pool.pairs() if (entry := self._entry(pair)) is not None]
+        heap = self.candidates.entries()
         heapq.heapify(heap)
         retried: set[Pair] = set()
         while (popped := self._pop(heap)) is not None:
@@ -172,18 +148,18 @@ class Search:
                 continue
             if only_certain and self._is_passed_over(pair, verdict):
                 continue
-            pod = self._pods_of(pair)[0]
-            exact = self._key(verdict.gain, float(self._order[pod]))
-            if heap and _is_behind(exact, heap[0][0]) and exact != key:
-                self._shrink(pair, verdict.gain)
+            pod = self.candidates.pods(pair)[0]
+            exact = self.candidates.key(verdict.gain, pod)
+            if heap and is_behind(exact, heap[0][0]) and exact != key:
+                self.candidates.lower(pair, verdict.gain)
                 heapq.heappush(heap, (exact, pair))
                 continue
             chosen.append(self._commit(pod, pair, verdict, wave, observed=observed))
-            for fresh in self._refreshed(pair):
+            for fresh in self.candidates.refresh(pair):
                 if fresh in self.refusals and fresh in retried:
                     continue
                 retried.add(fresh)
-                if (entry := self._entry(fresh)) is not None:
+                if (entry := self.candidates.entry(fresh)) is not None:
                     heapq.heappush(heap, entry)
         return chosen
 
@@ -202,7 +178,7 @@ class Search:
 
         It, or one of its like, would have to be moved again. Once others have moved, it may land better.
         """
-        wish = self.pool.get(pair)
+        wish = self.candidates.wish(pair)
         return wish is not None and any(
             hoped - mean > _GAMBLE
             for hoped, mean in zip(wish.promised[:2], verdict.gain[:2], strict=True)
@@ -227,8 +203,8 @@ class Search:
         in_vain: set[int] = set()
         helped: set[int] = set()
         for pair in self._stuck():
-            wish = self.pool.get(pair)
-            pods = self._pods_of(pair)
+            wish = self.candidates.wish(pair)
+            pods = self.candidates.pods(pair)
             if wish is None or not pods or pair[0] in in_vain or self._chains.exhausted:
                 continue
             if pair[0] in helped:
@@ -244,8 +220,8 @@ class Search:
                 continue
             self._helped.add(pod)
             chosen.append(self._make_way(step, pod, pair, wish.strategy, wave, observed=observed))
-            self._refreshed((step.cls, step.node))
-            helped.update(self._related(pair[0]).tolist())
+            self.candidates.refresh((step.cls, step.node))
+            helped.update(self.candidates.related(pair[0]).tolist())
             in_vain.clear()
         return chosen
 
@@ -254,7 +230,7 @@ class Search:
         entries = [
             entry
             for pair, refusal in self.refusals.items()
-            if refusal.code in _ALONE and (entry := self._entry(pair)) is not None
+            if refusal.code in _ALONE and (entry := self.candidates.entry(pair)) is not None
         ]
         return [pair for key, pair in sorted(entries) if key[0] or key[1]]
 
@@ -262,7 +238,6 @@ class Search:
         self, step: Step, pod: int, pair: Pair, strategy: str, wave: int, *, observed: bool
     ) -> Chosen:
         reason = f"makes way for {self._view.snapshot.pod_ref(pod)}: {self._reason(strategy, pair)}"
-        self._pods_of((step.cls, step.node))
         self._carry_out(step.pod, (step.cls, step.node), step.verdict, strategy)
         return Chosen(
             step.pod, step.cls, step.node, step.verdict, strategy, reason, wave, observed, pod
@@ -271,26 +246,26 @@ class Search:
     def _may_go(self, strategy: str, cls: int, node: int) -> bool:
         """Tell whether nothing keeps a pod from making way: protections are known, budgets asked for."""
         return (
-            not self._rests(cls)
+            not self.candidates.rests(cls)
             and self._allowance.waits(cls, node, strategy) is None
             and (self._waits(cls) or self._quota.lacks(cls) is None)
         )
 
-    def _pop(self, heap: list[tuple[Key, Pair]]) -> tuple[Key, Pair] | None:
+    def _pop(self, heap: list[Entry]) -> Entry | None:
         """Return the best entry that still stands, None when the wave is full or nothing is left."""
         while heap and not self._allowance.full():
             if (limit := self._allowance.ended()) is not None:
                 self._hold_back(heap, limit)
                 return None
             key, pair = heapq.heappop(heap)
-            if pair[0] in self._stale:
+            if (named := self.candidates.refresh_stale(pair)) is not None:
                 # Its pairs are queued anew, with what they promise now.
-                for fresh in self._asked_again(np.array([pair[0]], np.int32)):
-                    if (entry := self._entry(fresh)) is not None:
+                for fresh in named:
+                    if (entry := self.candidates.entry(fresh)) is not None:
                         heapq.heappush(heap, entry)
                 continue
-            renewed = self._renew(pair)
-            current = self._entry(pair)
+            renewed = self.candidates.renew(pair)
+            current = self.candidates.entry(pair)
             if current is not None and current[0] == key:
                 return current
             if current is not None and (renewed or current[0] > key):
@@ -299,21 +274,10 @@ class Search:
                 heapq.heappush(heap, current)
         return None
 
-    def _renew(self, pair: Pair) -> bool:
-        """Ask again about a pair that is only about imbalance: any move may have ended the reason for it."""
-        wish = self.pool.get(pair)
-        if wish is None or wish.gains[0] or wish.gains[1]:
-            return False
-        if self._asked.get(pair[0], 0) == self._commits:
-            return False
-        self.pool.refresh(np.array([pair[0]], np.int32))
-        self._asked[pair[0]] = self._commits
-        return True
-
-    def _hold_back(self, heap: list[tuple[Key, Pair]], limit: str) -> None:
+    def _hold_back(self, heap: list[Entry], limit: str) -> None:
         """Note that nothing that is left may go in this run."""
         for _, pair in heap:
-            wish = self.pool.get(pair)
+            wish = self.candidates.wish(pair)
             if wish is not None:
                 self.refusals[pair] = Refusal(wish.strategy, Code.BUDGET, limit)
 
@@ -322,7 +286,7 @@ class Search:
     def _consider(self, pair: Pair) -> Verdict | None:
         """Return the verdict on a pair if it may go now; else note why not."""
         cls, node = pair
-        wish = self.pool.get(pair)
+        wish = self.candidates.wish(pair)
         if wish is None:
             return None
         strategy = wish.strategy
@@ -333,7 +297,7 @@ class Search:
         if not self._waits(cls) and (lack := self._quota.lacks(cls)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
             return None
-        pod = self._pods_of(pair)[0]
+        pod = self.candidates.pods(pair)[0]
         verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
         if verdict.refused is not None:
             code, message = verdict.refused
@@ -347,11 +311,6 @@ class Search:
             return None
         return verdict
 
-    def _rests(self, cls: int) -> bool:
-        """Tell whether the owner is in a cool-down: its wish is told, not carried out."""
-        owner = self._view.snapshot.classes[cls].owner
-        return owner >= 0 and self._view.snapshot.owners[owner].ref in self._settings.cooling
-
     def _waits(self, cls: int) -> bool:
         owner = self._view.snapshot.classes[cls].owner
         return owner >= 0 and self._view.snapshot.owners[owner].waits
@@ -364,7 +323,7 @@ class Search:
             verdict.by_strategy, key=lambda name: (verdict.by_strategy[name], name), default=""
         )
         if verdict.by_strategy.get(strategy, 0.0) <= TOLERANCE:
-            wish = self.pool.get(pair)
+            wish = self.candidates.wish(pair)
             strategy = wish.strategy if wish is not None else strategy
         reason = self._reason(strategy, pair)
         self._carry_out(pod, pair, verdict, strategy)
@@ -376,10 +335,9 @@ class Search:
         cls, node = pair
         if not self._waits(cls):
             self._quota.take(cls)
+        self.candidates.take(pod, pair)
         move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
         self._allowance.spend(cls, node, strategy)
-        self._pods[pair].remove(pod)
-        self._commits += 1
 
     def _reason(self, strategy: str, pair: Pair) -> str:
         """Return what the strategy's first term that wants the pair elsewhere says, if any does so."""
@@ -393,58 +351,6 @@ class Search:
             wanted = [text for term, text in found if _wants(term, pair)]
             return wanted[0] if wanted else found[0][1]
         return found[0][1] if found else strategy
-
-    # -- the queue ---------------------------------------------------------------------------------
-
-    def _entry(self, pair: Pair) -> tuple[Key, Pair] | None:
-        wish = self.pool.get(pair)
-        pods = self._pods_of(pair) if wish is not None else ()
-        if wish is None or not pods:
-            return None
-        hard, soft, imbalance = wish.gains
-        return self._key((hard, soft, imbalance), float(self._order[pods[0]])), pair
-
-    @staticmethod
-    def _key(gain: tuple[float, float, float], cost: float) -> Key:
-        return (-gain[0] / cost, -gain[1] / cost, -gain[2] / cost)
-
-    def _shrink(self, pair: Pair, gain: tuple[float, float, float]) -> None:
-        wish = self.pool.get(pair)
-        if wish is not None:
-            wish.gains = list(gain)
-
-    def _pods_of(self, pair: Pair) -> list[int]:
-        """Return the movable pods of a pair that are left, cheapest first."""
-        found = self._pods.get(pair)
-        if found is None:
-            pods = self._view.state.pods_on(*pair)
-            pods = pods[self._view.movable[pods] & (not self._rests(pair[0]))]
-            order = np.lexsort((pods, self._order[pods]))
-            found = self._pods[pair] = pods[order].tolist()
-        return found
-
-    def _refreshed(self, pair: Pair) -> list[Pair]:
-        """Ask the terms anew about every class that the committed move concerns."""
-        cls = pair[0]
-        related = self._related(cls)
-        if len(related) > _MANY:
-            # A rule over a whole namespace: asking about all of it after each move would take longer than
-            # all else. Who comes next is asked about then, the others before the next wave.
-            self._stale.update(related.tolist())
-            replacement = self._view.snapshot.classes[cls].replacement
-            related = np.unique(np.array([cls, replacement], np.int32))
-        return self._asked_again(related)
-
-    def _related(self, cls: int) -> Int32s:
-        """Return the classes that a move of ``cls`` concerns."""
-        replacement = self._view.snapshot.classes[cls].replacement
-        found = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
-        return np.unique(np.concatenate(found))
-
-    def _asked_again(self, classes: Int32s) -> list[Pair]:
-        """Ask the terms anew about ``classes``, and return the pairs they name."""
-        self._stale.difference_update(classes.tolist())
-        return self.pool.refresh(classes)
 
 
 def _wants(term: Term, pair: Pair) -> bool:
