@@ -79,10 +79,6 @@ class Planner:
         """What it costs to evict each pod (P,)."""
         return self._cost
 
-    def cost_of(self, pod: int) -> float:
-        """Return what it costs to evict a pod."""
-        return float(self._cost[pod])
-
     def is_wished(self, cls: int, node: int) -> bool:
         """Tell whether some term would still rather see pods of ``cls`` off ``node``."""
         of_class = np.array([cls], np.int32)

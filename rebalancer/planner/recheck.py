@@ -104,6 +104,6 @@ def _may_stay(planner: Planner, judge: Judge, pod: int) -> str | None:
     cls, node = int(pods.cls[pod]), int(pods.node[pod])
     if not planner.is_wished(cls, node):
         return "the pod that it makes way for may stay"
-    if judge.judge(pod, cls, node, planner.cost_of(pod)).refused is None:
+    if judge.judge(pod, cls, node, float(planner.costs[pod])).refused is None:
         return "the pod that it makes way for can go by itself"
     return None

@@ -25,7 +25,6 @@ __all__ = ["FILTERS", "Evaluation", "Prediction", "SchedulerModel"]
 
 # The windows of so many sets of feasible nodes are kept, those of the latest questions.
 _KEPT_WINDOWS = 8
-_NO_NODES = np.zeros(0, np.int32)
 _NO_CHANCES = np.zeros(0, np.float64)
 
 

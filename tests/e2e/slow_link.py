@@ -4,46 +4,31 @@ import contextlib
 import socket
 import threading
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
 
 _PIECE = 1 << 16
 
 
-class SlowLink:
-    """Passes connections on to ``port``; what comes back comes slowly. A context manager."""
+@contextlib.contextmanager
+def slow_link(port: int, bytes_per_second: float) -> Iterator[int]:
+    """Pass connections on to ``port``; what comes back comes slowly. Yields the port where it listens."""
+    # Its connections end with the processes on both sides.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        args = (listener, port, bytes_per_second)
+        threading.Thread(target=_accept, args=args, daemon=True).start()
+        yield listener.getsockname()[1]
 
-    def __init__(self, port: int, bytes_per_second: float) -> None:
-        self._target, self._rate = port, bytes_per_second
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        """Where it listens."""
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # Its connections end with the processes on both sides.
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                # Small: what waits in buffers has left the server, which would see no slow line.
-                server = socket.socket()
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PIECE)
-                server.connect(("127.0.0.1", self._target))
-                for source, sink, rate in ((client, server, None), (server, client, self._rate)):
-                    threading.Thread(
-                        target=_pass_on, args=(source, sink, rate), daemon=True
-                    ).start()
+def _accept(listener: socket.socket, target: int, bytes_per_second: float) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            # Small: what waits in buffers has left the server, which would see no slow line.
+            server = socket.socket()
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PIECE)
+            server.connect(("127.0.0.1", target))
+            for source, sink, rate in ((client, server, None), (server, client, bytes_per_second)):
+                threading.Thread(target=_pass_on, args=(source, sink, rate), daemon=True).start()
 
 
 def _pass_on(source: socket.socket, sink: socket.socket, rate: float | None) -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from tests.controlplane import ControlPlane, Options, objects
 from tests.e2e.product import Product
-from tests.e2e.slow_link import SlowLink
+from tests.e2e.slow_link import slow_link
 
 PODS = 2000
 _KILOBYTES = 10
@@ -44,9 +44,9 @@ def test_a_list_that_the_server_ends_is_read_on_in_pages(
 ) -> None:
     product = Product(hasty, tmp_path)
     port = int(hasty.url.rsplit(":", 1)[1])
-    with SlowLink(port, bytes_per_second=5 << 20) as link:
+    with slow_link(port, bytes_per_second=5 << 20) as slow:
         config = yaml.safe_load(product.kubeconfig.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{link.port}"
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{slow}"
         product.kubeconfig.write_text(yaml.safe_dump(config))
         ran = product.run("--dry-run")
     assert ran.code == 0, ran.err

@@ -7,7 +7,8 @@ Each is four bytes of length and a ``WatchEvent``, whose object is enveloped as 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from google.protobuf.message import DecodeError
 
@@ -22,7 +23,8 @@ _ITEM = b"\x12"
 """Tag of a list's items."""
 
 
-class ProtobufChange(NamedTuple):
+@dataclass(frozen=True)
+class ProtobufChange:
     """One change."""
 
     type: str
@@ -30,9 +32,9 @@ class ProtobufChange(NamedTuple):
     enveloped: bytes
     """The object as the server would send it by itself."""
 
-    @property
+    @cached_property
     def object(self) -> bytes:
-        """The object's own bytes.
+        """The object's own bytes; version and run are read from them.
 
         Raises:
             BrokenListError: there is none.
