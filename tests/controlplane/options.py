@@ -60,8 +60,12 @@ class Options:
     advertise_address: str | None = None
     """Address of the `kubernetes` Service's endpoints; without it there are none."""
 
-    node_monitor_grace: float = 40.0
-    """Seconds without a heartbeat after which a node counts as unreachable."""
+    node_monitor_grace: float = 600.0
+    """Seconds without a heartbeat after which a node counts as unreachable, and its pods as not ready.
+
+    Far above the default of 40: an outage of etcd or a loaded machine holds heartbeats up for as long, and would break
+    budgets with no eviction made. Tests that want a node lost say so (`stages.NODE_NOT_READY`).
+    """
 
     extra_args: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More arguments by component name; the last one given wins."""
