@@ -14,7 +14,7 @@ from rebalancer.kube.podview import PodView, decode_pod
 from rebalancer.kube.resources import PODS, Rule
 from rebalancer.kube.transport import Response
 
-__all__ = ["EVICT", "Answer", "AnswerKind", "PodView", "evict", "read_pod"]
+__all__ = ["EVICT", "Answer", "AnswerKind", "evict", "read_pod"]
 
 EVICT = Rule("create", "", "pods/eviction")
 GET_POD = Rule("get", "", "pods")

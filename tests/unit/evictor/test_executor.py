@@ -61,7 +61,7 @@ class World:
     def read_pod(self, namespace, name):
         if name in self.pods:
             return self.pods[name]
-        return PodView(namespace, name, f"uid-{name}", "n1", "Running", True, False, "rs", 0.0, "1")
+        return PodView(f"uid-{name}", "n1", deleting=False)
 
     def evict(self, namespace, name, uid):
         self.evictions.append(name)
@@ -190,7 +190,7 @@ def test_a_lost_reply_is_read_from_the_pod():
 
 
 def test_a_pod_with_another_uid_is_never_evicted():
-    other = PodView("default", "a", "other", "n1", "Running", True, False, "rs", 0.0, "1")
+    other = PodView("other", "n1", deleting=False)
     world = World(Time(), pods={"a": other})
     assert statuses(execute(world, [move("a")])) == [Status.CHANGED]
     assert world.evictions == []

@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind, evict, read_pod
+from rebalancer.kube.podview import PodView
 from tests.unit.kube.scripted import (
     Say,
     ScriptedServer,
@@ -113,14 +114,12 @@ def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Slee
 
 
 def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
-    owner = {"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     path = "/api/v1/namespaces/default/pods/a"
-    server.on("GET", path, Say(pod("a", ownerReferences=[{"uid": "no"}, owner])))
     client = client_of(server.url, tmp_path)
-    seen = read_pod(client, "default", "a")
-    assert seen is not None
-    assert (seen.uid, seen.node, seen.ready, seen.controller_uid) == ("uid-a", "n1", True, "rs")
-    assert seen.created == 1795165200.0
+    server.on("GET", path, Say(pod("a")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False)
+    server.on("GET", path, Say(pod("a", deletionTimestamp="2026-11-20T09:00:00Z")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=True)
     assert read_pod(client, "default", "gone") is None
     server.on("GET", path, Say({"kind": "Status"}))
     with pytest.raises(ClusterReadError, match="not a pod"):
