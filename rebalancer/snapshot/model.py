@@ -9,6 +9,7 @@ from functools import cached_property
 
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels
+from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 
 
@@ -205,6 +206,8 @@ class Snapshot:
     """Of the pod list, where a watch may go on from."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
+    usage: Usage | None = None
+    """What is really used; None where nobody asked for it, or nobody measures it."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.usage import MEASURED
 
 # Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
 _CACHED_COUNTS = 32_000_000
@@ -55,6 +56,8 @@ class ClusterState:
             snapshot.requests, pods.cls[living], pods.node[living], len(snapshot.nodes)
         )
         """(R, N) requested once all terminating pods are gone."""
+        self.lasting_usage = self._measured(living)
+        """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
         self.lasting_count = np.bincount(pods.node[living], minlength=len(snapshot.nodes)).astype(
             np.int64
         )
@@ -336,6 +339,16 @@ class ClusterState:
     def _last(self, cls: int, node: int, sign: int) -> None:
         self.lasting[:, node] += sign * self.snapshot.requests[:, cls]
         self.lasting_count[node] += sign
+        if (usage := self.snapshot.usage) is not None:
+            self.lasting_usage[:, node] += sign * usage.classes[:, cls]
+
+    def _measured(self, living: Bools) -> Ints:
+        snapshot, usage = self.snapshot, self.snapshot.usage
+        if usage is None:
+            return np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
+        going = (snapshot.pods.node >= 0) & ~living
+        cls, node = snapshot.pods.cls[going], snapshot.pods.node[going]
+        return usage.nodes - _summed(usage.classes, cls, node, len(snapshot.nodes))
 
     def _hold(self, cls: int, node: int, sign: int) -> None:
         self.used[:, node] += sign * self.snapshot.requests[:, cls]
