@@ -12,8 +12,20 @@ from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
+from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Bound, Candidates, Entry, Strategy, Term, View
+from rebalancer.cost.term import (
+    Bound,
+    Candidates,
+    Concerned,
+    Entry,
+    Measuring,
+    Noting,
+    Signalling,
+    Strategy,
+    Term,
+    View,
+)
 from rebalancer.policy.params import Params, Percent
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
@@ -21,13 +33,16 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
 from rebalancer.snapshot.model import Nodes, Owner, PodClass, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.snapshot.usage import MEASURED, Usage
 
 __all__ = [
+    "MEASURED",
     "Bools",
     "Bound",
     "Candidates",
     "CapGroup",
     "ClusterState",
+    "Concerned",
     "ConflictGroup",
     "DomainTerm",
     "Domains",
@@ -36,7 +51,9 @@ __all__ = [
     "Group",
     "Int32s",
     "Ints",
+    "Measuring",
     "Nodes",
+    "Noting",
     "Owner",
     "Params",
     "Percent",
@@ -44,11 +61,14 @@ __all__ = [
     "PodFlag",
     "Pods",
     "PriceGroup",
+    "Signalling",
+    "Signals",
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
     "Strategy",
     "Term",
+    "Usage",
     "View",
     "affinity_classes",
     "least_with_room",

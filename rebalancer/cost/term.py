@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from rebalancer.cost.signals import Signals
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -70,6 +71,8 @@ class View:
     scheduler: SchedulerModel
     movable: Bools
     """(P,) pods that no protection holds."""
+    signals: Signals | None = None
+    """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
@@ -192,6 +195,45 @@ class Term(Protocol):
         """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
 
 
+# -- what a term may have besides --------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Concerned(Protocol):
+    """A term that knows beforehand which moves leave it as it is, and need not be asked about them."""
+
+    def concerns(self, cls: int, replacement: int) -> bool:
+        """Tell whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
+
+
+@runtime_checkable
+class Signalling(Protocol):
+    """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
+
+    ``view.signals`` says for how many it has; whoever waits for more is no candidate yet.
+    """
+
+    def signals(self) -> Signals | None:
+        """Return ``view.signals`` after this run, for the next one; None if this one could see nothing.
+
+        It is of the snapshot: moves that were planned since do not change it.
+        """
+
+    def waiting(self) -> Candidates:
+        """Return who is no candidate only because what is seen has not lasted; ``describe`` says for how long."""
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A term that may be kept from its work."""
+
+    def notes(self) -> Sequence[str]:
+        """Return what keeps the term from its work and what to do about it, in a line each."""
+
+
+# ----------------------------------------------------------------------------------------------------------
+
+
 class Strategy(Protocol):
     """A plug-in, found by entry point group ``rebalancer.strategies``.
 
@@ -205,3 +247,11 @@ class Strategy(Protocol):
 
         Pure: no I/O, no clock, no global state.
         """
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A strategy that may want ``snapshot.usage``, which is only read where some strategy does."""
+
+    def needs_usage(self, params: Any) -> bool:
+        """Tell whether it does with these ``Params`` of its own."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Entry, Term, View
+from rebalancer.cost.term import Concerned, Entry, Term, View
 from rebalancer.planner.plan import Code
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.model import Prediction
@@ -242,8 +242,7 @@ def _concerns(term: Term) -> Callable[[int, int], bool]:
 
     Most could not, and need not be asked of every landing.
     """
-    concerns: Callable[[int, int], bool] = getattr(term, "concerns", lambda *_: True)
-    return concerns
+    return term.concerns if isinstance(term, Concerned) else lambda *_: True
 
 
 def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.api import Params, Strategy, Term, View
+from rebalancer.api import (
+    Candidates,
+    Concerned,
+    Measuring,
+    Noting,
+    Params,
+    Signalling,
+    Signals,
+    Strategy,
+    Term,
+    View,
+)
 from rebalancer.policy.protect import Protect
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import apart, node, spread, workload
 
 _TOLERANCE = 1e-6
@@ -44,45 +56,107 @@ def sample_snapshots() -> list[Snapshot]:
         *workload("big", ["n0", "n0"], cpu="1"),
         *workload("set", ["n2", "n2"], kind="StatefulSet"),
     ]
-    return [snapshot_of([]), snapshot_of(nodes[:1]), snapshot_of(nodes), snapshot_of(drifted)]
+    small = [snapshot_of([]), snapshot_of(nodes[:1]), snapshot_of(nodes), snapshot_of(drifted)]
+    return [*small, with_usage(small[-1], {"even": (3000, 2**33)}, unknown=["n4"])]
 
 
 def check_strategy(
     strategy: Strategy, params: Params | None = None, snapshots: Sequence[Snapshot] = ()
 ) -> None:
-    """Check ``strategy`` on ``snapshots`` (samples if none are given).
+    """Check ``strategy`` on ``snapshots`` (samples if none are given), at its first run and after many.
 
     Raises:
         ContractError: it does not keep the contract.
     """
     _require(bool((type(strategy).__doc__ or "").strip()), "its class has no docstring")
     chosen = strategy.Params() if params is None else params
+    if isinstance(strategy, Measuring):
+        _require(
+            isinstance(strategy.needs_usage(chosen), bool), "needs_usage says neither yes nor no"
+        )
     for number, snapshot in enumerate(snapshots or sample_snapshots()):
-        first, second = view_of(snapshot), view_of(snapshot)
-        terms, again = strategy.terms(first, chosen), strategy.terms(second, chosen)
-        _require(len(terms) == len(again), f"snapshot {number}: not deterministic")
-        for term, twin in zip(terms, again, strict=True):
-            where = f"snapshot {number}, term of {term.entry.name}"
-            _check_term(first, term, twin, where)
+        for first, second in zip(_views(snapshot), _views(snapshot), strict=True):
+            terms, again = strategy.terms(first, chosen), strategy.terms(second, chosen)
+            _require(len(terms) == len(again), f"snapshot {number}: not deterministic")
+            for term, twin in zip(terms, again, strict=True):
+                where = f"snapshot {number}, term of {term.entry.name}"
+                _check_term(first, term, twin, where)
+                _check_faces(first, term, twin, where)
+
+
+def _views(snapshot: Snapshot) -> Iterator[View]:
+    """Yield what a strategy sees without memory, in its first run, and after it has seen all for long."""
+    runs = dict.fromkeys(snapshot.nodes.names, 1000)
+    for signals in (None, Signals(), Signals(1.0, runs)):
+        yield replace(view_of(snapshot), signals=signals)
 
 
 def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
     _require(isinstance(term, Term), f"{where}: lacks a method of rebalancer.api.Term")
     _require(term.potential() >= 0, f"{where}: negative potential")
     _require(term.potential() == twin.potential(), f"{where}: not deterministic")
-    rows, same = term.candidates(), twin.candidates()
-    for mine, other in ((rows.cls, same.cls), (rows.node, same.node), (rows.gain, same.gain)):
-        _require(np.array_equal(mine, other), f"{where}: candidates are not deterministic")
-    _require(bool((rows.gain > 0).all()), f"{where}: a candidate that gains nothing")
-    _require(
-        len(rows.cls) == len(rows.node) == len(rows.gain), f"{where}: columns differ in length"
-    )
+    rows = term.candidates()
+    _check_rows(rows, twin.candidates(), where)
     if term.potential() == 0:
         _require(len(rows.cls) == 0, f"{where}: candidates although nothing is to be gained")
     for cls, node_index, gain in zip(
         rows.cls.tolist(), rows.node.tolist(), rows.gain.tolist(), strict=True
     ):
         _check_candidate(view, term, (cls, node_index, gain), where)
+
+
+def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
+    for mine, other in ((rows.cls, same.cls), (rows.node, same.node), (rows.gain, same.gain)):
+        _require(np.array_equal(mine, other), f"{where}: candidates are not deterministic")
+    _require(bool((rows.gain > 0).all()), f"{where}: a candidate that gains nothing")
+    _require(
+        len(rows.cls) == len(rows.node) == len(rows.gain), f"{where}: columns differ in length"
+    )
+
+
+def _check_faces(view: View, term: Term, twin: Term, where: str) -> None:
+    """Check what a term may have besides (``rebalancer.cost.term``)."""
+    if isinstance(term, Concerned):
+        _check_concerns(view, term, where)
+    if isinstance(term, Signalling) and isinstance(twin, Signalling):
+        _check_signals(view, term, twin, where)
+    if isinstance(term, Noting):
+        lines = all(note.strip() and "\n" not in note for note in term.notes())
+        _require(lines, f"{where}: a note is a line")
+
+
+def _check_concerns(view: View, term: Term, where: str) -> None:
+    everywhere = np.arange(len(view.snapshot.nodes), dtype=np.int32)
+    for cls, of in enumerate(view.snapshot.classes):
+        if not isinstance(term, Concerned) or term.concerns(cls, of.replacement):
+            continue
+        for source in view.state.home_nodes(cls).tolist():
+            change = term.delta(cls, source, of.replacement, everywhere)
+            _require(
+                not change.any(), f"{where}: changes by a move that it says leaves it as it is"
+            )
+
+
+def _check_signals(view: View, term: Signalling, twin: Signalling, where: str) -> None:
+    seen = term.signals()
+    _require(seen == twin.signals(), f"{where}: signals are not deterministic")
+    if seen is not None:
+        known = set(seen.runs) <= set(view.snapshot.nodes.names)
+        _require(known, f"{where}: a signal of a node that there is not")
+        counted = all(runs >= 1 for runs in seen.runs.values())
+        _require(counted, f"{where}: a signal that was seen in no run")
+    rows = term.waiting()
+    _check_rows(rows, twin.waiting(), where)
+    if isinstance(term, Term):
+        named = term.candidates()
+        both = _pairs(rows) & _pairs(named)
+        _require(not both, f"{where}: a candidate that waits")
+        told = all(term.describe(*pair) for pair in _pairs(rows))
+        _require(told, f"{where}: does not describe who waits")
+
+
+def _pairs(rows: Candidates) -> set[tuple[int, int]]:
+    return set(zip(rows.cls.tolist(), rows.node.tolist(), strict=True))
 
 
 def _check_candidate(view: View, term: Term, row: tuple[int, int, float], where: str) -> None:

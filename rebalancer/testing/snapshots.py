@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.columns import frozen
 from rebalancer.snapshot.feed import WORKLOADS, feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import decode_page
 
@@ -50,3 +54,35 @@ def snapshot_of(
         of_kind = _KINDS[kind]
         feed(fold, kind, [msgspec.convert(item, of_kind) for item in items])
     return fold.finish(captured_at=now, version=version)
+
+
+def with_usage(
+    snapshot: Snapshot,
+    pods: Mapping[str, tuple[int, int]] | None = None,
+    *,
+    unknown: Collection[str] = (),
+    at: float | None = None,
+) -> Snapshot:
+    """Return ``snapshot`` as if it had been measured ``at`` (its own time by default).
+
+    ``pods``: name of an owner -> (millicores, bytes) that each of its pods uses; the others use what they
+    request. A node uses what its pods use; that of ``unknown`` nodes is not known.
+    """
+    classes = snapshot.requests[[snapshot.resources.index(name) for name in MEASURED]].copy()
+    for index, of in enumerate(snapshot.classes):
+        name = snapshot.owners[of.owner].ref.rpartition("/")[2] if of.owner >= 0 else ""
+        classes[:, index] = (pods or {}).get(name, classes[:, index])
+    placed = snapshot.pods.node >= 0
+    used = np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
+    of_pods = classes[:, snapshot.pods.cls[placed]]
+    np.add.at(used.T, snapshot.pods.node[placed], of_pods.T)
+    known = np.array([name not in unknown for name in snapshot.nodes.names], bool)
+    return replace(
+        snapshot,
+        usage=Usage(
+            nodes=frozen(np.where(known, used, 0)),
+            known=frozen(known),
+            classes=frozen(classes),
+            at=snapshot.captured_at if at is None else at,
+        ),
+    )

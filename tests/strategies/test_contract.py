@@ -6,7 +6,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from rebalancer.api import CapGroup, Domains, DomainTerm, Entry, Params, Term, View
+from rebalancer.api import (
+    Candidates,
+    CapGroup,
+    Domains,
+    DomainTerm,
+    Entry,
+    Params,
+    Signals,
+    Term,
+    View,
+)
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
 
@@ -25,10 +35,47 @@ class Lying(DomainTerm):
         return np.full(len(destinations), -1.0)
 
 
-class Liar:
-    """Hands over terms that lie."""
+class Idle(DomainTerm):
+    """A term of duplicates that says that no move concerns it."""
+
+    def concerns(self, cls, replacement):
+        return False
+
+
+class Forgetful(DomainTerm):
+    """A term of duplicates that says of whom it names that they wait."""
+
+    def signals(self):
+        return Signals(1.0, dict.fromkeys(self._view.snapshot.nodes.names, 1))
+
+    def waiting(self):
+        return self.candidates()
+
+
+class Stranger(Forgetful):
+    """One that has seen a node that there is not."""
+
+    def signals(self):
+        return Signals(1.0, {"nowhere": 1})
+
+    def waiting(self):
+        return Candidates.none()
+
+
+class Silent(DomainTerm):
+    """One that has nothing to say of what keeps it from its work."""
+
+    def notes(self):
+        return [""]
+
+
+class Crowd:
+    """Hands over a term of duplicates of the given kind."""
 
     Params: ClassVar[type[Params]] = Params
+
+    def __init__(self, made: type[DomainTerm] = DomainTerm, needs: object = False) -> None:
+        self._made, self._needs = made, needs
 
     def terms(self, view: View, params: object) -> Sequence[Term]:
         owners = range(len(view.snapshot.owners))
@@ -42,12 +89,30 @@ class Liar:
             )
             for owner in owners
         ]
-        return [Lying(view, Entry.SOFT, groups)]
+        return [self._made(view, Entry.SOFT, groups)]
+
+    def needs_usage(self, params: object) -> object:
+        return self._needs
 
 
-def test_a_strategy_whose_deltas_lie_is_caught():
-    with pytest.raises(ContractError, match="delta says"):
-        check_strategy(Liar())
+def test_a_strategy_that_keeps_the_contract_passes():
+    check_strategy(Crowd(needs=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        (Crowd(Lying), "delta says"),
+        (Crowd(Idle), "says leaves it as it is"),
+        (Crowd(Forgetful), "a candidate that waits"),
+        (Crowd(Stranger), "a node that there is not"),
+        (Crowd(Silent), "a note is a line"),
+        (Crowd(needs="perhaps"), "neither yes nor no"),
+    ],
+)
+def test_a_strategy_that_does_not_is_caught(strategy, says):
+    with pytest.raises(ContractError, match=says):
+        check_strategy(strategy)
 
 
 class Nameless:
