@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.signals import Signals
+from rebalancer.cost.term import Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import Contribution, Planner
@@ -28,6 +29,8 @@ class Planned:
     snapshot: Snapshot
     plan: Plan
     standstill: tuple[str, ...]
+    signals: Mapping[str, Signals] = field(default_factory=dict)
+    """Strategy -> what it has seen for how many runs in a row, this one included."""
 
 
 class Planning:
@@ -39,11 +42,36 @@ class Planning:
         self._policy, self._registry = loaded.policy, registry
         self._scope, self._lifted = scope, lifted
         self._moved_last_hour = 0
+        self._signals: Mapping[str, Signals] | None = None
 
-    def remember(self, cooling: Mapping[str, str], moved_last_hour: int) -> None:
-        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour."""
+    @property
+    def needs_usage(self) -> bool:
+        """Whether a strategy of the policy wants to know what is really used."""
+        return any(
+            isinstance(strategy := self._registry.strategy(name), Measuring)
+            and strategy.needs_usage(self._policy.strategies[name].params)
+            for name in self._active
+        )
+
+    @property
+    def _active(self) -> list[str]:
+        """The strategies that are not off."""
+        policy = self._policy
+        return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+
+    def remember(
+        self,
+        cooling: Mapping[str, str],
+        moved_last_hour: int,
+        signals: Mapping[str, Signals] | None = None,
+    ) -> None:
+        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals.
+
+        ``signals`` are None where this run and its like leave nothing to the next one.
+        """
         self._scope = replace(self._scope, cooling=cooling)
         self._moved_last_hour = moved_last_hour
+        self._signals = signals
 
     def plan(self, snapshot: Snapshot, clock_skew: float, timings: Timings) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings."""
@@ -51,7 +79,8 @@ class Planning:
             planner = self.planner(snapshot)
         with collector_paused(), timings.phase("plan"):
             plan = planner.plan()
-        return Planned(snapshot, plan, tuple(self.standstill(snapshot, clock_skew)))
+        reasons = tuple(self.standstill(snapshot, clock_skew))
+        return Planned(snapshot, plan, reasons, planner.signals())
 
     def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
         """Return why nothing may be moved on this snapshot; empty if moves may be made."""
@@ -77,15 +106,16 @@ class Planning:
         )
 
     def _contributions(self, now: float) -> Iterator[Contribution]:
-        for name, of_strategy in sorted(self._policy.strategies.items()):
-            mode = self._policy.mode_of(name)
-            if mode is Mode.OFF:
-                continue
+        remembered = self._signals
+        for name in self._active:
+            of_strategy = self._policy.strategies[name]
+            observes = self._policy.mode_of(name) is Mode.OBSERVE
             yield Contribution(
                 strategy=name,
                 weight=of_strategy.weight,
-                observed=mode is Mode.OBSERVE or not self._policy.allows(name, now),
+                observed=observes or not self._policy.allows(name, now),
                 terms=_terms(self._registry, name, of_strategy.params),
+                signals=None if remembered is None else remembered.get(name, Signals()),
             )
 
 

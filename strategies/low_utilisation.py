@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from rebalancer.api import (
+    MEASURED,
     Bools,
     Bound,
     Candidates,
@@ -16,6 +18,7 @@ from rebalancer.api import (
     Int32s,
     Params,
     Percent,
+    Signals,
     Term,
     View,
 )
@@ -29,7 +32,7 @@ _ROUNDING = 1e-9
 
 
 class LowUtilisationParams(Params):
-    """Options of low-utilisation. Percentages are of a node's allocatable, by requests."""
+    """Options of low-utilisation. Percentages are of a node's allocatable."""
 
     under: dict[str, Percent] = Field(
         default={"cpu": 0.2, "memory": 0.2, "pods": 0.2},
@@ -47,6 +50,23 @@ class LowUtilisationParams(Params):
     deviation: bool = Field(
         default=False, description="Thresholds are distances from the mean over all nodes."
     )
+    signal: Literal["requests", "usage", "larger"] = Field(
+        default="requests",
+        description="What fills a node with cpu and memory: requests, usage (as metrics.k8s.io measures it), or "
+        "the larger of both. Other resources and pods count as requested in any case.",
+    )
+    runs: int = Field(
+        default=3,
+        ge=1,
+        le=100,
+        description="By usage a node gives pods once it was over-used in so many runs in a row, this one "
+        "included. More than 1 needs the memory (--memory).",
+    )
+
+    @property
+    def measured(self) -> bool:
+        """Whether measured use decides anything."""
+        return self.signal != "requests" and not set(MEASURED).isdisjoint(self.over)
 
     @model_validator(mode="after")
     def _same_resources(self) -> LowUtilisationParams:
@@ -70,7 +90,11 @@ class LowUtilisation:
 
     def terms(self, view: View, params: LowUtilisationParams) -> Sequence[Term]:
         """Return one term of imbalance."""
-        return [UtilisationTerm(view, params)]
+        return [MeasuredTerm(view, params) if params.measured else UtilisationTerm(view, params)]
+
+    def needs_usage(self, params: LowUtilisationParams) -> bool:
+        """See Measuring."""
+        return params.measured
 
 
 class UtilisationTerm:
@@ -97,13 +121,21 @@ class UtilisationTerm:
         ]
         self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
         self._counts: Bools = (self._capacity > 0) & nodes.ready
-        used = self._used().sum(axis=1, where=self._counts)
-        total = self._capacity.sum(axis=1, where=self._counts)
-        self._mean = np.divide(used, total, out=np.zeros_like(used), where=total > 0)[:, None]
+        self._mean = self._mean_share()
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
+
+    def _mean_share(self) -> Floats:
+        """Return what is used of each resource (resources, 1) on all nodes together."""
+        return self._mean_of(self._used(), self._counts)
+
+    def _mean_of(self, used: Floats, counts: Bools) -> Floats:
+        part = used.sum(axis=1, where=counts)
+        total = self._capacity.sum(axis=1, where=counts)
+        mean: Floats = np.divide(part, total, out=np.zeros_like(part), where=total > 0)[:, None]
+        return mean
 
     def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:
         values = np.array([given[name] for name in self._names])[:, None]
@@ -171,10 +203,13 @@ class UtilisationTerm:
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: pods on over-used nodes, while a node that might take them invites them."""
         share = self._share(self._used())
-        over = self._over_nodes(share)
+        return self._leaving(share, self._over_nodes(share), classes)
+
+    def _leaving(self, share: Floats, over: Bools, classes: Int32s | None) -> Candidates:
+        """Return who might leave the ``over``-used nodes (N,)."""
         if not over.any():
             return Candidates.none()
-        # Of the resource of which each node has requested most.
+        # Of the resource of which each node has used most.
         fullness: Floats = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
@@ -229,12 +264,196 @@ class UtilisationTerm:
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """See Term."""
-        share = self._share(self._used())[:, node]
+        one = np.array([node], np.int32)
+        share = self._share(self._used(one), one)[:, 0]
+        over = np.broadcast_to(self._over[:, 0], share.shape)
         parts = [
-            f"{name} {share[row]:.0%} (over {float(np.broadcast_to(self._over, share[:, None].shape)[row, 0]):.0%})"
+            f"{name} {share[row]:.0%}{self._what(row, node)} (over {over[row]:.0%})"
             for row, name in enumerate(self._names)
-            if share[row] > np.broadcast_to(self._over, share[:, None].shape)[row, 0]
+            if share[row] > over[row]
         ]
-        return (
-            f"node {self._view.snapshot.nodes.names[node]}: {', '.join(parts) or 'not over-used'}"
-        )
+        name = self._view.snapshot.nodes.names[node]
+        return f"node {name}: {', '.join(parts) or 'not over-used'}"
+
+    def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
+        """Return how a share is come by, in a word."""
+        return "" if self._names[row] == "pods" else " requested"
+
+
+class MeasuredTerm(UtilisationTerm):
+    """The same where measured use decides: x = used share, or the larger one of both.
+
+    A node of which nothing is measured counts by what is requested there: by ``usage`` it neither gives pods
+    nor invites them, but one that lands there is not thought to have vanished.
+    """
+
+    def __init__(self, view: View, params: LowUtilisationParams) -> None:
+        usage, count = view.snapshot.usage, len(view.snapshot.nodes)
+        self._signal, self._needed = params.signal, params.runs
+        self._known: Bools = usage.known if usage is not None else np.zeros(count, bool)
+        self._at = usage.at if usage is not None else 0.0
+        self._measured = [
+            (row, MEASURED.index(name))
+            for row, name in enumerate(sorted(params.over))
+            if name in MEASURED
+        ]
+        self._texts: tuple[int, dict[int, str]] = (-1, {})
+        """What is said of nodes in one version of the state."""
+        super().__init__(view, params)
+        self._signals = self._counted()
+        self._lasts = self._lasting()
+
+    # -- what is used ------------------------------------------------------------------------------
+
+    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return what is requested and, below, what is used (2 * resources, K), the latter as far as measured."""
+        requested = super()._used(nodes)
+        used = requested.copy()
+        for row, measured in self._measured:
+            used[row] = self._view.state.lasting_usage[measured, nodes]
+        return np.concatenate([requested, used])
+
+    def _demand(self, cls: int) -> Floats:
+        found = self._demands.get(cls)
+        if found is None:
+            requested = super()._demand(cls)
+            used = requested.copy()
+            if (usage := self._view.snapshot.usage) is not None:
+                for row, measured in self._measured:
+                    used[row] = usage.classes[measured, cls]
+            found = self._demands[cls] = np.concatenate([requested, used])
+        return found
+
+    def _decisive(self, both: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return of what :meth:`_used` gives what the signal goes by (resources, K)."""
+        requested, used = np.split(both, 2)
+        if self._signal == "larger":
+            used = np.maximum(requested, used)
+        found: Floats = np.where(self._known[nodes], used, requested)
+        return found
+
+    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        return super()._share(self._decisive(used, nodes), nodes)
+
+    def _mean_share(self) -> Floats:
+        counts = self._counts
+        if self._signal == "usage":
+            counts = counts.copy()
+            counts[[row for row, _ in self._measured]] &= self._known
+        return self._mean_of(self._decisive(self._used()), counts)
+
+    # -- who gives ---------------------------------------------------------------------------------
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """See Term: by usage only on nodes that were over-used for long enough."""
+        share = self._share(self._used())
+        return self._leaving(share, self._over_nodes(share) & self._may_give(), classes)
+
+    def waiting(self) -> Candidates:
+        """See Signalling."""
+        share = self._share(self._used())
+        return self._leaving(share, self._over_nodes(share) & ~self._may_give(), None)
+
+    def violated(self) -> int:
+        """See Term: nodes that wait to be over-used for long enough among them."""
+        return len(np.union1d(self.candidates().node, self.waiting().node))
+
+    def _over_nodes(self, share: Floats) -> Bools:
+        over = super()._over_nodes(share)
+        if self._signal == "usage":
+            return over & self._known
+        return over & self._known.any()
+
+    def _may_give(self, nodes: Int32s | slice = slice(None)) -> Bools:
+        """Return which nodes (K,) are over-used by what is requested, or by what was used for long enough."""
+        requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
+        counts = np.full(len(requested), self._signal == "larger")
+        if self._signal == "usage":
+            counts[:] = True
+            counts[[row for row, _ in self._measured]] = False
+        by_request = (requested > self._over) & self._counts[:, nodes] & counts[:, None]
+        found: Bools = self._lasts[nodes] | by_request.any(axis=0)
+        return found
+
+    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
+        inviting = super()._inviting(share, fullness)
+        return np.where(self._known, inviting, np.inf) if self._signal == "usage" else inviting
+
+    # -- for how many runs -------------------------------------------------------------------------
+
+    def signals(self) -> Signals | None:
+        """See Signalling: over-used nodes, by what was measured."""
+        return self._signals if self._known.any() else None
+
+    def _counted(self) -> Signals:
+        used = super()._share(np.split(self._used(), 2)[1])
+        over = (used > self._over) & self._counts & self._known
+        names = self._view.snapshot.nodes.names
+        rows = [row for row, _ in self._measured]
+        seen = [names[node] for node in np.flatnonzero(over[rows].any(axis=0)).tolist()]
+        return (self._view.signals or Signals()).after(seen, self._at, self._needed)
+
+    def _lasting(self) -> Bools:
+        """Return the nodes (N,) that may give by what is used."""
+        count = len(self._known)
+        if self._outdated:
+            return np.zeros(count, bool)
+        if self._needed == 1:
+            return np.ones(count, bool)
+        runs = self._signals.runs
+        names = self._view.snapshot.nodes.names
+        enough = [runs.get(name, 0) >= self._needed for name in names] if runs else [False] * count
+        return np.array(enough, bool)
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether moves were made since it was measured."""
+        return self._at < self._signals.at
+
+    # -- what is said ------------------------------------------------------------------------------
+
+    def notes(self) -> Sequence[str]:
+        """See Noting."""
+        text = self._kept_from_work()
+        return [] if text is None else [text]
+
+    def _kept_from_work(self) -> str | None:
+        if not self._known.any():
+            return (
+                f"with signal: {self._signal} nothing is moved, for of no node is it known what is used: "
+                "metrics.k8s.io has to serve it (metrics-server does), or the snapshot file to hold it"
+            )
+        if self._outdated:
+            return (
+                "nothing is moved by usage until it is measured anew: "
+                "the last measurement is from before the last moves"
+            )
+        if self._needed > 1 and self._view.signals is None:
+            return (
+                f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and earlier "
+                "runs are not remembered: give --memory NAMESPACE/NAME, or set runs: 1"
+            )
+        return None
+
+    def describe(self, cls: int, node: int) -> str:
+        """See Term."""
+        # All pods of a node that waits are asked about.
+        version = self._view.state.version
+        if self._texts[0] != version:
+            self._texts = version, {}
+        texts = self._texts[1]
+        if node not in texts:
+            texts[node] = super().describe(cls, node) + self._so_far(node)
+        return texts[node]
+
+    def _so_far(self, node: int) -> str:
+        if self._may_give(np.array([node], np.int32))[0]:
+            return ""
+        runs = self._signals.runs.get(self._view.snapshot.nodes.names[node], 0)
+        return f", so far in {runs} of {self._needed} runs in a row"
+
+    def _what(self, row: int, node: int) -> str:
+        requested, used = np.split(self._used(np.array([node], np.int32))[:, 0], 2)
+        decides = self._signal == "usage" or used[row] > requested[row]
+        measured = self._known[node] and row in {row for row, _ in self._measured}
+        return " used" if measured and decides else super()._what(row, node)

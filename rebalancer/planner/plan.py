@@ -38,6 +38,8 @@ class Code(enum.StrEnum):
     """No placement of the movable pods can satisfy the constraint."""
     OVERLOAD_MOVES = "OverloadMoves"
     """Moving the pod would only move the overload."""
+    TOO_FEW_RUNS = "TooFewRuns"
+    """What was measured has not been seen in enough runs in a row; the message has both numbers."""
     OBSERVED = "Observed"
     """The strategy's mode is observe: planned, shown, not carried out."""
     WINDOW = "OutsideWindow"

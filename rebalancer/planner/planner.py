@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of, lower_bound
 from rebalancer.cost.guards import guard_term
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.signals import Signals
+from rebalancer.cost.term import Noting, Signalling, Term, View
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
@@ -38,6 +39,8 @@ class Contribution:
     weight: float
     observed: bool
     terms: Callable[[View], Sequence[Term]]
+    signals: Signals | None = None
+    """What it has seen in earlier runs, see ``View.signals``."""
 
 
 class Planner:
@@ -62,7 +65,7 @@ class Planner:
         self._terms = [
             (contribution, Weighted(contribution.strategy, term, contribution.weight))
             for contribution in contributions
-            for term in contribution.terms(self.view)
+            for term in contribution.terms(replace(self.view, signals=contribution.signals))
         ]
 
     def weighted_terms(self) -> list[Weighted]:
@@ -84,6 +87,15 @@ class Planner:
         of_class = np.array([cls], np.int32)
         rows = [weighted.term.candidates(of_class) for weighted in self.weighted_terms()]
         return any(bool((found.node == node).any()) for found in rows)
+
+    def signals(self) -> dict[str, Signals]:
+        """Return what each strategy has seen for how many runs in a row, this one included."""
+        found: dict[str, Signals] = {}
+        for contribution, weighted in self._terms:
+            term, name = weighted.term, contribution.strategy
+            if isinstance(term, Signalling) and (seen := term.signals()) is not None:
+                found[name] = found[name].joined(seen) if name in found else seen
+        return found
 
     def commit(self, pod: int, cls: int, node: int) -> None:
         """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
@@ -214,10 +226,14 @@ class Planner:
         self, refusals: Mapping[tuple[int, int], Refusal], pairs: set[tuple[int, int]]
     ) -> list[Skip]:
         final = self._remaining()
+        why = self._waiting()
+        why |= {pair: refusals[pair] for pair in pairs & final.keys() & refusals.keys()}
         skips: list[Skip] = []
-        for pair in sorted(pairs & final.keys()):
+        for pair in sorted((pairs & final.keys()) | why.keys()):
+            refusal = why.get(pair)
+            strategy = final[pair] if pair in final or refusal is None else refusal.strategy
             for pod in self.view.state.pods_on(*pair).tolist():
-                found = self._why(pod, pair, refusals.get(pair), final[pair])
+                found = self._why(pod, pair, refusal, strategy)
                 if found is not None:
                     skips.append(found)
         return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
@@ -229,6 +245,18 @@ class Planner:
             rows = weighted.term.candidates()
             for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
                 found.setdefault(pair, weighted.strategy)
+        return found
+
+    def _waiting(self) -> dict[tuple[int, int], Refusal]:
+        """Return the pairs that wait for what is seen of them to last."""
+        found: dict[tuple[int, int], Refusal] = {}
+        for _, weighted in self._terms:
+            if not isinstance(weighted.term, Signalling):
+                continue
+            rows = weighted.term.waiting()
+            for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
+                text = weighted.term.describe(*pair)
+                found.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))
         return found
 
     def _why(
@@ -277,7 +305,12 @@ class Planner:
 
     def _warnings(self) -> list[str]:
         snapshot = self._snapshot
-        warnings: list[str] = []
+        warnings = [
+            f"{weighted.strategy}: {note}"
+            for _, weighted in self._terms
+            if isinstance(weighted.term, Noting)
+            for note in weighted.term.notes()
+        ]
         conflicts = sorted(
             {
                 text
@@ -337,6 +370,7 @@ def _stopped(
     if rest.moves:
         return f"The budgets of this run are used up: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
+    head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
 
 

@@ -27,6 +27,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.QUOTA: "a ResourceQuota has no room for the replacement",
     Code.UNSATISFIABLE: "no placement can satisfy the constraint",
     Code.OVERLOAD_MOVES: "it would only carry the overload elsewhere",
+    Code.TOO_FEW_RUNS: "what was measured has not been so for enough runs in a row",
     Code.OBSERVED: "the strategy only observes",
     Code.WINDOW: "the strategy's window is closed",
 }

@@ -19,6 +19,7 @@ from rebalancer.api import (
 )
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
+from strategies.low_utilisation import LowUtilisationParams
 
 REGISTRY = Registry.installed()
 
@@ -26,6 +27,13 @@ REGISTRY = Registry.installed()
 @pytest.mark.parametrize("name", [listed.name for listed in REGISTRY.listed()])
 def test_an_installed_strategy_keeps_the_contract(name):
     check_strategy(REGISTRY.strategy(name))
+
+
+@pytest.mark.parametrize("signal", ["usage", "larger"])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_low_utilisation_keeps_it_by_measured_use(signal, runs):
+    strategy = REGISTRY.strategy("low-utilisation")
+    check_strategy(strategy, LowUtilisationParams(signal=signal, runs=runs))
 
 
 class Lying(DomainTerm):

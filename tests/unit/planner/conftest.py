@@ -8,6 +8,7 @@ from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.testing.snapshots import snapshot_of
 
@@ -18,15 +19,21 @@ def _terms(strategy, params, view):
     return strategy.terms(view, params)
 
 
-def make_planner(objects, *, strategies=FOUR, settings=None, protections=None, params=None):
-    """A planner over objects, with the strategies as installed and their default parameters."""
+def make_planner(
+    objects, *, strategies=FOUR, settings=None, protections=None, params=None, signals=None
+):
+    """A planner over objects or their snapshot, with the strategies as installed and their default parameters.
+
+    ``signals`` are what all of them remember.
+    """
     registry = Registry.installed()
-    snapshot = snapshot_of(objects)
+    snapshot = objects if isinstance(objects, Snapshot) else snapshot_of(objects)
     contributions = []
     for name in strategies:
         strategy = registry.strategy(name)
         of_strategy = (params or {}).get(name) or strategy.Params()
-        contributions.append(Contribution(name, 1.0, False, partial(_terms, strategy, of_strategy)))
+        terms = partial(_terms, strategy, of_strategy)
+        contributions.append(Contribution(name, 1.0, False, terms, signals))
     return Planner(
         snapshot,
         SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),

@@ -1,0 +1,246 @@
+"""Low utilisation by measured use: who gives, and after how many runs, as clusters a person can check."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.cost.signals import Signals
+from rebalancer.planner.plan import Code
+from rebalancer.policy.protect import Protect
+from rebalancer.testing.snapshots import snapshot_of, with_usage
+from rebalancer.testing.workloads import node, workload
+from strategies.low_utilisation import LowUtilisationParams
+from tests.unit.planner.conftest import make_planner
+
+GIB = 2**30
+AT = 1_800_000_000.0
+
+
+def cluster(*uses, requested=(), unknown=(), at=AT):
+    """One node of 4 cpu and 64 GiB for each of ``uses``: what its pods, one per entry, use in tenths of its cpu.
+
+    ``requested``: the same for what they request, a quarter of a tenth if it is not given.
+    """
+    objects = [node(f"n{i}", memory="64Gi") for i in range(len(uses))]
+    used = {}
+    for i, tenths in enumerate(uses):
+        asked = requested[i] if requested else [0.25] * len(tenths)
+        for k, (share, request) in enumerate(zip(tenths, asked, strict=True)):
+            name = f"w{i}-{k}"
+            objects += workload(name, [f"n{i}"], cpu=f"{round(400 * request)}m", memory="16Mi")
+            used[name] = (round(400 * share), GIB)
+    return with_usage(snapshot_of(objects), used, unknown=unknown, at=at)
+
+
+def even(*counts, **options):
+    """So many pods on each node that use a tenth of it each."""
+    return cluster(*([1.0] * count for count in counts), **options)
+
+
+def planner_of(snapshot, signals=None, **params):
+    chosen = LowUtilisationParams(**{"signal": "usage", "runs": 1, **params})
+    return make_planner(
+        snapshot,
+        strategies=["low-utilisation"],
+        params={"low-utilisation": chosen},
+        protections=Protect(single_replicas=False),
+        signals=signals,
+    )
+
+
+def ends(snapshot, signals=None, **params):
+    """Pods per node, once the plan is carried out as predicted."""
+    planner = planner_of(snapshot, signals, **params)
+    planner.plan()
+    return planner.view.state.lasting_count.tolist()
+
+
+# -- what counts -------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_over_used_gives_however_little_is_requested_there():
+    assert ends(even(8, 8, 0), signal="requests") == [8, 8, 0]
+    assert sorted(ends(even(8, 8, 0))) == [4, 6, 6]
+    assert sorted(ends(even(8, 8, 0), signal="larger")) == [4, 6, 6]
+
+
+def test_a_node_of_which_only_much_is_requested_gives_by_requests_alone():
+    tenths = [1.0] * 8
+    idle = cluster([0.01] * 8, [0.01] * 8, [], requested=(tenths, tenths, ()))
+    assert ends(idle) == [8, 8, 0]
+    assert sorted(ends(idle, signal="larger")) == [4, 6, 6]
+    assert ends(idle, signal="requests") == ends(idle, signal="larger")
+
+
+def test_by_the_larger_a_node_invites_only_if_it_is_low_in_both():
+    # n1 is used, n2 is asked for: neither is a place for what n0 has too much of.
+    snapshot = cluster(
+        [1.0] * 8, [1.0] * 7, [0.01] * 7, requested=([0.25] * 8, [0.01] * 7, [1.0] * 7)
+    )
+    assert ends(snapshot, signal="larger") == [8, 7, 7]
+
+
+def test_pods_count_whatever_the_signal():
+    crowded = with_usage(
+        snapshot_of(
+            [
+                *(node(f"n{i}", pods=10) for i in range(2)),
+                *(o for k in range(8) for o in workload(f"w{k}", ["n0"], cpu="1m")),
+            ]
+        )
+    )
+    assert sorted(ends(crowded, runs=1)) == [3, 5]
+    # What is no measurement need not last, and is seen in one run.
+    assert sorted(ends(crowded, Signals(), runs=3)) == [3, 5]
+
+
+def test_an_overload_is_not_carried_to_where_the_scheduler_sees_room_but_work_is_done():
+    # It places by requests: n1, which is as busy as n0, looks emptier to it than n2.
+    busy = cluster([1.0] * 8, [8.0], [0.01], requested=([0.25] * 8, [0.01], [1.5]))
+    planner = planner_of(busy)
+    plan = planner.plan()
+    assert plan.moves == ()
+    of_first = [skip for skip in plan.skips if skip.node == "n0"]
+    assert {skip.code for skip in of_first} == {Code.OVERLOAD_MOVES}
+    assert "would land on n1 100%: that only moves the overload" in of_first[0].message
+
+
+def test_the_reason_names_what_was_measured_and_what_is_requested():
+    def reasons(snapshot, **params):
+        return {move.reason for move in planner_of(snapshot, **params).plan().moves[:1]}
+
+    assert reasons(even(8, 0)) == {"node n0: cpu 80% used (over 50%)"}
+    full = cluster([1.0] * 8, [], requested=([1.2] * 8, ()))
+    assert reasons(full, signal="larger") == {"node n0: cpu 96% requested (over 50%)"}
+    assert reasons(full, signal="requests") == {"node n0: cpu 96% requested (over 50%)"}
+
+
+# -- what is not known -------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_not_measured_neither_gives_nor_invites():
+    assert ends(even(8, 0, unknown=["n0"])) == [8, 0]
+    assert ends(even(8, 0, unknown=["n1"])) == [8, 0]
+    assert ends(even(8, 0, 8, 0, unknown=["n2"]))[2] == 8
+
+
+def test_by_the_larger_a_node_that_is_not_measured_counts_by_requests():
+    asked = ([1.0] * 8, ())
+    assert ends(cluster([1.0] * 8, [], requested=asked, unknown=["n0"]), signal="larger") == [5, 3]
+    assert ends(even(8, 0, unknown=["n0"]), signal="larger") == [8, 0]
+
+
+def test_the_mean_is_of_the_nodes_that_were_measured():
+    # 80 % and 20 %: 50 % in the mean, the third node being unknown rather than empty.
+    snapshot = even(8, 2, 0, unknown=["n2"])
+    assert ends(snapshot, deviation=True, under={"cpu": 0.2}, over={"cpu": 0.2})[0] == 7
+
+
+@pytest.mark.parametrize("signal", ["usage", "larger"])
+@pytest.mark.parametrize("unknown", [("n0", "n1"), None])
+def test_where_nothing_is_measured_nothing_is_moved_and_one_line_says_why(signal, unknown):
+    asked = ([1.0] * 8, ())
+    snapshot = cluster([1.0] * 8, [], requested=asked, unknown=unknown or ())
+    if unknown is None:
+        snapshot = replace(snapshot, usage=None)
+    planner = planner_of(snapshot, Signals(1.0, {"n0": 3}), signal=signal)
+    plan = planner.plan()
+    assert (plan.moves, plan.skips) == ((), ())
+    (line,) = plan.warnings
+    assert line.startswith(f"low-utilisation: with signal: {signal} nothing is moved")
+    assert "metrics.k8s.io" in line
+    # What was seen before is neither counted nor forgotten.
+    assert planner.signals() == {}
+
+
+# -- for how many runs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("earlier", "gives"), [(0, False), (1, False), (2, True), (3, True), (50, True)]
+)
+def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
+    signals = Signals(AT - 120, {"n0": earlier} if earlier else {})
+    planner = planner_of(even(8, 0), signals, runs=3)
+    plan = planner.plan()
+    assert bool(plan.moves) is gives
+    assert planner.signals() == {"low-utilisation": Signals(AT, {"n0": min(3, earlier + 1)})}
+    if not gives:
+        assert {skip.code for skip in plan.skips} == {Code.TOO_FEW_RUNS}
+        text = f"node n0: cpu 80% used (over 50%), so far in {earlier + 1} of 3 runs in a row"
+        assert {skip.message for skip in plan.skips} == {text}
+        assert plan.before["low-utilisation"].violated == 1
+        assert plan.stopped == "Nothing can be gained yet: 1 rule(s) stay unmet (8 TooFewRuns)."
+        assert plan.warnings == ()
+
+
+def test_only_those_that_have_lasted_give():
+    planner = planner_of(even(8, 8, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+    plan = planner.plan()
+    assert {move.node for move in plan.moves} == {"n0"}
+    assert {(skip.node, skip.code) for skip in plan.skips} == {("n1", Code.TOO_FEW_RUNS)}
+
+
+def test_a_node_that_was_not_over_used_once_begins_anew():
+    planner = planner_of(even(5, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+    assert planner.plan().moves == ()
+    assert planner.signals() == {"low-utilisation": Signals(AT, {})}
+
+
+def test_the_same_measurement_is_not_another_run():
+    planner = planner_of(even(8, 0), Signals(AT, {"n0": 2}), runs=3)
+    assert planner.plan().moves == ()
+    assert planner.signals() == {"low-utilisation": Signals(AT, {"n0": 2})}
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_what_was_measured_before_the_last_moves_moves_nothing_more(runs):
+    planner = planner_of(even(8, 0), Signals(AT + 20, {"n0": 3}), runs=runs)
+    plan = planner.plan()
+    assert plan.moves == ()
+    assert planner.signals() == {"low-utilisation": Signals(AT + 20, {"n0": 3})}
+    (line,) = plan.warnings
+    assert "until it is measured anew" in line
+
+
+def test_without_memory_nothing_is_moved_and_one_line_says_what_to_do():
+    planner = planner_of(even(8, 0), None, runs=3)
+    plan = planner.plan()
+    assert plan.moves == ()
+    (line,) = plan.warnings
+    assert "--memory NAMESPACE/NAME, or set runs: 1" in line
+    assert planner_of(even(8, 0), None, runs=1).plan().moves
+
+
+def test_by_the_larger_only_what_is_used_has_to_last():
+    snapshot = cluster([1.0] * 8, [], [1.0] * 8, [], requested=([1.0] * 8, (), [0.25] * 8, ()))
+    plan = planner_of(snapshot, Signals(), signal="larger", runs=3).plan()
+    assert {move.node for move in plan.moves} == {"n0"}
+    assert {skip.node for skip in plan.skips if skip.code is Code.TOO_FEW_RUNS} == {"n2"}
+
+
+# -- as by requests ----------------------------------------------------------------------------------------
+
+placements = st.lists(
+    st.tuples(
+        st.integers(0, 4), st.sampled_from([100, 250, 400, 800]), st.sampled_from([1, 4, 12])
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+@given(placements, st.sampled_from(["usage", "larger"]), st.booleans())
+def test_with_all_used_that_is_requested_the_plan_is_that_of_requests(pods, signal, deviation):
+    objects = [node(f"n{i}", memory="64Gi") for i in range(5)]
+    for k, (on, cpu, memory) in enumerate(pods):
+        objects += workload(f"w{k}", [f"n{on}"], cpu=f"{cpu}m", memory=f"{memory}Gi")
+    snapshot = with_usage(snapshot_of(objects))
+
+    def moves(**params):
+        plan = planner_of(snapshot, deviation=deviation, **params).plan()
+        return [replace(move, reason="") for move in plan.moves], plan.before, plan.after
+
+    assert moves(signal=signal) == moves(signal="requests")
