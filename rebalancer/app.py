@@ -127,7 +127,10 @@ class _Run:
         if self._memory is not None:
             self._recall(client, reading.snapshot, *self._memory)
         skew = reading.readings.clock_skew or 0.0
-        return self._planning.plan(reading.snapshot, skew, self._timings)
+        planned = self._planning.plan(reading.snapshot, skew, self._timings)
+        if self._keeper is not None:
+            self._keeper.saw(planned.signals)
+        return planned
 
     # -- what is kept from run to run --------------------------------------------------------------
 
@@ -139,7 +142,9 @@ class _Run:
         store = MemoryStore(client, namespace, name)
         self._keeper = Keeper(store, f"{namespace}/{name}", self._notes.append)
         self._keeper.load(snapshot)
-        self._planning.remember(self._keeper.cooling(), self._keeper.moved_last_hour())
+        self._planning.remember(
+            self._keeper.cooling(), self._keeper.moved_last_hour(), self._keeper.signals()
+        )
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         if self._keeper is not None:

@@ -60,6 +60,17 @@ class OwnerMemory(
     terms: dict[str, TermMemory] = {}
 
 
+class SignalMemory(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
+):
+    """What one strategy has seen that must last, see :class:`rebalancer.cost.signals.Signals`."""
+
+    at: float = 0.0
+    """Only what is measured later counts as another run."""
+    runs: dict[str, int] = {}
+    """Node -> runs in a row."""
+
+
 class Document(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
 ):
@@ -70,6 +81,8 @@ class Document(
     """``Kind/namespace/name`` -> memory."""
     evictions: tuple[tuple[int, int], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
+    signals: dict[str, SignalMemory] = {}
+    """Strategy -> what it has seen."""
 
 
 class _Versioned(msgspec.Struct):

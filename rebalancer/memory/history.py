@@ -28,7 +28,7 @@ def render_history(document: Document, now: float, output: str) -> str:
 
 
 def as_data(document: Document, now: float) -> dict[str, Any]:
-    """Return ``apiVersion: rebalancer/v1, kind: History``, owners by name, times in RFC 3339."""
+    """Return ``apiVersion: rebalancer/v1, kind: History``, owners and nodes by name, times in RFC 3339."""
     return {
         "apiVersion": "rebalancer/v1",
         "kind": "History",
@@ -38,6 +38,11 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
             {"owner": ref, "term": name, **_term(term, now)}
             for ref, owner in sorted(document.owners.items())
             for name, term in sorted(owner.terms.items())
+        ],
+        "signals": [
+            {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
+            for name, seen in sorted(document.signals.items())
+            for node, runs in sorted(seen.runs.items())
         ],
     }
 
@@ -57,13 +62,20 @@ def _table(document: Document, now: float) -> str:
     moved = moved_last_hour(document, now)
     lines = [f"{moved} eviction{'' if moved == 1 else 's'} in the last hour."]
     if not document.owners:
-        return f"{lines[0]} Nothing is remembered of any workload.\n"
+        lines[0] += " Nothing is remembered of any workload."
     for ref, owner in sorted(document.owners.items()):
         lines += ["", ref]
         for name, term in sorted(owner.terms.items()):
             lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
             lines += [f"    {source} -> {target}" for source, target in term.trail]
             lines.append(f"    {state_words(term, now)}")
+    for name, seen in sorted(document.signals.items()):
+        if seen.runs:
+            lines += [
+                "",
+                f"{name}: seen on nodes for so many runs in a row, last {rfc3339(seen.at)}",
+            ]
+            lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rebalancer.cost.signals import Signals
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.kube.memory import MemoryConflictError, MemoryStore, Remembered
@@ -11,6 +12,7 @@ from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document, decode, encode
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed, remember
+from rebalancer.memory.signals import remembered, with_signals
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -27,6 +29,7 @@ class Keeper:
         self._in_base: frozenset[str] = frozenset()
         """Pods' uids: whose outcomes this run has written, and which of these stand in the base."""
         self._snapshot: Snapshot | None = None
+        self._seen: Mapping[str, Signals] = {}
         self.document = Document()
 
     def load(self, snapshot: Snapshot) -> None:
@@ -55,8 +58,16 @@ class Keeper:
         """Return what earlier runs have used of the rolling hour."""
         return moved_last_hour(self.document, self._snapshot.captured_at) if self._snapshot else 0
 
+    def signals(self) -> dict[str, Signals] | None:
+        """Return strategy -> what it has seen in earlier runs; None if nothing can be kept for later ones."""
+        return None if self._known is None else remembered(self.document)
+
+    def saw(self, signals: Mapping[str, Signals]) -> None:
+        """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
+        self._seen = signals
+
     def record(self, outcomes: Iterable[Outcome], now: float) -> None:
-        """Remember what came of all of the run's moves so far; write it if that changes anything.
+        """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         somebody else has written meanwhile, what they wrote is read and added to, once.
@@ -86,10 +97,13 @@ class Keeper:
             return
         before, warning = decode(self._base)
         told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
-        self.document = remember(refreshed(before, snapshot), snapshot, told, now)
+        document = remember(refreshed(before, snapshot), snapshot, told, now)
+        self.document = with_signals(document, self._seen, told, now)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
-        if told or warning or self.document.owners != before.owners:
-            self._known = store.write(known, encode(self.document))
+        changed = (document.owners, self.document.signals) != (before.owners, before.signals)
+        data = encode(self.document)
+        if (told or warning or changed) and data != known.data:
+            self._known = store.write(known, data)
             self._written = frozenset(outcome.move.uid for outcome in outcomes)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
 from rebalancer.memory.hour import counted
+from rebalancer.memory.signals import without_old
 from rebalancer.planner.plan import Move
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
@@ -84,7 +85,8 @@ def refreshed(document: Document, snapshot: Snapshot) -> Document:
         if owner.zones == zones and fingerprints.get(ref, owner.fingerprint) == owner.fingerprint
     }
     now = snapshot.captured_at
-    return counted(bounded(msgspec.structs.replace(document, owners=kept), now), 0, now)
+    recent = without_old(msgspec.structs.replace(document, owners=kept), now)
+    return counted(bounded(recent, now), 0, now)
 
 
 def remember(

@@ -14,6 +14,7 @@ from rebalancer.memory.document import (
     MOST_OWNERS,
     Document,
     OwnerMemory,
+    SignalMemory,
     TermMemory,
     bounded,
     decode,
@@ -41,6 +42,15 @@ documents = st.builds(
     Document,
     owners=st.dictionaries(st.text(max_size=20), owners, max_size=5),
     evictions=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), max_size=5).map(tuple),
+    signals=st.dictionaries(
+        st.text(max_size=9),
+        st.builds(
+            SignalMemory,
+            at=st.floats(0, NOW),
+            runs=st.dictionaries(st.text(max_size=9), st.integers(1, 9), max_size=3),
+        ),
+        max_size=3,
+    ),
 )
 
 
@@ -73,6 +83,7 @@ def test_an_empty_config_map_is_a_beginning_without_a_warning(data):
         json.dumps({"version": 1, "owners": {"a": {"fingerprint": 3, "zones": "", "seen": 0}}}),
         json.dumps({"version": 1, "unknown": True}),
         json.dumps({"version": "one"}),
+        json.dumps({"version": 1, "signals": {"low-utilisation": {"runs": {"n0": "two"}}}}),
     ],
 )
 def test_what_cannot_be_understood_is_started_afresh_with_a_warning(text):
@@ -80,6 +91,11 @@ def test_what_cannot_be_understood_is_started_afresh_with_a_warning(text):
     assert document == Document()
     assert warning is not None
     assert "started afresh" in warning
+
+
+def test_a_document_of_before_there_were_signals_is_understood():
+    text = json.dumps({"version": 1, "owners": {}, "evictions": [[7, 2]]})
+    assert decode({KEY: text}) == (Document(evictions=((7, 2),)), None)
 
 
 @pytest.mark.parametrize("version", [0, 2, 17])

@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from rebalancer.memory.document import Document
+from rebalancer.memory.document import Document, SignalMemory
 from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import remember
 from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, well
@@ -44,3 +44,22 @@ def test_json_and_yaml_hold_the_same_with_all_fields():
     assert resting["until"] == "2027-01-15T08:10:00Z"
     assert resting["trail"] == [{"from": "n0", "to": "n0"}]
     assert (resting["cameBack"], resting["strikes"], resting["blocked"]) == (1, 1, 0)
+
+
+def test_what_was_seen_on_nodes_is_told_with_its_runs():
+    seen = {"low-utilisation": SignalMemory(NOW, {"n1": 2, "n0": 3}), "none": SignalMemory(NOW)}
+    document = Document(signals=seen)
+    assert render_history(document, NOW, "table").splitlines() == [
+        "0 evictions in the last hour. Nothing is remembered of any workload.",
+        "",
+        "low-utilisation: seen on nodes for so many runs in a row, last 2027-01-15T08:00:00Z",
+        "  n0: 3",
+        "  n1: 2",
+    ]
+    data = json.loads(render_history(document, NOW, "json"))
+    assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
+    at = "2027-01-15T08:00:00Z"
+    assert data["signals"] == [
+        {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
+        {"strategy": "low-utilisation", "node": "n1", "runs": 2, "at": at},
+    ]

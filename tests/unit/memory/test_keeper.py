@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.cost.signals import Signals
 from rebalancer.kube.memory import MemoryStore
-from rebalancer.memory.document import KEY, Document, decode, encode
+from rebalancer.memory.document import KEY, Document, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
@@ -160,3 +161,47 @@ def test_what_was_written_before_somebody_else_wrote_is_not_added_again(server, 
     assert sum(count for _, count in document.evictions) == 3
     assert document.owners[WEB].terms[TERM].strikes == 1
     assert warnings == []
+
+
+LOW = "low-utilisation"
+
+
+def test_what_was_seen_is_known_to_the_next_run_and_a_dry_one_reads_it(server, tmp_path):
+    held = Held(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    assert keeper.signals() == {}
+    keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
+    keeper.record([], NOW)
+    following, warnings = loaded(server, tmp_path)
+    assert following.signals() == {LOW: Signals(NOW - 9, {"n0": 1})}
+    assert (held.puts, warnings) == (1, [])
+
+
+def test_what_was_seen_before_is_not_written_again(server, tmp_path):
+    held = Held(server, encode(Document(signals={LOW: SignalMemory(NOW - 60, {"n0": 3})})))
+    keeper, _ = loaded(server, tmp_path)
+    keeper.saw({LOW: Signals(NOW - 9, {"n0": 3})})
+    keeper.record([], NOW)
+    assert held.puts == 0
+    # The same thing twice in one run is one thing.
+    keeper.saw({LOW: Signals(NOW - 9, {"n0": 3, "n1": 1})})
+    keeper.record([], NOW)
+    keeper.record([], NOW)
+    assert held.puts == 1
+
+
+def test_what_was_seen_outlives_a_conflict(server, tmp_path):
+    held = Held(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    held.between = told(badly(owner="Deployment/default/api"))
+    keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
+    keeper.record([], NOW)
+    document, _ = decode(held.data)
+    assert set(document.owners) == {"Deployment/default/api"}
+    assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
+
+
+def test_without_a_memory_no_signals_are_known_as_against_none(server, tmp_path):
+    server.on("GET", PATH, Say(status_body(404, "not found"), 404))
+    keeper, _ = loaded(server, tmp_path)
+    assert keeper.signals() is None

@@ -1,0 +1,90 @@
+"""What is kept of signals, and for how long."""
+
+import pytest
+
+from rebalancer.cost.signals import Signals
+from rebalancer.evictor.outcomes import Status
+from rebalancer.memory.document import LARGEST, Document, SignalMemory, encode
+from rebalancer.memory.signals import FORGOTTEN_AFTER, remembered, with_signals, without_old
+from tests.unit.memory.told import NOW, outcome
+
+LOW = "low-utilisation"
+
+
+def kept(known, seen, outcomes=()):
+    """What is kept of one strategy; None for nothing."""
+    before = Document() if known is None else Document(signals={LOW: known})
+    return with_signals(before, {LOW: seen}, outcomes, NOW).signals.get(LOW)
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "after"),
+    [
+        (None, Signals(NOW - 9, {"n0": 1}), SignalMemory(NOW - 9, {"n0": 1})),
+        (
+            SignalMemory(NOW - 99, {"n0": 1}),
+            Signals(NOW - 9, {"n0": 2}),
+            SignalMemory(NOW - 9, {"n0": 2}),
+        ),
+        # Nothing is over-used: nothing need be kept, and what was kept ends.
+        (None, Signals(NOW - 9, {}), None),
+        (SignalMemory(NOW - 99, {"n0": 1}), Signals(NOW - 9, {}), SignalMemory(NOW - 9, {})),
+        # What stays as it is is written again before it is forgotten, not by every run.
+        (
+            SignalMemory(NOW - 99, {"n0": 3}),
+            Signals(NOW - 9, {"n0": 3}),
+            SignalMemory(NOW - 99, {"n0": 3}),
+        ),
+        (
+            SignalMemory(NOW - 40_000, {"n0": 3}),
+            Signals(NOW - 9, {"n0": 3}),
+            SignalMemory(NOW - 9, {"n0": 3}),
+        ),
+        # Another run has seen something newer meanwhile.
+        (
+            SignalMemory(NOW - 3, {"n0": 3}),
+            Signals(NOW - 9, {"n0": 2}),
+            SignalMemory(NOW - 3, {"n0": 3}),
+        ),
+    ],
+)
+def test_what_was_seen_last_is_kept(known, seen, after):
+    assert kept(known, seen) == after
+
+
+@pytest.mark.parametrize("status", [Status.EVICTED, Status.LOST])
+def test_once_pods_have_gone_only_later_measurements_count(status):
+    after = kept(None, Signals(NOW - 9, {"n0": 3}), [outcome(status)])
+    assert after == SignalMemory(NOW, {"n0": 3})
+    assert kept(None, Signals(NOW - 9, {}), [outcome(status)]) == SignalMemory(NOW, {})
+
+
+def test_what_came_of_no_move_changes_nothing():
+    assert kept(None, Signals(NOW - 9, {"n0": 3}), [outcome(Status.BLOCKED)]).at == NOW - 9
+
+
+def test_where_nobody_waits_for_anything_nothing_is_kept():
+    assert with_signals(Document(), {}, [outcome()], NOW) == Document()
+
+
+@pytest.mark.parametrize(
+    ("age", "stays"), [(0, True), (FORGOTTEN_AFTER, True), (FORGOTTEN_AFTER + 1, False)]
+)
+def test_after_a_day_runs_are_not_in_a_row_any_more(age, stays):
+    document = Document(signals={LOW: SignalMemory(NOW - age, {"n0": 2})})
+    assert bool(remembered(without_old(document, NOW))) is stays
+
+
+def test_what_was_written_under_a_clock_that_was_ahead_is_forgotten():
+    document = Document(signals={LOW: SignalMemory(NOW + 3600, {"n0": 2})})
+    assert remembered(without_old(document, NOW)) == {}
+
+
+def test_of_too_many_nodes_those_seen_for_longest_are_kept():
+    runs = {f"node-{i:06d}": 1 + (i >= 19_000) for i in range(20_000)}
+    found = kept(None, Signals(NOW, runs)).runs
+    assert len(encode(Document(signals={LOW: SignalMemory(NOW, found)}))["memory.json"]) < (
+        LARGEST / 3
+    )
+    assert sum(count == 2 for count in found.values()) == 1000
+    assert list(found) == sorted(found)
