@@ -19,6 +19,7 @@ from rebalancer.kube.resources import (
     EVENTS,
     LEASES,
     LISTED,
+    METRICS,
     PODS,
     Resource,
     Rule,
@@ -29,6 +30,9 @@ READ_RULES = (
     *(Rule("list", resource.group, resource.plural) for resource in LISTED),
 )
 """For a dry run."""
+
+USAGE_RULES = tuple(Rule("list", resource.group, resource.plural) for resource in METRICS)
+"""For a run, dry or not, whose policy judges nodes by what is really used."""
 
 ACT_RULES = (
     Rule("get", "", PODS.plural),
@@ -88,9 +92,17 @@ def require(client: Client, rules: Iterable[Rule]) -> None:
 
 
 def missing_lists(
-    client: Client, resources: Sequence[Resource] = LISTED, *, threads: int = 4
+    client: Client,
+    resources: Sequence[Resource] = LISTED,
+    *,
+    threads: int = 4,
+    usage: bool = False,
 ) -> tuple[Rule, ...]:
-    """Return the rules for those of ``resources`` that we may not list, by listing one item of each."""
+    """Return the rules for those of ``resources`` that we may not list, by listing one item of each.
+
+    With ``usage``, those of the metrics API as well. It is asked for no list: it cannot send one item only,
+    and may be the very thing that does not answer.
+    """
 
     def probe(resource: Resource) -> Rule | None:
         rule = Rule("list", resource.group, resource.plural)
@@ -103,7 +115,8 @@ def missing_lists(
         return None
 
     with ThreadPoolExecutor(threads, "access") as pool:
-        return tuple(rule for rule in pool.map(probe, resources) if rule is not None)
+        found = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
+    return (*found, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else found
 
 
 class _Attributes(msgspec.Struct, omit_defaults=True):

@@ -23,6 +23,7 @@ from rebalancer.kube.read import Kept
 from rebalancer.kube.resources import AFTER_PODS, Resource
 from rebalancer.kube.watch import Event, EventType, Watch, Where
 from rebalancer.snapshot.build import Settled
+from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.pods import PodRecord
@@ -119,6 +120,8 @@ class Follower:
     def snapshot(self, evicted: Collection[str]) -> Snapshot:
         """Return the cluster as it is now, with the pods in it that were ``evicted`` (uids) on their way out.
 
+        What is really used was measured once, before they moved, and is carried over.
+
         Raises:
             ClusterReadError: something had to be read again, and could not be.
         """
@@ -127,12 +130,13 @@ class Follower:
         if missing := settled.without_object() - self._absent:
             settled = self._with_controllers(missing)
         first = self._kept.snapshot
-        return settled.snapshot(
+        now = settled.snapshot(
             captured_at=first.captured_at + self._client.monotonic() - self._kept.at,
             version=first.version,
             missing=first.missing,
             resource_version=self._pods.watch.resource_version if self._pods.watch else "",
         )
+        return with_usage_of(first, now)
 
     def _settled(self) -> Settled:
         with self._lock:

@@ -16,8 +16,9 @@ from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
+from rebalancer.kube.metrics import MetricsList, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import AFTER_PODS, INDEPENDENT, Rule
+from rebalancer.kube.resources import AFTER_PODS, INDEPENDENT, METRICS, Rule
 from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -87,6 +88,7 @@ def read_cluster(
     page_size: int | None = None,
     threads: int = 4,
     keep: bool = False,
+    usage: bool = False,
 ) -> Reading:
     """Read all that a plan rests on.
 
@@ -94,7 +96,8 @@ def read_cluster(
     come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
     list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
     is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
-    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed.
+    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. With
+    ``usage``, the metrics API is read too; where it does not answer, a note says so, and nothing is known of it.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -105,9 +108,9 @@ def read_cluster(
     version = read_version(client)
     how = How(PAGE if page_size is None else page_size, _streams(version, page_size))
     try:
-        fold, listings, missing = _read_lists(client, how, threads)
+        fold, listings, missing, metrics = _read_lists(client, how, threads, usage=usage)
     except ForbiddenError as error:
-        every = missing_lists(client, threads=threads)
+        every = missing_lists(client, threads=threads, usage=usage)
         raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
@@ -118,15 +121,17 @@ def read_cluster(
         missing=missing,
         resource_version=pods.items_version,
     )
+    fold.forget_metrics()
+    read = [*listings, *(found.listing for found in metrics)]
     readings = Readings(
         server=client.server,
         server_version=version.text,
         # The Date header is cut to the second: half a second is its mean error.
         clock_skew=None if pods.server_date is None else pods.server_date + 0.5 - received,
-        read_bytes=sum(listing.read_bytes for listing in listings),
+        read_bytes=sum(listing.read_bytes for listing in read),
         seconds=client.monotonic() - started,
-        seconds_of={listing.resource.kind: listing.seconds for listing in listings},
-        notes=tuple(note for listing in listings for note in listing.notes),
+        seconds_of={listing.resource.kind: listing.seconds for listing in read},
+        notes=(*(note for listing in read for note in listing.notes), *usage_notes(metrics)),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
     return Reading(snapshot, readings, kept)
@@ -155,31 +160,42 @@ def _streams(version: ServerVersion, page_size: int | None) -> bool:
 
 
 def _read_lists(
-    client: Client, how: How, threads: int
-) -> tuple[Fold, list[Listing], tuple[str, ...]]:
-    """Return the fold of everything, the listings (pods first), and what the server does not serve."""
+    client: Client, how: How, threads: int, *, usage: bool
+) -> tuple[Fold, list[Listing], tuple[str, ...], list[MetricsList]]:
+    """Return the fold of everything, the listings (pods first), and what the server does not serve.
+
+    With ``usage``, also the lists of the metrics API, which are in the fold if both could be read.
+    """
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
         futures = [
             pool.submit(read_objects, client, resource, how, stop) for resource in INDEPENDENT
         ]
+        of_usage = [
+            pool.submit(read_metrics, client, resource, stop) for resource in METRICS if usage
+        ]
+        others: list[Future[Any]] = [*futures, *of_usage]
         try:
-            fold, pods = read_pods(client, how, lambda records: _watching(records, futures))
+            fold, pods = read_pods(client, how, lambda records: _watching(records, others))
             late = [read_late(client, resource, how, fold) for resource in AFTER_PODS]
             early = [future.result() for future in futures]
+            metrics = [future.result() for future in of_usage]
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
     for listing, objects in early:
         feed(fold, listing.resource.kind, objects)
+    if all(found.trouble is None for found in metrics):
+        for found in metrics:
+            fold.take_metrics(found.fold)
     listings = [pods, *(listing for listing, _ in early), *late]
     missing = tuple(
         f"{listing.resource.plural}: the API server does not serve them"
         for listing in listings
         if not listing.pages
     )
-    return fold, listings, missing
+    return fold, listings, missing, metrics
 
 
 def _watching(records: Iterable[PodRecord], others: list[Future[Any]]) -> Iterator[PodRecord]:

@@ -78,6 +78,8 @@ STORAGE_CLASSES = Resource(
     "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
 )
 CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False)
+NODE_METRICS = Resource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
+POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
@@ -106,3 +108,6 @@ LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
 
 ESSENTIAL = (PODS, NODES)
 """Without these there is no snapshot; a server that does not serve another of them has none of it."""
+
+METRICS = (NODE_METRICS, POD_METRICS)
+"""Read beside the others where usage is asked for; never watched."""

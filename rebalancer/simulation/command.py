@@ -22,6 +22,7 @@ from rebalancer.simulation.show import render_course
 from rebalancer.simulation.span import Span
 from rebalancer.simulation.workloads import Scale, scale
 from rebalancer.simulation.world import World
+from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -97,7 +98,7 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
         return load_snapshot(path, stdin=stdin)
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
-    load_snapshot(path, stdin=BytesIO(data))
+    first = load_snapshot(path, stdin=BytesIO(data))
     objects = read_objects(data)
     for new in new_nodes:
         add_node(objects, new)
@@ -106,7 +107,8 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
     for wanted in scales:
         scale(objects, wanted)
     renew_budgets(objects)
-    return objects.snapshot()
+    # What was measured in the file was measured before the edits.
+    return with_usage_of(first, objects.snapshot())
 
 
 def _has_windows(policy: Policy) -> bool:

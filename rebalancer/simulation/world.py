@@ -17,6 +17,7 @@ from rebalancer.planner.plan import Move
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.simulation.span import Span
+from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.state import ClusterState, Ghost
@@ -223,7 +224,7 @@ class World:
     def _renew(self) -> None:
         first = self._first
         waiting = self._waiting_by_class()
-        self._living = replace(
+        living = replace(
             first,
             captured_at=self.now,
             pods=self._pods(()),
@@ -236,9 +237,10 @@ class World:
                 for budget in first.budgets
             ),
         )
-        self.snapshot = self._living
+        self.snapshot = self._living = with_usage_of(first, living)
         if self._victims:
-            self.snapshot = replace(self._living, pods=self._pods(self._victims))
+            both = replace(living, pods=self._pods(self._victims))
+            self.snapshot = with_usage_of(first, both)
 
     def _pods(self, victims: Sequence[_Victim]) -> Pods:
         """Return the pods, in the rows that they always have, and after them the terminating victims."""

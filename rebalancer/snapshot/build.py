@@ -15,11 +15,14 @@ import msgspec
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import fold_budgets, fold_quotas
+from rebalancer.snapshot.measured import PodUse, measured
 from rebalancer.snapshot.model import PodClass, Snapshot, Volumes
 from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable, SettledPods
+from rebalancer.snapshot.usage import MEASURED
 from rebalancer.wire import objects as o
+from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.pods import AlikePods, PodRecord
 
 WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
@@ -36,6 +39,7 @@ class Fold:
         self._pods = PodTable()
         self._objects: dict[str, _Objects] = {}
         """By kind."""
+        self._use = PodUse()
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -96,6 +100,24 @@ class Fold:
         """Fold CSINodes, for their attach limits."""
         self._add("CSINode", csi_nodes)
 
+    def add_node_metrics(self, metrics: Iterable[NodeMetrics]) -> None:
+        """Fold what was measured of nodes."""
+        self._add("NodeMetrics", metrics)
+
+    def add_pod_metrics(self, metrics: Iterable[PodMetrics]) -> None:
+        """Fold what was measured of pods; it is matched with the pods by namespace and name at the end."""
+        self._use.add(metrics)
+
+    def take_metrics(self, other: Fold) -> None:
+        """Take what another fold has of nodes' measurements, or of pods', or of both."""
+        self._of("NodeMetrics").update(other._of("NodeMetrics"))
+        self._use = other._use if len(other._use) else self._use
+
+    def forget_metrics(self) -> None:
+        """Forget what was measured: it is of the moment when it was read, and is not followed."""
+        self._objects.pop("NodeMetrics", None)
+        self._use = PodUse()
+
     def _add(self, kind: str, objects: Iterable[Any]) -> None:
         self._of(kind).update((_key(item), item) for item in objects)
 
@@ -140,7 +162,7 @@ class Fold:
     def settled(self) -> Settled:
         """Return what is known now, in order of the names; what is fed later leaves it alone."""
         objects = {kind: tuple(of[key] for key in sorted(of)) for kind, of in self._objects.items()}
-        return Settled(self._pods.settled(), objects)
+        return Settled(self._pods.settled(), objects, self._use)
 
 
 def _key(item: Any) -> tuple[str, str]:
@@ -163,6 +185,7 @@ class Settled:
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
     """By kind."""
+    use: PodUse
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
@@ -190,14 +213,15 @@ class Settled:
             for item in self._all("Service")
             if item.spec.selector
         ]
+        pods, requests = self.pods.columns(nodes.index), of_pods.requests()
         return Snapshot(
             captured_at=captured_at,
             version=version,
             resources=of_pods.resources,
             nodes=nodes,
-            pods=self.pods.columns(nodes.index),
+            pods=pods,
             classes=tuple(classes),
-            requests=of_pods.requests(),
+            requests=requests,
             scored=of_pods.scored(),
             owners=owners,
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
@@ -208,6 +232,15 @@ class Settled:
             missing=missing,
             resource_version=resource_version,
             selectors={w.metadata.uid: s for w in workloads if (s := pod_selector(w))},
+            usage=measured(
+                self._all("NodeMetrics"),
+                self.use,
+                nodes=nodes,
+                pods=pods,
+                classes=classes,
+                requests=requests[[of_pods.resources.index(name) for name in MEASURED]],
+                captured_at=captured_at,
+            ),
         )
 
     def _all(self, kind: str) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from rebalancer.snapshot.feed import WORKLOADS, feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire import objects as o
+from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.pods import decode_page
 
 Object = Mapping[str, Any]
@@ -24,8 +25,10 @@ _KINDS: Mapping[str, type[Any]] = {
     "CSINode": o.CSINode,
     "Namespace": o.Namespace,
     "Node": o.Node,
+    "NodeMetrics": NodeMetrics,
     "PersistentVolume": o.PersistentVolume,
     "PersistentVolumeClaim": o.PersistentVolumeClaim,
+    "PodMetrics": PodMetrics,
     "PodDisruptionBudget": o.PodDisruptionBudget,
     "ResourceQuota": o.ResourceQuota,
     "Service": o.Service,

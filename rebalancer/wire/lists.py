@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from rebalancer.wire import metrics
 from rebalancer.wire import objects as o
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ DECODED: dict[str, type[Any]] = {
     "StatefulSet": o.Workload,
     "ReplicationController": o.Workload,
     "Job": o.Workload,
+    "NodeMetrics": metrics.NodeMetrics,
+    "PodMetrics": metrics.PodMetrics,
 }
 """Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
 

@@ -1,0 +1,127 @@
+"""Measured use, carried over to later snapshots of a run.
+
+Between two waves pods have moved, and what the metrics API says of nodes is still of before. So each later
+snapshot takes the first one's measurement, without what the pods use that have left a node, and with what
+those use that have come. All of them use the mean of their class, as it was at first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.snapshot.columns import Floats, Ints, frozen
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.usage import MEASURED, Usage
+from rebalancer.wire import objects as o
+
+
+def with_usage_of(first: Snapshot, later: Snapshot) -> Snapshot:
+    """Return ``later`` with the use that was measured for ``first``, as it has moved since."""
+    if first.usage is None and later.usage is None:
+        return later
+    return replace(later, usage=carried_usage(first, later))
+
+
+def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
+    """Return the use in ``later``, None where none was measured for ``first``.
+
+    Of nodes that ``first`` does not have, or that were made anew under their old name, nothing is known.
+    What a node uses is an estimate here: it may fall below 0 where those that left it used less than
+    others of their class.
+    """
+    usage = first.usage
+    if usage is None:
+        return None
+    classes = _classes(first, usage.classes, later)
+    before, was = first.nodes, _same_nodes(first, later)
+    known = (was >= 0) & np.append(usage.known, False)[was]
+    nodes = np.zeros((len(MEASURED), len(later.nodes)), np.int64)
+    measured = usage.nodes - _held(first, usage.classes, len(before))
+    nodes[:, known] = (measured[:, was[known]]) + _held(later, classes, len(later.nodes))[:, known]
+    return Usage(nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), at=usage.at)
+
+
+def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
+    """Return the node (N,) of ``first`` that each of ``later`` is, -1 for none."""
+    index = first.nodes.index
+    was = np.array([index.get(name, -1) for name in later.nodes.names], np.int64)
+    same = np.append(first.nodes.created, np.nan)[was] == later.nodes.created
+    return np.where(same, was, -1)
+
+
+def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
+    """Return what the pods on each node (M, N) use together, going or not."""
+    placed = snapshot.pods.node >= 0
+    cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
+    found = [np.bincount(node, of[cls], count) for of in classes.astype(np.float64)]
+    return np.rint(np.array(found)).astype(np.int64)
+
+
+def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
+    """Return the use (M, C) of the classes of ``later``.
+
+    Pods that were there at first and are of a new class now (somebody changed their labels) use what they
+    used as members of the old one; those of other new classes use what they request.
+    """
+    if later.classes is first.classes:
+        return measured
+    rows = [later.resources.index(name) for name in MEASURED]
+    was = _same_classes(first.classes, later.classes)
+    of_old = np.append(measured, np.zeros((len(MEASURED), 1), np.int64), axis=1)[:, was]
+    number, total = _changed(first, measured, later, was < 0)
+    mean = np.rint(np.divide(total, number, out=np.zeros_like(total), where=number > 0))
+    found = np.where(was >= 0, of_old, np.where(number > 0, mean, later.requests[rows]))
+    return found.astype(np.int64)
+
+
+def _same_classes(first: Sequence[PodClass], later: Sequence[PodClass]) -> NDArray[np.int64]:
+    """Return the class (C,) of ``first`` that each of ``later`` is, -1 for none.
+
+    Two are alike where some pods are already of the class that is to replace others: those come first, in
+    both snapshots.
+    """
+    known: dict[tuple[object, ...], list[tuple[o.SchedulingSpec, list[int]]]] = {}
+    for index, of in enumerate(first):
+        _alike(known.setdefault(_key(of), []), of.spec, new=True).append(index)
+    found = np.full(len(later), -1, np.int64)
+    for index, of in enumerate(later):
+        if alike := _alike(known.get(_key(of), []), of.spec):
+            found[index] = alike.pop(0) if len(alike) > 1 else alike[0]
+    return found
+
+
+def _alike(
+    known: list[tuple[o.SchedulingSpec, list[int]]], wanted: o.SchedulingSpec, *, new: bool = False
+) -> list[int]:
+    for spec, alike in known:
+        if spec == wanted:
+            return alike
+    found: list[int] = []
+    if new:
+        known.append((wanted, found))
+    return found
+
+
+def _key(of: PodClass) -> tuple[object, ...]:
+    return of.namespace, of.controller_kind, of.controller_uid, tuple(sorted(of.labels.items()))
+
+
+def _changed(
+    first: Snapshot, measured: Ints, later: Snapshot, new: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return how many pods (C,) of the ``new`` classes were there at first, and what they used (M, C)."""
+    number = np.zeros(len(later.classes))
+    total = np.zeros((len(MEASURED), len(later.classes)))
+    pods = np.flatnonzero(new[later.pods.cls]) if len(later.pods) else np.zeros(0, np.int64)
+    if not len(pods):
+        return number, total
+    now = {later.pods.uid[pod]: int(later.pods.cls[pod]) for pod in pods.tolist()}
+    for row in first.pods.uid.rows_of(now).tolist():
+        cls = now[first.pods.uid[row]]
+        number[cls] += 1
+        total[:, cls] += measured[:, first.pods.cls[row]]
+    return number, total

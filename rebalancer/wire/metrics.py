@@ -1,0 +1,114 @@
+"""What metrics.k8s.io/v1beta1 tells of nodes and pods: NodeMetrics and PodMetrics.
+
+It is served by an aggregated API server (metrics-server, or an adapter), not by the cluster's own, so its
+values are taken for what they may be: anything. What cannot be read was not measured.
+Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from rebalancer.wire.quantity import parse, parse_nano
+from rebalancer.wire.times import unix_seconds
+
+Amounts = tuple[int, int]
+"""Nanocores of cpu, bytes of memory."""
+
+_MOST = 2**53
+"""Nine million cores, nine petabytes: what is more is no measurement, and would not add up in a float."""
+
+
+class _Metrics(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
+    """As the base of all wire structs (``rebalancer.wire.objects``)."""
+
+
+class MetricsMeta(_Metrics, frozen=True):
+    """The metadata, which is but a name: nothing is stored, each answer is made anew."""
+
+    name: str = ""
+    namespace: str = ""
+    creation_timestamp: str | None = None
+
+
+class Used(_Metrics, frozen=True):
+    """A ResourceList of what is used."""
+
+    cpu: Any = None
+    memory: Any = None
+
+    def amounts(self) -> Amounts | None:
+        """Return both amounts, None if one of them is missing, unreadable, or none that can be used."""
+        try:
+            cpu, memory = _nanocores(self.cpu), _bytes(self.memory)
+        except ValueError:
+            return None
+        return (cpu, memory) if 0 <= cpu <= _MOST and 0 <= memory <= _MOST else None
+
+
+class ContainerMetrics(_Metrics, frozen=True):
+    """Of one container."""
+
+    usage: Used | None = None
+
+
+class NodeMetrics(_Metrics, frozen=True):
+    """Of one node, over ``window`` until ``timestamp``, by whatever runs there."""
+
+    metadata: MetricsMeta = MetricsMeta()
+    timestamp: Any = None
+    window: Any = None
+    usage: Used | None = None
+
+    @property
+    def at(self) -> float:
+        """Unix seconds of the measurement, 0 if it does not say."""
+        return _at(self.timestamp)
+
+    def amounts(self) -> Amounts | None:
+        """Return what the node uses, None if it was not measured."""
+        return self.usage.amounts() if self.usage is not None else None
+
+
+class PodMetrics(_Metrics, frozen=True):
+    """Of the running containers of one pod."""
+
+    metadata: MetricsMeta = MetricsMeta()
+    timestamp: Any = None
+    window: Any = None
+    containers: tuple[ContainerMetrics, ...] | None = None
+
+    @property
+    def at(self) -> float:
+        """Unix seconds of the measurement, 0 if it does not say."""
+        return _at(self.timestamp)
+
+    def amounts(self) -> Amounts | None:
+        """Return what its containers use together, None if one of them was not measured, or there is none."""
+        cpu = memory = 0
+        for container in self.containers or ():
+            found = container.usage.amounts() if container.usage is not None else None
+            if found is None:
+                return None
+            cpu += found[0]
+            memory += found[1]
+        return (cpu, memory) if self.containers else None
+
+
+def _at(timestamp: Any) -> float:
+    return unix_seconds(timestamp) if isinstance(timestamp, str) else 0.0
+
+
+def _nanocores(text: Any) -> int:
+    # What metrics-server writes nearly always; the grammar takes thirty times as long.
+    if type(text) is str and text[-1:] == "n" and text[:-1].isdigit():
+        return int(text[:-1])
+    return parse_nano(str(text))
+
+
+def _bytes(text: Any) -> int:
+    if type(text) is str and text[-2:] == "Ki" and text[:-2].isdigit():
+        return int(text[:-2]) * 1024
+    return parse(str(text))
