@@ -150,12 +150,16 @@ def run(**options: object) -> int:
 @click.option(
     "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
 )
-def snapshot(kubeconfig: str | None, context_name: str | None, path: str) -> int:
+@click.option(
+    "--usage", is_flag=True, help="Also what is really used, from the metrics API (metrics-server)."
+)
+def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
     """Write the cluster's state to a file, for run --snapshot."""
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.saving import save_snapshot  # noqa: PLC0415
 
-    return int(save_snapshot(kubeconfig, context_name, path, system_environment()))
+    environment = system_environment()
+    return int(save_snapshot(kubeconfig, context_name, path, environment, usage=usage))
 
 
 @main.command()

@@ -12,15 +12,22 @@ from rebalancer.kube.client import connect
 
 
 def save_snapshot(
-    kubeconfig: str | None, context: str | None, path: str, environment: Environment
+    kubeconfig: str | None,
+    context: str | None,
+    path: str,
+    environment: Environment,
+    *,
+    usage: bool = False,
 ) -> ExitCode:
-    """Write the cluster's state to ``path`` and say so.
+    """Write the cluster's state to ``path``, with ``usage`` also what is really used, and say so.
 
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
     """
     client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
     target = sys.stdout.buffer if path == "-" else Path(path)
-    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix)
+    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
+    for note in captured.notes:
+        environment.err.write(f"rebalancer: {note}\n")
     environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
     return ExitCode.DONE

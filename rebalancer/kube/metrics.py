@@ -1,4 +1,4 @@
-"""What is really used, from the metrics API into a fold.
+"""What is really used, from the metrics API into a fold, or as it comes.
 
 metrics.k8s.io is served by another server behind the API server (metrics-server, most often), or by none.
 It knows no pages, no protobuf, no versions and no watches: a list is one answer, decoded while it comes,
@@ -8,7 +8,8 @@ and is of the moment. Without it a run goes on, and says what it does not know.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +33,10 @@ _ADVICE = (
 )
 
 
+class NotMeasuredError(Exception):
+    """A list of the metrics API is not there, or not whole; says why."""
+
+
 @dataclass(slots=True)
 class MetricsList:
     """One list of the metrics API as it was read."""
@@ -39,7 +44,6 @@ class MetricsList:
     listing: Listing
     fold: Fold
     """Holds nothing but what was measured."""
-    count: int = 0
     trouble: str | None = None
     """Why nothing is known, if so."""
 
@@ -54,40 +58,67 @@ def read_metrics(client: Client, resource: Resource, stop: threading.Event) -> M
         ClusterReadError: our credentials were not accepted.
     """
     found = MetricsList(Listing(resource), Fold())
-    started = client.monotonic()
-    try:
-        stream = client.open_list(resource.path(), accept=JSON)
-        complete = False
+    # Closed even if nobody wants its end: the stream holds a place among the requests in flight.
+    with closing(metrics_items(client, found.listing, stop.is_set)) as items:
         try:
-            _require_list(stream, resource, client.server)
-            feed(found.fold, resource.kind, _objects(client, stream, found, stop))
-            complete = not stop.is_set()
+            feed(found.fold, resource.kind, _decoded(resource.kind, items))
+        except NotMeasuredError as error:
+            found.trouble = str(error)
+    return found
+
+
+def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMetrics]:
+    """Yield the objects; what is none was not measured."""
+    decoder = item_decoder(kind)
+    for item in items:
+        try:
+            yield decoder.decode(item)
+        except msgspec.DecodeError:
+            continue
+
+
+def usage_notes(troubles: Iterable[tuple[Resource, str | None]]) -> tuple[str, ...]:
+    """Return what a report should say of lists that are not there, and what to do about it."""
+    found: dict[str, list[str]] = {}
+    for resource, trouble in troubles:
+        if trouble is not None:
+            found.setdefault(trouble, []).append(f"{resource.plural}.{resource.group}")
+    if not found:
+        return ()
+    said = "; ".join(f"{' and '.join(names)}: {why}" for why, names in found.items())
+    return (f"usage is not known: {said}. {_ADVICE}",)
+
+
+def metrics_items(
+    client: Client, listing: Listing, stopped: Callable[[], bool] = lambda: False
+) -> Generator[bytes, None, None]:
+    """Yield the objects of a list of the metrics API, undecoded.
+
+    Raises:
+        NotMeasuredError: there is no such list, it broke off, or no node is in it.
+        ForbiddenError: RBAC; names the rule.
+        ClusterReadError: our credentials were not accepted.
+    """
+    started, deadline = client.monotonic(), client.deadline()
+    complete = False
+    try:
+        stream = client.open_list(listing.resource.path(), accept=JSON)
+        try:
+            _require_list(stream, listing.resource, client.server)
+            for piece in _pieces(client, stream, listing, deadline):
+                if stopped():
+                    return
+                yield from piece
+            complete = True
         finally:
             if complete:
                 stream.give_back()
             else:
                 stream.close()
-    except (TransportError, _NoListError) as error:
-        found.trouble = str(error)
-    found.listing.seconds = client.monotonic() - started
-    return found
-
-
-def usage_notes(lists: Sequence[MetricsList]) -> tuple[str, ...]:
-    """Return what a report should say of lists that are not there, and what to do about it."""
-    troubles: dict[str, list[str]] = {}
-    for found in lists:
-        if found.trouble is not None:
-            resource = found.listing.resource
-            troubles.setdefault(found.trouble, []).append(f"{resource.plural}.{resource.group}")
-    if not troubles:
-        return ()
-    said = "; ".join(f"{' and '.join(names)}: {why}" for why, names in troubles.items())
-    return (f"usage is not known: {said}. {_ADVICE}",)
-
-
-class _NoListError(Exception):
-    """What was answered is no list; says why."""
+    except (TransportError, ValueError) as error:
+        raise NotMeasuredError(str(error)) from None
+    listing.pages = 1
+    listing.seconds = client.monotonic() - started
 
 
 def _require_list(stream: Stream, resource: Resource, server: str) -> None:
@@ -98,33 +129,26 @@ def _require_list(stream: Stream, resource: Resource, server: str) -> None:
         rule = Rule("list", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, server)
     if stream.status == 404:
-        raise _NoListError("the API server does not serve them")
-    raise _NoListError(f"HTTP {stream.status} ({status_of(body).message or 'no text'})")
+        raise NotMeasuredError("the API server does not serve them")
+    raise NotMeasuredError(f"HTTP {stream.status} ({status_of(body).message or 'no text'})")
 
 
-def _objects(
-    client: Client, stream: Stream, found: MetricsList, stop: threading.Event
-) -> Iterator[NodeMetrics | PodMetrics]:
-    """Yield the objects of a list; one that is none was not measured."""
-    kind, listing, deadline = found.listing.resource.kind, found.listing, client.deadline()
-    scanner, decoder = ItemScanner(), item_decoder(found.listing.resource.kind)
+def _pieces(
+    client: Client, stream: Stream, listing: Listing, deadline: float
+) -> Iterator[list[bytes]]:
+    """Yield what is whole with each piece of the answer."""
+    kind, scanner, some = listing.resource.kind, ItemScanner(), False
     while piece := stream.read_up_to(_PIECE):
         listing.read_bytes += len(piece)
-        if stop.is_set():
-            return
         if client.monotonic() > deadline:
-            raise _NoListError(f"too slow: {listing.read_bytes} bytes until the deadline")
-        for item in scanner.feed(piece):
-            found.count += 1
-            try:
-                yield decoder.decode(item.text)
-            except msgspec.DecodeError:
-                continue
+            raise NotMeasuredError(f"too slow: {listing.read_bytes} bytes until the deadline")
+        items = [item.text for item in scanner.feed(piece)]
+        some = some or bool(items)
+        yield items
     if not scanner.complete or _kind_of(bytes(scanner.envelope)) != f"{kind}List":
-        raise _NoListError(f"what was answered is no list of {kind}, or broke off")
-    if not found.count and found.listing.resource is NODE_METRICS:
-        raise _NoListError("no node has been measured yet")
-    listing.pages = 1
+        raise NotMeasuredError(f"what was answered is no list of {kind}, or broke off")
+    if not some and listing.resource == NODE_METRICS:
+        raise NotMeasuredError("no node has been measured yet")
 
 
 class _Kind(msgspec.Struct):

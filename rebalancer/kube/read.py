@@ -131,7 +131,10 @@ def read_cluster(
         read_bytes=sum(listing.read_bytes for listing in read),
         seconds=client.monotonic() - started,
         seconds_of={listing.resource.kind: listing.seconds for listing in read},
-        notes=(*(note for listing in read for note in listing.notes), *usage_notes(metrics)),
+        notes=(
+            *(note for listing in read for note in listing.notes),
+            *usage_notes((found.listing.resource, found.trouble) for found in metrics),
+        ),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
     return Reading(snapshot, readings, kept)

@@ -23,8 +23,13 @@ API_VERSIONS = {
     "PodDisruptionBudget": "policy/v1",
     "StorageClass": "storage.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
+    "NodeMetrics": "metrics.k8s.io/v1beta1",
+    "PodMetrics": "metrics.k8s.io/v1beta1",
 }
 """The kinds of a snapshot file."""
+
+METRICS = frozenset({"NodeMetrics", "PodMetrics"})
+"""Kinds that are there only if somebody asked for them."""
 
 CAPTURED_AT = "rebalancer/captured-at"
 VERSION = "rebalancer/server-version"

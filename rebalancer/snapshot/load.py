@@ -16,7 +16,7 @@ from rebalancer.environment import collector_paused
 from rebalancer.errors import PolicyError
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
-from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, VERSION
+from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, METRICS, VERSION
 from rebalancer.snapshot.items import Item, ItemScanner
 from rebalancer.snapshot.likeness import KIND_FIRST, Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
@@ -235,6 +235,8 @@ class _Loader:
         decoded = item_decoder(kind).decode(text)
         if kind == "Node":
             self._note_node(decoded, text)
+        elif kind in METRICS:
+            self._note_time(decoded.at)
         self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
         if kind in _AFTER_PODS and not self._ours:
             # Which of them own a pod is known when all pods are; our own files have pods first.
@@ -325,7 +327,7 @@ class _Loader:
         missing = tuple(
             f"{kind}: none in the file"
             for kind in API_VERSIONS
-            if not self._seen[kind] and kind not in read
+            if not self._seen[kind] and kind not in read and kind not in METRICS
         )
         return self._fold.finish(
             captured_at=unix_seconds(annotations.get(CAPTURED_AT)) or self._newest,

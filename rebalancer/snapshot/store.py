@@ -3,7 +3,8 @@
 One ``kind: List`` of API objects as they came, one per line, pods first, with the time and version of the
 capture as annotations of the list. Left out on writing: ``managedFields``, the annotation
 ``last-applied-configuration``, and ``env`` and ``envFrom`` of all containers, since nothing reads them
-and they may hold secrets. Also read is whatever ``kubectl get nodes,pods,... -o json`` (or yaml) prints.
+and they may hold secrets. What was measured (NodeMetrics, PodMetrics) comes last, if it was asked for. Also
+read is whatever ``kubectl get nodes,pods,... -o json`` (or yaml) prints.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """A followed cluster is the one that would be read anew, also when following goes wrong."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from rebalancer.simulator.apiserver.faults import Fault
 from rebalancer.simulator.clock import Clock
 from rebalancer.simulator.cluster import EmbeddedCluster
 from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.usage import Usage
 from rebalancer.wire.pods import PodRecord
 from tests.same import contents
 
@@ -190,6 +193,31 @@ def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -
         until(lambda: (EventType.DELETED, gone["name"]) in heard.events)
         watches = sorted(cluster.faults.requests)
     assert watches == sorted(f"GET {resource.path()}" for resource in LISTED)
+
+
+def test_what_was_measured_at_first_goes_along_with_the_pods(cluster: EmbeddedCluster) -> None:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    first, each = kept.snapshot, np.array([[50], [1 << 20]])
+    usage = Usage(
+        nodes=np.repeat(10 * each, 3, axis=1),
+        known=np.ones(3, np.bool_),
+        classes=np.repeat(each, len(first.classes), axis=1),
+        at=START,
+    )
+    kept = dataclasses.replace(kept, snapshot=dataclasses.replace(first, usage=usage))
+    with Follower(client, kept, Heard(), seconds=60) as follower:
+        cluster.cordon(["n-a"])
+        victim = next(p for p in cluster.objects("Pod") if p["spec"].get("nodeName") == "n-a")
+        cluster.delete("Pod", victim["metadata"]["name"])
+        cluster.settle()
+        later = follower.snapshot({victim["metadata"]["uid"]})
+    assert later.usage is not None
+    held = [np.bincount(of.pods.node, minlength=3) for of in (first, later)]
+    assert held[0][0] == held[1][0] + 1
+    assert later.usage.nodes[0].tolist() == (500 + 50 * (held[1] - held[0])).tolist()
+    assert later.usage.at == START
 
 
 def test_only_pods_are_followed_where_no_one_looks(cluster: EmbeddedCluster) -> None:

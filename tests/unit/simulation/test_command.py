@@ -1,13 +1,16 @@
 """``rebalancer simulate`` as people call it."""
 
 import gzip
+import io
 import json
 
 import pytest
 import yaml
 
 from rebalancer.cli import command
+from rebalancer.simulation.command import SimulateOptions, changed_snapshot
 from rebalancer.testing.workloads import apart, node, workload
+from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 
 OBJECTS = [
     *(node(f"n-{zone}", zone) for zone in "ab"),
@@ -51,6 +54,21 @@ def test_edits_go_together(path, capsys):
     assert data["pods"] == 5
     assert data["cycles"][-1]["pending"] == 0
     assert data["end"]["anti-affinity"]["soft"] == 0
+
+
+def test_what_was_measured_was_measured_before_the_edits(tmp_path):
+    file = tmp_path / "measured.json"
+    metrics = [node_metrics("n-a", "1"), node_metrics("n-b", "1")]
+    of_pods = [pod_metrics(f"web-{number}", ("200m", "1Mi")) for number in range(3)]
+    file.write_text(json.dumps({"kind": "List", "items": [*OBJECTS, *metrics, *of_pods]}))
+    options = SimulateOptions(
+        snapshot_path=str(file), add_node=("n-c:zone=c",), scale=("deployment/default/web=0",)
+    )
+    usage = changed_snapshot(options, io.BytesIO()).usage
+    assert usage is not None
+    assert usage.known.tolist() == [True, True, False]
+    # The two pods of n-a and the one of n-b are gone, and what they used with them.
+    assert usage.nodes[0].tolist() == [600, 800, 0]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from rebalancer.testing.workloads import (
     workload,
 )
 from tests.unit.simulation.play import REGISTRY, evictions, play
+from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 
 
 def zones(names, **more):
@@ -53,6 +54,23 @@ def test_the_story_is_one_eviction_and_then_silence_for_good():
     assert course.later == 0
     assert [total(cycle.after).soft for cycle in course.cycles] == [0, 0]
     assert course.cycles[0].as_predicted == 1
+
+
+def test_what_was_measured_goes_along_with_the_pods():
+    objects = [
+        *zones("abc"),
+        *workload("web", ["n-a", "n-a", "n-b"], spec=apart("web", weight=100)),
+        *(node_metrics(f"n-{zone}", "1") for zone in "abc"),
+        *(pod_metrics(f"web-{number}", ("200m", "1Mi")) for number in range(3)),
+    ]
+    world, course = play(objects)
+    assert evictions(course) == [1, 0]
+    usage = world.snapshot.usage
+    assert dict(zip(world.snapshot.nodes.names, usage.nodes[0].tolist(), strict=True)) == {
+        "n-a": 800,
+        "n-b": 1000,
+        "n-c": 1200,
+    }
 
 
 def test_a_budget_per_run_spreads_the_work_over_cycles(tmp_path):
