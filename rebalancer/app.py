@@ -84,7 +84,13 @@ class _Run:
 
     def on_cluster(self) -> ExitCode:
         """Read the cluster, plan, act unless told otherwise, report."""
-        from rebalancer.kube.access import ACT_RULES, READ_RULES, lease_rules, require  # noqa: PLC0415
+        from rebalancer.kube.access import (  # noqa: PLC0415
+            ACT_RULES,
+            READ_RULES,
+            USAGE_RULES,
+            lease_rules,
+            require,
+        )
         from rebalancer.kube.client import connect  # noqa: PLC0415
         from rebalancer.kube.transport import Limits  # noqa: PLC0415
 
@@ -100,7 +106,8 @@ class _Run:
             if self._acts:
                 with self._timings.phase("access"):
                     lease = lease_rules(*self._lease) if self._lease else ()
-                    require(client, (*READ_RULES, *ACT_RULES, *lease))
+                    usage = USAGE_RULES if self._planning.needs_usage else ()
+                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._read(client)
@@ -119,7 +126,12 @@ class _Run:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         with self._timings.phase("read"):
-            reading = read_cluster(client, clock=self._environment.clock.unix, keep=self._acts)
+            reading = read_cluster(
+                client,
+                clock=self._environment.clock.unix,
+                keep=self._acts,
+                usage=self._planning.needs_usage,
+            )
         self._notes += reading.readings.notes
         return reading
 

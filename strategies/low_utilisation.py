@@ -430,8 +430,8 @@ class MeasuredTerm(UtilisationTerm):
             )
         if self._needed > 1 and self._view.signals is None:
             return (
-                f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and earlier "
-                "runs are not remembered: give --memory NAMESPACE/NAME, or set runs: 1"
+                f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and no earlier "
+                "run is remembered: give --memory NAMESPACE/NAME (to runs on the cluster), or set runs: 1"
             )
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import BinaryIO
 
@@ -23,6 +23,7 @@ from rebalancer.simulation.span import Span
 from rebalancer.simulation.workloads import Scale, scale
 from rebalancer.simulation.world import World
 from rebalancer.snapshot.carried import with_usage_of
+from rebalancer.snapshot.columns import frozen
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -107,8 +108,17 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
     for wanted in scales:
         scale(objects, wanted)
     renew_budgets(objects)
-    # What was measured in the file was measured before the edits.
-    return with_usage_of(first, objects.snapshot())
+    # What was measured in the file was measured before the edits; nodes that join will be.
+    return _with_new_nodes(first, with_usage_of(first, objects.snapshot()))
+
+
+def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
+    """Return ``later`` with the use of nodes known that ``first`` does not have: there is nothing on them yet."""
+    usage = later.usage
+    if usage is None:
+        return later
+    new = [name not in first.nodes.index for name in later.nodes.names]
+    return replace(later, usage=replace(usage, known=frozen(usage.known | np.array(new, bool))))
 
 
 def _has_windows(policy: Policy) -> bool:

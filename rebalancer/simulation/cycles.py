@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rebalancer.cost.signals import Signals
 from rebalancer.environment import Timings
 from rebalancer.evictor.executor import GONE_SECONDS, made_way
 from rebalancer.evictor.outcomes import Outcome, Status
@@ -12,16 +13,20 @@ from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed, remember
+from rebalancer.memory.signals import remembered, with_signals
 from rebalancer.planner.plan import Cost, Move, Score
 from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.simulation.span import Span
-from rebalancer.simulation.world import World
+from rebalancer.simulation.world import World, measured_at
 from rebalancer.snapshot.model import Snapshot
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
 READY_AFTER = Span(10.0, 10.0)
+
+# More runs in a row than any policy asks for.
+_LONG = 1000
 
 _MakePlanning = Callable[[], Planning]
 
@@ -69,9 +74,11 @@ class Course:
     silent: str | None
     """Why nothing more will ever be done, None if cycles ran out first or the memory forbids it."""
     later: int
-    """Moves that a run a day later would make, with every cool-down over."""
+    """Moves that a run a day later would make, with every cool-down over and nothing seen for too few runs."""
     pods: int
     document: Document
+    warnings: tuple[str, ...] = ()
+    """What the runs warned of, once each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +122,7 @@ class Loop:
         self._document = Document()
         self._known_later: tuple[int, int] | None = None
         self._changes = 0
+        self._warnings: dict[str, None] = {}
 
     def run(self) -> Course:
         """Play the cycles."""
@@ -125,16 +133,13 @@ class Loop:
         while len(cycles) < self._pace.cycles and silent is None:
             started = self._world.now
             outcomes, waves, cut = self._act(planned)
-            if self._pace.memory:
-                self._document = remember(
-                    self._document, planned.snapshot, outcomes, self._world.now
-                )
+            waits = self._remember(planned, outcomes)
             evicted = any(outcome.status is Status.EVICTED for outcome in outcomes)
             self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
             placed = self._world.schedule()
             self._changes += evicted or placed > 0
             over = not evicted and not placed and not self._later()
-            idle = 0.0 if evicted or placed or over else self._idle()
+            idle = 0.0 if evicted or placed or waits or over else self._idle()
             self._world.wait(idle or 0.0)
             following = self._plan()
             stopped = cut or "; ".join(planned.standstill) or planned.plan.stopped
@@ -159,20 +164,45 @@ class Loop:
             if idle is None:
                 break
             planned = following
-        return Course(tuple(cycles), silent, self._later(), len(self._world.moves), self._document)
+        return Course(
+            cycles=tuple(cycles),
+            silent=silent,
+            later=self._later(),
+            pods=len(self._world.moves),
+            document=self._document,
+            warnings=tuple(self._warnings),
+        )
+
+    def _remember(self, planned: Planned, outcomes: Sequence[Outcome]) -> bool:
+        """Remember what a run has seen and done; tell whether it waits to see something once more."""
+        if not self._pace.memory:
+            return False
+        before, now = self._document, self._world.now
+        document = remember(before, planned.snapshot, outcomes, now)
+        # A run that stands still ends before it remembers anything.
+        seen = {} if planned.standstill else planned.signals
+        self._document = with_signals(document, seen, outcomes, now)
+        return any(
+            of.runs and (name not in before.signals or of.runs != before.signals[name].runs)
+            for name, of in self._document.signals.items()
+        )
 
     def _plan(self) -> Planned:
         snapshot = self._world.snapshot
         if self._pace.memory:
             self._document = refreshed(self._document, snapshot)
-        return self._planned(snapshot)
+        planned = self._planned(snapshot)
+        self._warnings |= dict.fromkeys(planned.plan.warnings)
+        return planned
 
     def _planned(self, snapshot: Snapshot) -> Planned:
         """Return the plan on a snapshot, with what is remembered at its time."""
         if self._pace.memory:
             now = snapshot.captured_at
             self._planning.remember(
-                cooling(self._document, now), moved_last_hour(self._document, now)
+                cooling(self._document, now),
+                moved_last_hour(self._document, now),
+                remembered(self._document),
             )
         return self._planning.plan(snapshot, 0.0, self._timings)
 
@@ -199,7 +229,7 @@ class Loop:
     def _acts_in(self, seconds: float) -> bool:
         """Tell whether a run so much later would evict anything."""
         now = self._world.snapshot
-        planned = self._planned(replace(now, captured_at=now.captured_at + seconds))
+        planned = self._planned(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)
 
     def _act(self, planned: Planned) -> tuple[list[Outcome], int, str | None]:
@@ -238,9 +268,26 @@ class Loop:
     def _later(self) -> int:
         """Return the moves of a run without memory when all patience is over; kept while nothing changes."""
         if self._known_later is None or self._known_later[0] != self._changes:
-            now = self._world.snapshot
-            later = replace(now, captured_at=now.captured_at + _LATER)
-            plan = self._make_planning().plan(later, 0.0, self._timings).plan
-            acting = [move for move in plan.moves if self._windows or not move.observed]
+            later = _later(self._world.snapshot, _LATER)
+            planning = self._make_planning()
+            planned = planning.plan(later, 0.0, self._timings)
+            if self._pace.memory and (lasting := _lasting(planned.signals)):
+                planning.remember({}, 0, lasting)
+                planned = planning.plan(later, 0.0, self._timings)
+            moves = planned.plan.moves
+            acting = [move for move in moves if self._windows or not move.observed]
             self._known_later = (self._changes, len(acting))
         return self._known_later[1]
+
+
+def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
+    """Return a snapshot of the same so much later."""
+    at = snapshot.captured_at + seconds
+    return measured_at(replace(snapshot, captured_at=at), at)
+
+
+def _lasting(signals: Mapping[str, Signals]) -> dict[str, Signals]:
+    """Return the same signals, seen for long enough for anybody."""
+    return {
+        name: Signals(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in signals.items() if of.runs
+    }

@@ -30,7 +30,8 @@ def render_course(course: Course, output: str, *, source: str, policy: str) -> s
     if output == "json":
         data = as_data(course, source=source, policy=policy)
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    lines = [f"Simulation of {source}, {policy}", "", *_table(course.cycles), ""]
+    warnings = [f"Warning: {text}" for text in course.warnings]
+    lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(course.cycles), ""]
     lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]
     lines += [*_pauses(course.cycles), _sum_line(course), _silence_line(course)]
     return "\n".join(lines) + "\n"
@@ -50,6 +51,7 @@ def as_data(course: Course, *, source: str, policy: str) -> dict[str, Any]:
         "lowerBound": cycles[0].lower_bound if cycles else 0,
         "silent": course.silent,
         "later": course.later,
+        "warnings": list(course.warnings),
         "cycles": [_cycle(cycle) for cycle in cycles],
         "end": _scores(_end(course)),
     }

@@ -237,10 +237,10 @@ class World:
                 for budget in first.budgets
             ),
         )
-        self.snapshot = self._living = with_usage_of(first, living)
+        self.snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
         if self._victims:
             both = replace(living, pods=self._pods(self._victims))
-            self.snapshot = with_usage_of(first, both)
+            self.snapshot = measured_at(with_usage_of(first, both), self.now)
 
     def _pods(self, victims: Sequence[_Victim]) -> Pods:
         """Return the pods, in the rows that they always have, and after them the terminating victims."""
@@ -263,6 +263,12 @@ class World:
             if (owner := self._first.classes[cls].owner) >= 0:
                 total[owner] += per_class[cls]
         return total
+
+
+def measured_at(snapshot: Snapshot, now: float) -> Snapshot:
+    """Return ``snapshot`` as if what is used had just been measured, if it was at all."""
+    usage = snapshot.usage
+    return snapshot if usage is None else replace(snapshot, usage=replace(usage, at=now))
 
 
 def _with(column: np.ndarray, more: Sequence[float]) -> np.ndarray:

@@ -210,7 +210,8 @@ def test_without_memory_nothing_is_moved_and_one_line_says_what_to_do():
     plan = planner.plan()
     assert plan.moves == ()
     (line,) = plan.warnings
-    assert "--memory NAMESPACE/NAME, or set runs: 1" in line
+    assert "give --memory NAMESPACE/NAME" in line
+    assert "or set runs: 1" in line
     assert planner_of(even(8, 0), None, runs=1).plan().moves
 
 

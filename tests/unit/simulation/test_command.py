@@ -66,7 +66,8 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     )
     usage = changed_snapshot(options, io.BytesIO()).usage
     assert usage is not None
-    assert usage.known.tolist() == [True, True, False]
+    # A node that joins is empty, and will be measured as such.
+    assert usage.known.tolist() == [True, True, True]
     # The two pods of n-a and the one of n-b are gone, and what they used with them.
     assert usage.nodes[0].tolist() == [600, 800, 0]
 
