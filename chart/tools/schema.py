@@ -135,7 +135,7 @@ _OWN: dict[str, Schema] = {
     "jobAnnotations": _TEXTS,
     "podLabels": _TEXTS,
     "podAnnotations": _TEXTS,
-    "rbac": _closed({"create": _FLAG}),
+    "rbac": _closed({"create": _FLAG, "usage": _FLAG}),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,
     "priorityClassName": _NAME,

@@ -46,15 +46,16 @@ def helm(*arguments: str, stdin: str = "", timeout: float = 300.0) -> str:
 
 
 def render(
-    values: Mapping[str, Any] | None = None, *, namespace: str = "rebalancing"
+    values: Mapping[str, Any] | None = None, *more: str, namespace: str = "rebalancing"
 ) -> list[Manifest]:
-    """Return the manifests of the chart with ``values``, hooks included."""
+    """Return the manifests of the chart with ``values`` (and ``more`` flags of Helm), hooks included."""
     text = helm(
         "template",
         RELEASE,
         str(CHART),
         f"--namespace={namespace}",
         "--values=-",
+        *more,
         stdin=json.dumps(values or {}),
     )
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]

@@ -11,6 +11,7 @@ from rebalancer.kube.access import (
     EVENT_RULES,
     FOLLOW_RULES,
     READ_RULES,
+    USAGE_RULES,
     lease_rules,
     memory_rules,
 )
@@ -74,6 +75,34 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": "rebalancing"}
     assert one(manifests, "ClusterRoleBinding")["subjects"] == [account]
     assert one(manifests, "RoleBinding")["subjects"] == [account]
+
+
+def judged_by(signal):
+    return {"strategies": {"low-utilisation": {"signal": signal}}}
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"strategies": {"low-utilisation": {"weight": 2}}}, False),
+        ({"strategies": {"low-utilisation": None}}, False),
+        (judged_by("requests"), False),
+        (judged_by("usage"), True),
+        (judged_by("larger"), True),
+        ({**judged_by("usage"), "mode": "observe"}, True),
+        ({"rbac": {"usage": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"usage": True}}, True),
+    ],
+)
+def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(values, wanted):
+    manifests = render(values, "--skip-schema-validation")
+    name = f"rebalancing-{NAME}"
+    usage = set(USAGE_RULES) if wanted else set()
+    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == {*READ_RULES, *usage}
+    acting = rules(one(manifests, "ClusterRole", name))
+    assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
 
 
 @pytest.mark.parametrize("mode", ["observe", "off", False])
@@ -181,6 +210,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "rbac.create": False,
+    "rbac.usage": True,
     "serviceAccount.create": False,
     "serviceAccount.name": "somebody",
     "serviceAccount.annotations": {"role": "arn"},
