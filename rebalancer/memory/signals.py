@@ -41,13 +41,14 @@ def with_signals(
     """Return the document with what a run has seen (strategy -> signals), and what came of its moves.
 
     Pods that went use nothing any more where they were measured, and will where they went: once some have,
-    only what is measured from ``now`` on counts.
+    only what is measured from ``now`` on counts, and never the measurement that they went by, whosever clock
+    it was taken under.
     """
     moved = any(outcome.status in (Status.EVICTED, Status.LOST) for outcome in outcomes)
     kept = dict(document.signals)
     for name, seen in signals.items():
         known = kept.get(name, SignalMemory())
-        at = max(known.at, seen.at, now if moved else 0.0)
+        at = max(known.at, seen.at + 1.0, now) if moved else max(known.at, seen.at)
         # Another run may have seen something newer meanwhile.
         runs = _bounded(seen.runs) if seen.at >= known.at else known.runs
         if runs != known.runs or moved or (runs and at > known.at + _WRITTEN_AGAIN_AFTER):

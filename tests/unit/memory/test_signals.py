@@ -59,6 +59,12 @@ def test_once_pods_have_gone_only_later_measurements_count(status):
     assert kept(None, Signals(NOW - 9, {}), [outcome(status)]) == SignalMemory(NOW, {})
 
 
+def test_not_even_by_a_clock_that_is_ahead_does_the_same_measurement_count_once_pods_have_gone():
+    seen = Signals(NOW + 20, {"n0": 3})
+    after = remembered(with_signals(Document(), {LOW: seen}, [outcome()], NOW))[LOW]
+    assert after.at > seen.at
+
+
 def test_what_came_of_no_move_changes_nothing():
     assert kept(None, Signals(NOW - 9, {"n0": 3}), [outcome(Status.BLOCKED)]).at == NOW - 9
 
