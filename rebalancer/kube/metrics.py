@@ -80,7 +80,7 @@ def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMet
 def usage_notes(troubles: Iterable[tuple[Resource, str | None]]) -> tuple[str, ...]:
     """Return what a report should say of lists that are not there, and what to do about it."""
     found: dict[str, list[str]] = {}
-    for resource, trouble in troubles:
+    for resource, trouble in sorted(troubles, key=lambda told: told[0].plural):
         if trouble is not None:
             found.setdefault(trouble, []).append(f"{resource.plural}.{resource.group}")
     if not found:

@@ -5,6 +5,7 @@ The last tests of the suite: they look back at the runs of all tests before them
 
 import pytest
 
+from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.resources import Rule
 from tests.controlplane import audit
@@ -83,8 +84,10 @@ def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp
 def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     cluster, all_runs, tmp_path, record_property
 ):
-    installed = Installed(cluster, tmp_path)
+    # The chart grants these where the policy looks at usage, as its own tests show.
+    installed = Installed(cluster, tmp_path, rbac={"usage": True})
     rules = granted(installed, acting=True)
+    assert set(USAGE_RULES) <= rules
     assert installed.run().code == 0
     seen = sum(request.agent == USER_AGENT for request in all_runs.requests())
     record_property("requests", seen)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube.access import USAGE_RULES
+from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RULES
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import Reading, read_cluster
@@ -105,6 +105,11 @@ def test_who_does_not_ask_for_usage_does_not_touch_the_metrics_api(
     reading = read(measured, tmp_path)
     assert reading.snapshot.usage is None
     assert measured.to(NODES) == measured.to(PODS) == []
+
+
+def test_metrics_are_neither_listed_nor_watched_by_everybody() -> None:
+    rules = {(rule.group, rule.resource) for rule in (*READ_RULES, *ACT_RULES, *FOLLOW_RULES)}
+    assert not rules & {(rule.group, rule.resource) for rule in USAGE_RULES}
 
 
 NOT_THERE = [
