@@ -1,0 +1,124 @@
+"""A node that is hot by measurement, on a real control plane: the third run in a row moves pods, then silence."""
+
+import json
+import time
+from collections import Counter
+
+import pytest
+
+from rebalancer.errors import ExitCode
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+    USAGE_RULES,
+    memory_rules,
+)
+from tests.controlplane import metrics, objects, operations
+from tests.e2e.product import Product, grant
+
+MEMORY = "default/memory"
+RULES = (
+    *READ_RULES,
+    *USAGE_RULES,
+    *ACT_RULES,
+    *FOLLOW_RULES,
+    *EVENT_RULES,
+    *memory_rules("default", "memory"),
+)
+BY_USAGE = """
+apiVersion: rebalancer/v1
+kind: Policy
+protect: {minPodAge: 0s}
+budgets: {perOwner: 100%}
+strategies: {low-utilisation: {signal: usage, runs: 3}}
+"""
+
+
+def running(plane):
+    found = operations.pods(plane.api, "default", "app=web")
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def per_node(plane):
+    return dict(Counter(pod["spec"]["nodeName"] for pod in running(plane)))
+
+
+def measure(plane):
+    """Have everything measured anew: each pod uses a fifth of a node."""
+    # A measurement is of a second; what was moved within it is not in it.
+    time.sleep(1.1)
+    plane.api.delete(f"{metrics.ROOT}/nodes")
+    plane.api.delete(f"{metrics.ROOT}/namespaces/default/pods")
+    pods = per_node(plane)
+    for name in ("n-0", "n-1"):
+        used = {"cpu": f"{800 * pods.get(name, 0) + 50}m", "memory": "1Gi"}
+        metrics.tell_node(plane.api, name, used)
+    for pod in running(plane):
+        metrics.tell_pod(plane.api, pod, [{"cpu": "800m", "memory": "64Mi"}])
+
+
+@pytest.fixture
+def hot(cluster):
+    """Four busy pods that ask for little on one node, and another that has just joined."""
+    cluster.apply([objects.node("n-0", zone="a", cpu="4")])
+    operations.wait_nodes_ready(cluster.api, 1)
+    memory = {"name": "memory", "namespace": "default"}
+    cluster.apply(
+        [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": memory},
+            objects.deployment("web", 4, labels={"app": "web"}, cpu="100m"),
+        ]
+    )
+    operations.wait_pods_ready(cluster.api, 4)
+    cluster.apply([objects.node("n-1", zone="b", cpu="4")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    with metrics.served(cluster.api):
+        yield cluster
+
+
+def remembered(plane):
+    data = plane.api.get("/api/v1/namespaces/default/configmaps/memory").get("data") or {}
+    signals = json.loads(data["memory.json"])["signals"]
+    return signals["low-utilisation"]["runs"]
+
+
+def test_a_node_hot_for_three_runs_gives_and_then_there_is_silence(hot, tmp_path):
+    product = Product(hot, tmp_path, BY_USAGE)
+    product.kubeconfig = grant(hot, RULES)
+
+    def run(*args):
+        done = product.run(f"--memory={MEMORY}", *args)
+        assert done.code == ExitCode.DONE, done.err
+        return done
+
+    for number in (1, 2):
+        measure(hot)
+        waits = run()
+        assert waits.report["moves"] == []
+        assert waits.report["funnel"]["TooFewRuns"] == 4
+        assert f"so far in {number} of 3 runs in a row" in waits.report["skipped"][0]["message"]
+        assert remembered(hot) == {"n-0": number}
+        # The same measurement once more is no further run.
+        assert run().report["moves"] == []
+        assert remembered(hot) == {"n-0": number}
+    measure(hot)
+    planned = run("--dry-run")
+    assert [move["landings"][0]["node"] for move in planned.report["moves"]] == ["n-1", "n-1"]
+    third = run()
+    assert [move["landed"] for move in third.evicted] == ["n-1", "n-1"]
+    assert third.report["moves"][0]["reason"] == "node n-0: cpu 81% used (over 50%)"
+    operations.wait_pods_ready(hot.api, 4)
+    assert per_node(hot) == {"n-0": 2, "n-1": 2}
+
+    # What is known is of before: n-0 looks as hot as ever, and must not be emptied for it.
+    outdated = run()
+    assert outdated.report["moves"] == []
+    assert any("until it is measured anew" in line for line in outdated.report["warnings"])
+    for _ in range(3):
+        measure(hot)
+        silent = run()
+        assert silent.report["moves"] == []
+        assert silent.report["stopped"] == "Nothing to do: every rule holds."
+    assert per_node(hot) == {"n-0": 2, "n-1": 2}
