@@ -15,11 +15,14 @@ class Usage:
     """Measured use, as read-only columns over the nodes and classes of a snapshot."""
 
     nodes: Ints
-    """(M, N) in use on each node, by whatever runs there; 0 where it is not known."""
+    """(M, N) in use on each node, by whatever runs there; 0 where it is not known.
+
+    As measured, or as estimated once pods have moved (``rebalancer.snapshot.carried``).
+    """
     known: Bools
     """(N,) nodes whose measurement is fresh enough to go by."""
     classes: Ints
-    """(M, C) mean over the measured pods of each class; what they request where none was measured.
+    """(M, C) mean over the measured pods of each class; of what it replaces, or what it requests, where none was.
 
     Replicas share their work: what one of them uses at the moment says little of its replacement.
     """
