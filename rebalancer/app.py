@@ -154,9 +154,11 @@ class _Run:
         store = MemoryStore(client, namespace, name)
         self._keeper = Keeper(store, f"{namespace}/{name}", self._notes.append)
         self._keeper.load(snapshot)
-        self._planning.remember(
-            self._keeper.cooling(), self._keeper.moved_last_hour(), self._keeper.signals()
-        )
+        signals = self._keeper.signals()
+        if not signals and self._loaded.policy.mode is not Mode.ENFORCE:
+            # Runs that only observe write nothing: whoever waits for the next one waits in vain.
+            signals = None
+        self._planning.remember(self._keeper.cooling(), self._keeper.moved_last_hour(), signals)
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         if self._keeper is not None:

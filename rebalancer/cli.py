@@ -110,7 +110,7 @@ def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--memory",
     metavar="NS/NAME",
-    help="ConfigMap that remembers what came of earlier moves. It must exist.",
+    help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
 )
 @click.option(
     "--max-requests",
@@ -174,7 +174,7 @@ def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage:
     help="Form of the history.",
 )
 def history(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
-    """Print what is remembered of earlier moves, and which workloads rest."""
+    """Print what is remembered of earlier runs: their moves, which workloads rest, hot nodes."""
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.memory.show import show_history  # noqa: PLC0415
     from rebalancer.options import reference  # noqa: PLC0415

@@ -29,6 +29,8 @@ _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
 # Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
 _ROUNDING = 1e-9
+# So many nodes that are not measured are named.
+_SHOWN = 3
 
 
 class LowUtilisationParams(Params):
@@ -347,12 +349,16 @@ class MeasuredTerm(UtilisationTerm):
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: by usage only on nodes that were over-used for long enough."""
         share = self._share(self._used())
-        return self._leaving(share, self._over_nodes(share) & self._may_give(), classes)
+        over = self._over_nodes(share)
+        if not self._lasts[over].all():
+            over &= self._may_give()
+        return self._leaving(share, over, classes)
 
     def waiting(self) -> Candidates:
         """See Signalling."""
         share = self._share(self._used())
-        return self._leaving(share, self._over_nodes(share) & ~self._may_give(), None)
+        over = self._over_nodes(share) & ~self._lasts
+        return self._leaving(share, over & ~self._may_give(), None)
 
     def violated(self) -> int:
         """See Term: nodes that wait to be over-used for long enough among them."""
@@ -414,8 +420,23 @@ class MeasuredTerm(UtilisationTerm):
 
     def notes(self) -> Sequence[str]:
         """See Noting."""
-        text = self._kept_from_work()
-        return [] if text is None else [text]
+        return [text for text in (self._kept_from_work(), self._not_measured()) if text is not None]
+
+    def _not_measured(self) -> str | None:
+        nodes = self._view.snapshot.nodes
+        counts = self._counts.any(axis=0)
+        unknown = np.flatnonzero(counts & ~self._known).tolist()
+        if not unknown or not self._known.any():
+            return None
+        names = ", ".join(nodes.names[node] for node in unknown[:_SHOWN])
+        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        what = (
+            "they neither give pods nor invite them"
+            if self._signal == "usage"
+            else "they count by requests"
+        )
+        all_of = int(np.count_nonzero(counts))
+        return f"{len(unknown)} of {all_of} nodes are not measured ({names}{more}): {what}"
 
     def _kept_from_work(self) -> str | None:
         if not self._known.any():
@@ -431,7 +452,7 @@ class MeasuredTerm(UtilisationTerm):
         if self._needed > 1 and self._view.signals is None:
             return (
                 f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and no earlier "
-                "run is remembered: give --memory NAMESPACE/NAME (to runs on the cluster), or set runs: 1"
+                "run is remembered: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
             )
         return None
 

@@ -126,6 +126,22 @@ def test_a_node_that_is_not_measured_neither_gives_nor_invites():
     assert ends(even(8, 0, 8, 0, unknown=["n2"]))[2] == 8
 
 
+def test_nodes_that_are_not_measured_are_named():
+    def warnings(signal, unknown):
+        snapshot = even(1, 1, 1, 1, 1, 1, unknown=unknown)
+        return planner_of(snapshot, signal=signal).plan().warnings
+
+    assert warnings("usage", ()) == ()
+    (line,) = warnings("usage", ["n2"])
+    assert line.endswith(
+        "1 of 6 nodes are not measured (n2): they neither give pods nor invite them"
+    )
+    (line,) = warnings("larger", ["n0", "n1", "n2", "n3", "n4"])
+    assert line.endswith(
+        "5 of 6 nodes are not measured (n0, n1, n2 and 2 more): they count by requests"
+    )
+
+
 def test_by_the_larger_a_node_that_is_not_measured_counts_by_requests():
     asked = ([1.0] * 8, ())
     assert ends(cluster([1.0] * 8, [], requested=asked, unknown=["n0"]), signal="larger") == [5, 3]

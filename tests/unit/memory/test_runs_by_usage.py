@@ -32,6 +32,7 @@ MEMORY = "default/memory"
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
+mode: {mode}
 protect: {{minPodAge: 0s}}
 budgets: {{perOwner: 100%}}
 strategies: {{low-utilisation: {{signal: {signal}}}}}
@@ -111,9 +112,9 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
 def run(hot: Measured, tmp_path: Path) -> Run:
     """Run on the cluster with its memory; return the report."""
 
-    def once(signal: str = "usage", **options: Any) -> dict[str, Any]:
+    def once(signal: str = "usage", mode: str = "enforce", **options: Any) -> dict[str, Any]:
         policy = tmp_path / "policy.yaml"
-        policy.write_text(POLICY.format(signal=signal))
+        policy.write_text(POLICY.format(signal=signal, mode=mode))
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(SystemClock(), {}, out, err, threading.Event())
         chosen: dict[str, Any] = {"memory": MEMORY, "quiet": True, "output": "json", **options}
@@ -204,6 +205,18 @@ def test_without_memory_no_run_acts_and_each_says_what_to_do(hot, run, missing):
         report = run(memory=None if missing == "flag" else MEMORY)
         assert report["moves"] == []
         assert any("give --memory NAMESPACE/NAME" in line for line in report["warnings"])
+
+
+def test_a_run_that_only_observes_says_that_nothing_will_come_of_it(hot, run):
+    report = run(mode="observe")
+    assert any("to runs that enforce" in line for line in report["warnings"])
+    assert hot.cluster.get("ConfigMap", "memory").get("data") is None
+    for _ in range(2):
+        run()
+        hot.at += 15
+    # What others have seen it knows.
+    report = run(mode="observe")
+    assert (len(report["moves"]), report["warnings"]) == (2, [])
 
 
 def test_metrics_are_read_only_where_the_policy_asks_for_them(hot, run):
