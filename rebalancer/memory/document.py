@@ -45,6 +45,10 @@ class TermMemory(
     """When something last happened."""
     trail: tuple[tuple[str, str], ...] = ()
     """(from, to) of the last moves, newest last."""
+    hopes: tuple[str, ...] = ()
+    """Nodes that took pods because others were over-used, and must not be so themselves now."""
+    vain: int = 0
+    """Moves in a row after which such a node was over-used."""
 
 
 class OwnerMemory(

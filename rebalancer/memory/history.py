@@ -54,7 +54,8 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
     )
     full = {field.encode_name: 0 for field in msgspec.structs.fields(TermMemory)}
     times = {key: rfc3339(plain[key]) if plain.get(key) else None for key in ("until", "last")}
-    texts = {"why": term.why, "givenUp": term.given_up, "trail": trail}
+    hopes = list(term.hopes)
+    texts = {"why": term.why, "givenUp": term.given_up, "trail": trail, "hopes": hopes}
     return {**full, **plain, **times, **texts, "resting": resting(term, now)}
 
 
@@ -85,6 +86,7 @@ def _counts(term: TermMemory) -> str:
         (term.came_back, "came back"),
         (term.elsewhere, "elsewhere"),
         (term.blocked, "blocked"),
+        (term.vain, "in vain"),
     )
     parts = [f"{number} {what}" for number, what in told if number]
     head = f"{term.moves} move{'' if term.moves == 1 else 's'}"

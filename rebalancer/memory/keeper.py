@@ -10,9 +10,10 @@ from rebalancer.evictor.outcomes import Outcome
 from rebalancer.kube.memory import MemoryConflictError, MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document, decode, encode
+from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
-from rebalancer.memory.remember import refreshed, remember
-from rebalancer.memory.signals import remembered, with_signals
+from rebalancer.memory.remember import refreshed
+from rebalancer.memory.signals import remembered
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -97,10 +98,11 @@ class Keeper:
             return
         before, warning = decode(self._base)
         told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
-        document = remember(refreshed(before, snapshot), snapshot, told, now)
-        self.document = with_signals(document, self._seen, told, now)
+        self.document = after = after_run(
+            refreshed(before, snapshot), snapshot, self._seen, told, now
+        )
         # That an hour went by is no reason to write: a cluster at rest is left alone.
-        changed = (document.owners, self.document.signals) != (before.owners, before.signals)
+        changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)
         if (told or warning or changed) and data != known.data:
             self._known = store.write(known, data)

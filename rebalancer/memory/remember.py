@@ -136,7 +136,10 @@ def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMe
     )
     strike = next((one for one in told if one.result in _STRIKES), None)
     if strike is not None:
-        return _struck(after, strike.why[:_LONGEST_TEXT], now)
+        return struck(after, strike.why[:_LONGEST_TEXT], now)
+    if count[Result.AS_PREDICTED] and after.vain:
+        # It landed where it should, as it did before, when that did not help.
+        return after
     if count[Result.AS_PREDICTED]:
         return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
     return after
@@ -161,7 +164,8 @@ def _told(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Told:
     return _Told(Result.AS_PREDICTED, "")
 
 
-def _struck(known: TermMemory, why: str, now: float) -> TermMemory:
+def struck(known: TermMemory, why: str, now: float) -> TermMemory:
+    """Return the term with one strike more, and the cool-down that follows from them all."""
     strikes = known.strikes + 1
     if strikes >= STRIKES:
         given_up = f"{strikes} runs in a row did not do what was predicted; the last: {why}"

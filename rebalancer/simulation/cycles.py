@@ -11,9 +11,10 @@ from rebalancer.evictor.executor import GONE_SECONDS, made_way
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
+from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
-from rebalancer.memory.remember import refreshed, remember
-from rebalancer.memory.signals import remembered, with_signals
+from rebalancer.memory.remember import refreshed
+from rebalancer.memory.signals import remembered
 from rebalancer.planner.plan import Cost, Move, Score
 from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
@@ -178,10 +179,9 @@ class Loop:
         if not self._pace.memory:
             return False
         before, now = self._document, self._world.now
-        document = remember(before, planned.snapshot, outcomes, now)
         # A run that stands still ends before it remembers anything.
         seen = {} if planned.standstill else planned.signals
-        self._document = with_signals(document, seen, outcomes, now)
+        self._document = after_run(before, planned.snapshot, seen, outcomes, now)
         return any(
             of.runs and (name not in before.signals or of.runs != before.signals[name].runs)
             for name, of in self._document.signals.items()
