@@ -1,4 +1,4 @@
-"""A node that is hot by measurement, on a real control plane: the third run in a row moves pods, then silence."""
+"""A node that is hot by measurement, under the installed chart: the third run in a row moves pods, then silence."""
 
 import json
 import time
@@ -7,33 +7,12 @@ from collections import Counter
 import pytest
 
 from rebalancer.errors import ExitCode
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    USAGE_RULES,
-    memory_rules,
-)
 from tests.controlplane import metrics, objects, operations
-from tests.e2e.product import Product, grant
+from tests.e2e.installed import NAMESPACE, Installed
 
-MEMORY = "default/memory"
-RULES = (
-    *READ_RULES,
-    *USAGE_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
-    *memory_rules("default", "memory"),
-)
-BY_USAGE = """
-apiVersion: rebalancer/v1
-kind: Policy
-protect: {minPodAge: 0s}
-budgets: {perOwner: 100%}
-strategies: {low-utilisation: {signal: usage, runs: 3}}
-"""
+OTHERS = ("topology-spread", "anti-affinity", "duplicates", "node-affinity", "taints")
+BY_USAGE = {"signal": "usage", "runs": 3}
+AT_ONCE = {"budgets": {"perOwner": "100%"}}
 
 
 def running(plane):
@@ -64,13 +43,7 @@ def hot(cluster):
     """Four busy pods that ask for little on one node, and another that has just joined."""
     cluster.apply([objects.node("n-0", zone="a", cpu="4")])
     operations.wait_nodes_ready(cluster.api, 1)
-    memory = {"name": "memory", "namespace": "default"}
-    cluster.apply(
-        [
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": memory},
-            objects.deployment("web", 4, labels={"app": "web"}, cpu="100m"),
-        ]
-    )
+    cluster.apply([objects.deployment("web", 4, labels={"app": "web"}, cpu="100m")])
     operations.wait_pods_ready(cluster.api, 4)
     cluster.apply([objects.node("n-1", zone="b", cpu="4")])
     operations.wait_nodes_ready(cluster.api, 2)
@@ -78,18 +51,22 @@ def hot(cluster):
         yield cluster
 
 
-def remembered(plane):
-    data = plane.api.get("/api/v1/namespaces/default/configmaps/memory").get("data") or {}
-    signals = json.loads(data["memory.json"])["signals"]
+@pytest.fixture
+def installed(hot, tmp_path):
+    """The chart with nothing but low-utilisation, by usage."""
+    off = {name: {"mode": "off"} for name in OTHERS}
+    return Installed(hot, tmp_path, policy=AT_ONCE, strategies={"low-utilisation": BY_USAGE, **off})
+
+
+def remembered(installed):
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{installed.name}-memory"
+    signals = json.loads(installed.api.get(path)["data"]["memory.json"])["signals"]
     return signals["low-utilisation"]["runs"]
 
 
-def test_a_node_hot_for_three_runs_gives_and_then_there_is_silence(hot, tmp_path):
-    product = Product(hot, tmp_path, BY_USAGE)
-    product.kubeconfig = grant(hot, RULES)
-
+def test_a_node_hot_for_three_runs_gives_and_then_there_is_silence(hot, installed):
     def run(*args):
-        done = product.run(f"--memory={MEMORY}", *args)
+        done = installed.run(*args)
         assert done.code == ExitCode.DONE, done.err
         return done
 
@@ -99,10 +76,10 @@ def test_a_node_hot_for_three_runs_gives_and_then_there_is_silence(hot, tmp_path
         assert waits.report["moves"] == []
         assert waits.report["funnel"]["TooFewRuns"] == 4
         assert f"so far in {number} of 3 runs in a row" in waits.report["skipped"][0]["message"]
-        assert remembered(hot) == {"n-0": number}
+        assert remembered(installed) == {"n-0": number}
         # The same measurement once more is no further run.
         assert run().report["moves"] == []
-        assert remembered(hot) == {"n-0": number}
+        assert remembered(installed) == {"n-0": number}
     measure(hot)
     planned = run("--dry-run")
     assert [move["landings"][0]["node"] for move in planned.report["moves"]] == ["n-1", "n-1"]
