@@ -1,8 +1,9 @@
 """What is really used, from the metrics API into a fold, or as it comes.
 
 metrics.k8s.io is served by another server behind the API server (metrics-server, most often), or by none.
-It knows no pages, no protobuf, no versions and no watches: a list is one answer, decoded while it comes,
-and is of the moment. Without it a run goes on, and says what it does not know.
+metrics-server knows no pages (``limit`` changes nothing), no versions and no watches: a list is one answer,
+decoded while it comes, and is of the moment. It would send protobuf, too; JSON is what all servers speak.
+Without it a run goes on, and says what it does not know.
 """
 
 from __future__ import annotations

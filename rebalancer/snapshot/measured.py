@@ -18,8 +18,9 @@ STALE_AFTER = 300.0
 """Seconds after which a measurement says nothing of the present.
 
 metrics-server asks each kubelet every 15 s (its own default manifest) to 60 s (its flag's default), and
-forgets a node that does not answer. A measurement of five minutes ago has missed five scrapes at least: it
-comes from an adapter that keeps what it once saw.
+forgets a node and its pods at the first scrape that is not answered. A measurement of five minutes ago has
+missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on telling
+it, with its old timestamp; or it comes from an adapter that keeps what it once saw.
 """
 
 _UNIT = np.array([[1e6], [1.0]])
@@ -122,7 +123,8 @@ def _of_classes(
     """
     row = use.matched(_names(pods, classes), len(pods))
     at = np.append(use.at, -np.inf)[row]
-    # A pod that was measured before it was created is another one of that name, which is gone.
+    # A pod that was measured before it was created is another one of that name, which is gone: metrics-server
+    # knows pods by name, and tells of the old one until it has asked the kubelet again.
     counts = (at >= since) & (at >= pods.created) & ((pods.flags & PodFlag.TERMINATING) == 0)
     cls, row = pods.cls[counts], row[counts]
     number = np.bincount(cls, minlength=len(classes)).astype(np.float64)

@@ -26,7 +26,10 @@ class _Metrics(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
 
 
 class MetricsMeta(_Metrics, frozen=True):
-    """The metadata, which is but a name: nothing is stored, each answer is made anew."""
+    """The metadata: a name, labels that we have from the node or pod itself, and when the answer was made.
+
+    Nothing is stored, so there is neither uid nor resourceVersion, and ``creationTimestamp`` is the answer's.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -73,7 +76,11 @@ class NodeMetrics(_Metrics, frozen=True):
 
 
 class PodMetrics(_Metrics, frozen=True):
-    """Of the running containers of one pod."""
+    """Of the containers of one pod that run, in no order; metrics-server leaves out one that is down.
+
+    A pod is left out until its containers have been seen for long enough, and again after one was restarted;
+    one whose counters have fallen has neither a container nor a timestamp.
+    """
 
     metadata: MetricsMeta = MetricsMeta()
     timestamp: Any = None
@@ -102,7 +109,7 @@ def _at(timestamp: Any) -> float:
 
 
 def _nanocores(text: Any) -> int:
-    # What metrics-server writes nearly always; the grammar takes thirty times as long.
+    # What metrics-server writes unless a larger unit is exact ("500m", "0"); the grammar takes thirty times as long.
     if type(text) is str and text[-1:] == "n" and text[:-1].isdigit():
         return int(text[:-1])
     return parse_nano(str(text))

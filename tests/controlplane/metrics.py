@@ -1,4 +1,7 @@
-"""The metrics API without a metrics-server: a stand-in that says what it is told, or one that does not answer."""
+"""The metrics API without a metrics-server: a stand-in that says what it is told, or one that does not answer.
+
+Other than metrics-server, the stand-in stores what it is told: it has versions, pages and watches, but no protobuf.
+"""
 
 from __future__ import annotations
 

@@ -32,21 +32,38 @@ TEN = 1795168800.0
 """The scripted server's clock: 2026-11-20T10:00:00Z."""
 AT = "2026-11-20T09:59:40Z"
 MIB = 1 << 20
+# In the shape of metrics-server 0.9: labels copied, created when answered, containers in any order.
 OF_NODE = {
-    "metadata": {"name": "n1", "creationTimestamp": "2026-11-20T10:00:00Z"},
+    "metadata": {
+        "name": "n1",
+        "creationTimestamp": "2026-11-20T10:00:00Z",
+        "labels": {"kubernetes.io/hostname": "n1", "topology.kubernetes.io/zone": "a"},
+    },
     "timestamp": AT,
-    "window": "20.04s",
-    "usage": {"cpu": "1500000000n", "memory": "2048Ki"},
+    "window": "18.258s",
+    "usage": {"cpu": "1500000016n", "memory": "2Mi"},
 }
 OF_POD = {
-    "metadata": {"name": "a", "namespace": "default"},
+    "metadata": {
+        "name": "a",
+        "namespace": "default",
+        "creationTimestamp": "2026-11-20T10:00:00Z",
+        "labels": {"app": "web"},
+    },
     "timestamp": AT,
-    "window": "15s",
+    "window": "1m1.411s",
     "containers": [
-        {"name": "main", "usage": {"cpu": "7000000n", "memory": "1024Ki"}},
-        {"name": "sidecar", "usage": {"cpu": "0", "memory": "0"}},
+        {"name": "sidecar", "usage": {"cpu": "0", "memory": "4Ki"}},
+        {"name": "main", "usage": {"cpu": "7000002n", "memory": "1020Ki"}},
     ],
 }
+OF_FALLEN: dict[str, Any] = {
+    "metadata": {"name": "b", "namespace": "default", "creationTimestamp": "2026-11-20T10:00:00Z"},
+    "timestamp": None,
+    "window": "0s",
+    "containers": [],
+}
+"""Of a pod whose counters are lower than before."""
 
 
 def metrics_list(kind: str, *items: Any) -> Say:
@@ -112,9 +129,15 @@ def test_metrics_are_neither_listed_nor_watched_by_everybody() -> None:
     assert not rules & {(rule.group, rule.resource) for rule in USAGE_RULES}
 
 
+UNREACHED = b"error trying to reach service: dial tcp 192.0.2.1:4443: connect: connection refused\n"
+"""Until the API server has noticed that metrics-server is gone."""
+UNSURE = b'Internal Server Error: "/apis/metrics.k8s.io/v1beta1/nodes": subjectaccessreviews is forbidden\n'
+"""Where metrics-server itself lacks rights."""
 NOT_THERE = [
     (Say(b"404 page not found\n", 404), "the API server does not serve them"),
     (Say(b"service unavailable\n", 503), "HTTP 503 (service unavailable)"),
+    (Say(UNREACHED, 503), "HTTP 503 (error trying to reach service: dial tcp 192.0.2.1:4443"),
+    (Say(UNSURE, 500), "HTTP 500 (Internal Server Error:"),
     (Say(status_body(500, "boom"), 500), "HTTP 500 (boom)"),
     (Say(hang_up=True), "broke"),
     (Say({}), "is no list of"),
@@ -168,6 +191,13 @@ def test_what_is_no_object_was_not_measured(
 ) -> None:
     measured.on("GET", NODES, metrics_list("NodeMetrics", odd, OF_NODE))
     measured.on("GET", PODS, metrics_list("PodMetrics", odd, OF_POD))
+    assert columns(read(measured, tmp_path, usage=True).snapshot) == WANTED
+
+
+def test_a_pod_whose_counters_fell_was_not_measured(
+    measured: ScriptedServer, tmp_path: Path
+) -> None:
+    measured.on("GET", PODS, metrics_list("PodMetrics", OF_POD, OF_FALLEN))
     assert columns(read(measured, tmp_path, usage=True).snapshot) == WANTED
 
 
