@@ -107,7 +107,8 @@ def _of_nodes(
         if node is None or used is None:
             continue
         newest = max(newest, found.at)
-        if found.at >= since:
+        # As with pods: metrics-server tells of an earlier node of that name until it has asked the new one.
+        if found.at >= max(since, nodes.created[node]):
             known[node] = True
             amounts[:, node] = used
     return _in_base_units(amounts), known, newest

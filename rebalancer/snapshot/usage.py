@@ -20,7 +20,7 @@ class Usage:
     As measured, or as estimated once pods have moved (``rebalancer.snapshot.carried``).
     """
     known: Bools
-    """(N,) nodes whose measurement is fresh enough to go by."""
+    """(N,) nodes whose measurement is fresh enough to go by, and not of an earlier node of that name."""
     classes: Ints
     """(M, C) mean over the measured pods of each class; of what it replaces, or what it requests, where none was.
 

@@ -177,6 +177,15 @@ def test_what_was_measured_of_an_earlier_pod_of_that_name_does_not_count() -> No
     assert of_class(snapshot, 50) == (50, 64 * MIB)
 
 
+@pytest.mark.parametrize(("made", "known"), [(10, False), (20, True), (30, True)])
+def test_what_was_measured_of_an_earlier_node_of_that_name_does_not_count(
+    made: float, known: bool
+) -> None:
+    usage = usage_of(node("n1", created=NOW - made), node_metrics("n1", "4", age=20))
+    assert usage.known.tolist() == [known]
+    assert usage.nodes[0].tolist() == [4000 if known else 0]
+
+
 def test_a_replacement_that_was_never_seen_uses_what_it_replaces_uses() -> None:
     pods = [pod("a", "web", "n1", cpu="50m"), pod("b", "web", "n1", cpu="60m")]
     world = [node("n1"), node_metrics("n1", "1"), *pods, replica_set("web", "200m")]
