@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rebalancer.environment import Environment, Timings
+from rebalancer.environment import Environment, Timings, collector_paused
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.options import RunOptions, reference, scope_of
@@ -77,7 +77,7 @@ class _Run:
         """Report on a snapshot file."""
         from rebalancer.snapshot.load import load_snapshot  # noqa: PLC0415
 
-        with self._timings.phase("read"):
+        with self._timings.phase("read"), collector_paused(for_good=True):
             snapshot = load_snapshot(path, stdin=sys.stdin.buffer)
         planned = self._planning.plan(snapshot, 0.0, self._timings)
         return self._report(planned, None, source=path)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from benchmarks.scale.fill import OPTIONS, Originals, entries
 from benchmarks.scale.shape import Shape
+from benchmarks.scale.varied import varied
 from tests.controlplane.cluster import ControlPlane
 
 _PODS = "/registry/pods/"
 
 
-def write(target: Path, shape: Shape) -> int:
+def write(target: Path, shape: Shape, *, names_vary: bool = False) -> int:
     """Write a list as ``kubectl get ... -o json`` would print it; return the number of objects."""
     with ControlPlane(OPTIONS) as plane:
         originals = Originals(plane, shape, accept="application/json")
@@ -26,7 +27,7 @@ def write(target: Path, shape: Shape) -> int:
         # Two passes rather than half a million objects in memory: pods first, as in our own files.
         for pods in (True, False):
             for text in _texts(shape, originals, pods=pods):
-                stream.write((b",\n" if count else b"\n") + text)
+                stream.write((b",\n" if count else b"\n") + (varied(text) if names_vary else text))
                 count += 1
         stream.write(b"\n]}\n")
     return count
@@ -44,10 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, help="default: one for 30 pods")
     parser.add_argument("--pods", type=int, default=150_000)
     parser.add_argument("--lean", action="store_true")
+    parser.add_argument("--varied", action="store_true", help="names and values of many lengths")
     parser.add_argument("target", type=Path)
     chosen = parser.parse_args(arguments)
     nodes = chosen.nodes or max(3, chosen.pods // 30)
-    print(write(chosen.target, Shape(nodes=nodes, pods=chosen.pods, lean=chosen.lean)), "objects")
+    shape = Shape(nodes=nodes, pods=chosen.pods, lean=chosen.lean)
+    print(write(chosen.target, shape, names_vary=chosen.varied), "objects")
     return 0
 
 

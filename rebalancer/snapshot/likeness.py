@@ -8,14 +8,14 @@ decoder's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Container, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from rebalancer.snapshot.pattern import Match, Pattern
+from rebalancer.snapshot.pattern import Match, Pattern, Turn
+from rebalancer.snapshot.siblings import Loose, Siblings
 from rebalancer.wire.pods import AlikePods, Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
@@ -54,6 +54,10 @@ class Likeness:
                 return None
         self._explain()
         return found
+
+    def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
+        """Return ``first`` and all objects that are like this behind it, ``gap`` between them."""
+        return self.pattern.run(buffer, first, gap)
 
     def _explain(self) -> None:
         for number, place in enumerate(self.pattern.places):
@@ -103,30 +107,76 @@ class PodLikeness(Likeness):
         super().__init__(kind, text, _pod_fields)
         self._known: dict[object, PodRecord] = {}
         self._class_of: Callable[[Sequence[bytes]], object] = _no_class
+        self._differing: set[tuple[int, int]] = set()
+        self._loose = Loose(self.pattern, ())
+        self._before: Sequence[bytes] = ()
+        """The values of the last pod."""
+        self._alone = False
         self._times: dict[bytes, float] = {}
 
     def _explain(self) -> None:
         super()._explain()
         self._known.clear()
+        self._before = self.pattern.values
         self._class_of = itemgetter(*self.class_places) if self.class_places else _no_class
+        self._loosen()
 
-    def alike(self, run: Run) -> Iterator[AlikePods]:
-        """Yield the pods of a run, those of one class together.
+    def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
+        """Return ``first`` and its siblings behind it, ``gap`` between them."""
+        self._compare(first)
+        found = [first]
+        # Where owners have a single pod, nothing is prepared for more until a second was seen.
+        if not self._alone:
+            siblings, last = Siblings(self._loose, buffer, first), first
+            while buffer.startswith(gap, last.end):
+                following = siblings.match(buffer, last.end + len(gap))
+                if following is None:
+                    break
+                found.append(following)
+                last = following
+            self._alone = last is first
+        self._before = found[-1].values
+        return found
+
+    def _compare(self, first: Match) -> None:
+        """Learn where pods of one class differ, if the pod before was of the same."""
+        values, before = first.values, self._before
+        if len(values) != len(before) or self._class_of(values) != self._class_of(before):
+            return
+        self._alone = False
+        places = self.pattern.places
+        pairs = enumerate(zip(values, before, strict=True))
+        self._differing.update(places[n] for n, (one, other) in pairs if one != other)
+        self._loosen()
+
+    def _loosen(self) -> None:
+        """Let siblings differ where pods of one class did, but not in what makes their class."""
+        ofclass = set(self.class_places)
+        self._loose = Loose(
+            self.pattern,
+            [
+                n
+                for n, place in enumerate(self.pattern.places)
+                if place in self._differing and n not in ofclass
+            ],
+        )
+
+    def alike(self, run: Run) -> AlikePods:
+        """Return the pods of a run, which are of one class.
 
         Only the first pod of a class is decoded; of the others the places are read.
 
         Raises:
             msgspec.DecodeError: it is not a pod.
         """
-        for cls, group in groupby(run.matches, lambda match: self._class_of(match.values)):
-            matches = list(group)
-            like = self._known.get(cls)
-            if like is None:
-                if len(self._known) >= _MOST_KEPT:
-                    self._known.clear()
-                text = run.buffer[matches[0].start : matches[0].end]
-                like = self._known[cls] = _pods.decode(text).record()
-            yield self._columns(like, [match.values for match in matches])
+        first = run.matches[0]
+        cls = self._class_of(first.values)
+        like = self._known.get(cls)
+        if like is None:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            like = self._known[cls] = _pods.decode(run.buffer[first.start : first.end]).record()
+        return self._columns(like, [match.values for match in run.matches])
 
     def _columns(self, like: PodRecord, values: list[Sequence[bytes]]) -> AlikePods:
         place, count, time = self.place_of, len(values), self._time
@@ -136,7 +186,7 @@ class PodLikeness(Likeness):
             like,
             [like.name.encode()] * count if name is None else [of[name] for of in values],
             [like.uid.encode()] * count if uid is None else [of[uid] for of in values],
-            [like.node] * count if node is None else [of[node].decode() for of in values],
+            [like.node.encode()] * count if node is None else [of[node] for of in values],
             [like.created] * count if created is None else [time(of[created]) for of in values],
             [like.ready_since] * count if ready is None else [time(of[ready]) for of in values],
         )
@@ -177,47 +227,58 @@ class Run(NamedTuple):
 class _OfKind:
     """The structures of one kind, the last recognised first."""
 
-    def __init__(self) -> None:
+    def __init__(self, beginning: bytes) -> None:
+        """``beginning`` is how objects of this kind begin."""
+        self.beginning = beginning
         self._all: list[Likeness] = []
         self._hits = self._misses = 0
         self._last: tuple[Likeness | None, Likeness | None] = None, None
         self._followed: dict[tuple[Likeness | None, Likeness | None], Likeness] = {}
         """What two runs were like -> what the next one was: objects come owner by owner, and owners are of a
         few sorts."""
-
-    def guessed(self, buffer: bytes, start: int, gap: bytes) -> Run | None:
-        """Return the objects at ``start`` if they are like what came last time after the two before them."""
-        like = self._followed.get(self._last)
-        if like is None or not like.pattern.fits_into(len(buffer) - start):
-            return None
-        found = like.pattern.match(buffer, start)
-        return self._run(like, buffer, found, gap) if isinstance(found, Match) else None
+        self._after: dict[tuple[Likeness, Turn | None], Likeness] = {}
+        """What an object was not like, and where it went another way -> what it was like in the end."""
 
     def recognise(self, buffer: bytes, start: int, gap: bytes) -> Run | None:
-        """Return the objects at ``start``, whatever they are like; it is not what :meth:`guessed` tried."""
-        left = len(buffer) - start
-        tried = self._followed.get(self._last)
-        for like in self._all:
-            if like is not tried and like.pattern.fits_into(left):
+        """Return the objects at ``start``, if they are like any."""
+        tried: list[Likeness] = []
+        turns: list[tuple[Likeness, Turn | None]] = []
+        like = self._followed.get(self._last) or self._next(tried)
+        while like is not None:
+            tried.append(like)
+            likely = None
+            if like.pattern.fits_into(len(buffer) - start):
                 found = like.pattern.match(buffer, start)
                 if isinstance(found, Match):
+                    self._after.update(dict.fromkeys(turns, like))
                     return self._run(like, buffer, found, gap)
+                turns.append((like, like.pattern.turn(buffer, found)))
+                likely = self._after.get(turns[-1])
+            like = likely if likely is not None and likely not in tried else self._next(tried)
+        return self._grown(buffer, start, gap)
+
+    def _next(self, tried: Container[Likeness]) -> Likeness | None:
+        return next((like for like in self._all if like not in tried), None)
+
+    def _grown(self, buffer: bytes, start: int, gap: bytes) -> Run | None:
+        """Return the objects at ``start`` if they are like any but for places that were not known yet."""
         for like in self._all:
-            if like.pattern.fits_into(left):
+            if like.pattern.fits_into(len(buffer) - start):
                 grown = like.grow(buffer, start)
                 if grown is not None:
                     return self._run(like, buffer, grown, gap)
         return None
 
     def _run(self, like: Likeness, buffer: bytes, first: Match, gap: bytes) -> Run:
-        found = like.pattern.run(buffer, first, gap)
+        found = like.run(buffer, first, gap)
         self._hits += len(found)
         if self._all[0] is not like:
             if like in self._all:
                 self._all.remove(like)
             self._all.insert(0, like)
-        if len(self._followed) >= _MOST_KEPT:
-            self._followed.clear()
+        for kept in (self._followed, self._after):
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
         self._followed[self._last] = like
         self._last = self._last[1], like
         return Run(like, buffer, found)
@@ -236,22 +297,21 @@ class Likenesses:
 
     def __init__(self) -> None:
         self._of_kind: dict[bytes, _OfKind] = {}
-        self._last = _OfKind()
+        self._last: _OfKind | None = None
 
     def recognise(self, buffer: bytes, start: int, gap: bytes) -> tuple[int, Run] | None:
         """Return what the object at ``start`` is like, if like any, and all there, and where that run ends.
 
         The run goes on as long as objects are like the first, with ``gap`` between them.
         """
-        found = self._last.guessed(buffer, start, gap)
-        if found is None:
-            of_kind = self._of_kind.get(_written_kind(buffer, start))
+        of_kind = self._last
+        if of_kind is None or not buffer.startswith(of_kind.beginning, start):
+            of_kind = self._of_kind.get(_beginning(buffer, start))
             if of_kind is None:
                 return None
-            if of_kind is not self._last:
-                self._last = of_kind
-                found = of_kind.guessed(buffer, start, gap)
-            found = found or of_kind.recognise(buffer, start, gap)
+            # One whose objects begin otherwise says nothing of what comes next.
+            self._last = of_kind if of_kind.beginning else None
+        found = of_kind.recognise(buffer, start, gap)
         return None if found is None else (found.matches[-1].end, found)
 
     def remember(self, kind: str, text: bytes) -> None:
@@ -259,13 +319,14 @@ class Likenesses:
 
         Where objects of a kind are hardly ever alike, that is given up.
         """
-        self._of_kind.setdefault(_written_kind(text, 0), _OfKind()).remember(kind, text)
+        beginning = _beginning(text, 0)
+        self._of_kind.setdefault(beginning, _OfKind(beginning)).remember(kind, text)
 
 
-def _written_kind(text: bytes, start: int) -> bytes:
-    """Return the kind that an object begins with, empty if it begins with something else."""
+def _beginning(text: bytes, start: int) -> bytes:
+    """Return the beginning of an object with its kind, empty if it begins with something else."""
     found = KIND_FIRST.match(text, start)
-    return found[1] if found else b""
+    return found[0] if found else b""
 
 
 class _Meta(msgspec.Struct, rename="camel"):

@@ -245,11 +245,11 @@ class _Loader:
             feed(self._fold, kind, (decoded,))
 
     def _add_pods(self, run: Run, like: PodLikeness) -> None:
-        for pods in like.alike(run):
-            self._seen["Pod"] += len(pods.names)
-            newest = zip(pods.ready_since, pods.created, strict=True)
-            self._note_time(max([ready or created for ready, created in newest]))
-            self._fold.add_alike(pods)
+        pods = like.alike(run)
+        self._seen["Pod"] += len(pods.names)
+        newest = zip(pods.ready_since, pods.created, strict=True)
+        self._note_time(max([ready or created for ready, created in newest]))
+        self._fold.add_alike(pods)
 
     def _add_alike(self, run: Run, again: Path | None) -> None:
         kind = run.like.kind

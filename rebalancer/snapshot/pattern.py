@@ -11,6 +11,8 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _OPENING = b"[{"
@@ -20,6 +22,10 @@ _MOST_PLACES = 160
 _MOST_LAYOUTS = 64
 # Beyond its own length, how much longer an object may be for the pattern to be tried.
 _SLACK = 1024
+_LOOK_AHEAD = 12
+
+Turn = tuple[int, int, bytes]
+"""The number of a literal, how much of it an object has, and what the object has then."""
 
 
 class Match:
@@ -47,6 +53,7 @@ class Pattern:
         self._strings: list[tuple[int, int]] = []
         self._fixed: set[int] = set()
         self._ignored = 0, 0
+        self._failed_at = -1
         self._survey()
         self._starts = [start for start, _ in self._strings]
         self._cut()
@@ -80,9 +87,10 @@ class Pattern:
         self._layout: struct.Struct | None = None
         self._layouts: dict[tuple[int, ...], struct.Struct] = {}
         self._rest = [(literal[:1], literal, len(literal)) for literal in literals[1:]]
-        self._numbers = [i for i, (a, b) in enumerate(self.places) if self.text[a:b].isdigit()]
-        self._quoted = [i for i, (_, end) in enumerate(self.places) if self.text[end] == _BACKSLASH]
+        self.numbers = [i for i, (a, b) in enumerate(self.places) if self.text[a:b].isdigit()]
+        self.quoted = [i for i, (_, end) in enumerate(self.places) if self.text[end] == _BACKSLASH]
         self.values = [self.text[a:b] for a, b in self.places]
+        self._sizes = [len(literal) for literal in literals[:-1]]
 
     def fits_into(self, size: int) -> bool:
         """Tell whether ``size`` bytes surely hold the whole of an object like this one."""
@@ -91,6 +99,7 @@ class Pattern:
     def match(self, buffer: bytes, start: int) -> Match | int:
         """Return the object at ``start``, or the number of the literal that it does not have."""
         if not buffer.startswith(self._head, start):
+            self._failed_at = start
             return 0
         layout = self._layout
         if layout is not None and start + layout.size <= len(buffer):
@@ -102,6 +111,18 @@ class Pattern:
         if isinstance(found, Match):
             self._note_lengths(found.values)
         return found
+
+    def turn(self, buffer: bytes, failed: int) -> Turn | None:
+        """Return where and how an object goes another way, given the number of the literal it does not have.
+
+        To be asked right after :meth:`match`.
+        """
+        at = self._failed_at
+        if failed < 0 or at < 0:
+            return None
+        literal = self._literals[failed]
+        at += (same := _common(literal, buffer[at : at + len(literal)]))
+        return failed, same, buffer[at : at + _LOOK_AHEAD]
 
     def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
         """Return ``first`` and all objects that this pattern recognises behind it, ``gap`` between them."""
@@ -123,6 +144,7 @@ class Pattern:
         for first, literal, length in self._rest:
             end = find(first, position)
             if end < 0 or not same(literal, end):
+                self._failed_at = end
                 return len(values) + 1
             values.append(buffer[position:end])
             position = end + length
@@ -130,17 +152,20 @@ class Pattern:
 
     def _checked(self, start: int, end: int, values: Sequence[bytes]) -> Match | int:
         """Return what was found if all values may stand in their places."""
-        plain = b"".join(values)
-        if b"\\" in plain or b"podA" in plain:
-            # Escapes, and what rebalancer.wire.pods looks for in the text itself, are for the decoder.
+        if for_the_decoder(b"".join(values)):
             return -1
-        for index in self._quoted:
+        for index in self.quoted:
             if b'"' in values[index]:
                 return -1
-        for index in self._numbers:
+        for index in self.numbers:
             if not values[index].isdigit():
                 return -1
         return Match(start, end, values)
+
+    def ends(self, match: Match) -> list[int]:
+        """Return where each place ends in the text that a match was found in."""
+        sizes = map(add, self._sizes, map(len, match.values))
+        return list(accumulate(sizes, initial=match.start))[1:]
 
     def _note_lengths(self, values: Sequence[bytes]) -> None:
         """Learn where everything stands, once two objects running have values of the same lengths.
@@ -229,6 +254,11 @@ class Pattern:
         """Return the text with another value in one place."""
         start, end = self.places[place]
         return self.text[:start] + value + self.text[end:]
+
+
+def for_the_decoder(plain: bytes) -> bool:
+    """Tell whether there are escapes in a text's values, or what rebalancer.wire.pods looks for in the text."""
+    return b"\\" in plain or b"podA" in plain
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -137,6 +137,7 @@ class PodTable:
         self._newest: dict[str, int] = {}
         """uid of each pod that has changed since -> its row in the news, -1 if it is gone."""
         self._node_names = Interner()
+        self._encoded_nodes: dict[bytes, int] = {}
         self._class_ids: dict[Hashable, int] = {}
         self._classes: list[ClassSpec] = []
         self._controllers: set[str] = set()
@@ -157,8 +158,12 @@ class PodTable:
         """Add pods that differ in a few columns only: as :meth:`add`, but column by column."""
         self._sorted = False
         if pods.first.phase not in _FINISHED:
+            known = self._encoded_nodes
+            nodes = list(map(known.get, pods.nodes))
+            if None in nodes:
+                known.update((node, self._node_of(node.decode())) for node in pods.nodes)
             self._rows.extend(
-                pods, self._class_of(pods.first), [self._node_of(node) for node in pods.nodes]
+                pods, self._class_of(pods.first), [known[node] for node in pods.nodes]
             )
 
     def change(self, record: PodRecord) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -83,9 +84,9 @@ class AlikePods(NamedTuple):
 
     first: PodRecord
     names: list[bytes]
-    """In UTF-8, as the uids."""
+    """In UTF-8, as uids and nodes."""
     uids: list[bytes]
-    nodes: list[str]
+    nodes: list[bytes]
     created: list[float]
     ready_since: list[float]
 
@@ -254,6 +255,7 @@ class Pod(Struct, gc=False):
         uid = controller.uid if controller else ""
         if controller and controller.kind == "DaemonSet":
             spec.forget_pinned_node()
+        labels = self._labels()
         return PodRecord(
             namespace=meta.namespace,
             name=meta.name,
@@ -269,8 +271,8 @@ class Pod(Struct, gc=False):
             controller_uid=uid,
             owned=bool(meta.owner_references),
             annotations=meta.annotations or NO_ANNOTATIONS,
-            key=(meta.namespace, uid, self._labels(), spec.key()),
-            spec=self._decode_spec,
+            key=(meta.namespace, uid, labels, spec.key()),
+            spec=partial(_decode_spec, labels, spec),
         )
 
     def _labels(self) -> bytes:
@@ -284,8 +286,9 @@ class Pod(Struct, gc=False):
             return labels
         return _DANGLING.sub(b"}", _PLACEMENT.sub(b"", labels))
 
-    def _decode_spec(self) -> tuple[o.Labels, o.SchedulingSpec]:
-        return _decode(self._labels(), o.Labels) or {}, self.spec.decode()
+
+def _decode_spec(labels: bytes, spec: _Spec) -> tuple[o.Labels, o.SchedulingSpec]:
+    return _decode(labels, o.Labels) or {}, spec.decode()
 
 
 # Made at import, in one thread: see ``rebalancer.wire.lists``.

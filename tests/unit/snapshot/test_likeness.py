@@ -13,6 +13,7 @@ from rebalancer.snapshot.items import ItemScanner
 from rebalancer.snapshot.likeness import Likenesses, PodLikeness, Run
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.pattern import Match, Pattern
+from rebalancer.snapshot.siblings import Loose, Siblings
 from rebalancer.wire.pods import Pod, PodRecord
 
 words = st.sampled_from(["", "a", "b", "node-1", 'say "x"', "back\\slash", "é", "podA", "{", "12"])
@@ -90,11 +91,15 @@ def test_a_recognised_pod_is_the_decoded_one(
 def records_of(run: Run) -> list[PodRecord]:
     """Return a run's pods as records, one by one."""
     assert isinstance(run.like, PodLikeness)
+    pods = run.like.alike(run)
     return [
         pods.first._replace(
-            name=name.decode(), uid=uid.decode(), node=node, created=created, ready_since=ready
+            name=name.decode(),
+            uid=uid.decode(),
+            node=node.decode(),
+            created=created,
+            ready_since=ready,
         )
-        for pods in run.like.alike(run)
         for name, uid, node, created, ready in zip(*pods[1:], strict=True)
     ]
 
@@ -156,6 +161,42 @@ def test_a_pattern_takes_values_out_at_known_places_only_if_the_rest_is_its_own_
     longer = pattern.match(other.replace(b"44", b"444"), 0)
     assert isinstance(longer, Match)
     assert list(longer.values) == [b"444"]
+
+
+def siblings_of(first: bytes, loose: list[bytes]) -> Siblings:
+    """Return the siblings of the only object of a pattern that differ where these values stand in it."""
+    pattern = Pattern(first)
+    pattern.restore([(first.index(b), first.index(b) + len(b)) for b in loose])
+    found = pattern.match(first, 0)
+    assert isinstance(found, Match)
+    return Siblings(Loose(pattern, range(len(loose))), first, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "recognised"),
+    [
+        (b"web-2", b"7", True),
+        (b"a-longer-name", b"1234", True),
+        (b"", b"7", True),
+        (b'w","b":', b"7", False),  # as long as what it stands for, but not one string
+        (b"we\\u0041", b"7", False),
+        (b"podA0", b"7", False),
+        (b"web-2", b"x", False),
+        (b"web-2", b"-", False),
+    ],
+)
+def test_siblings_differ_in_loose_places_and_in_nothing_else(
+    name: bytes, number: bytes, recognised: bool
+) -> None:
+    text = b'{"kind":"Pod","metadata":{"name":"%s","port":%s,"b":"yes"}}'
+    siblings = siblings_of(text % (b"web-1", b"8"), [b"web-1", b"8"])
+    other = text % (name, number)
+    found = siblings.match(b"," + other + b",", 1)
+    assert (found is not None) is recognised
+    if found is not None:
+        assert (found.start, found.end, list(found.values)) == (1, 1 + len(other), [name, number])
+    for odd in (other.replace(b"yes", b"no"), other[:-1], other.replace(b"name", b"nome")):
+        assert siblings.match(odd, 0) is None
 
 
 def test_keys_and_the_own_kind_never_become_places() -> None:
