@@ -67,7 +67,10 @@ class Acting:
             )
 
             recount = Recount(
-                lambda: follower.snapshot(_evicted(executor.outcomes)), self.clock, self.stopped
+                lambda: follower.snapshot(_evicted(executor.outcomes)),
+                lambda: follower.exhausted(_evicted(executor.outcomes)),
+                self.clock,
+                self.stopped,
             )
 
             def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -99,6 +99,19 @@ class LowUtilisation:
         return params.measured
 
 
+class _Nodes(NamedTuple):
+    """What candidates are chosen by (N,)."""
+
+    inviting: Floats
+    """How full each counts as for those that may give."""
+    full: Floats
+    """How full one that takes from it may be."""
+    giving: Bools
+    any_gives: bool
+    most_even: float
+    """The most that any node's unevenness can fall when a pod lands there."""
+
+
 class UtilisationTerm:
     """``sum of 10 * max(0, x - over)^2 + 0.001 * (x - mean)^2`` over nodes and resources, x = requested share."""
 
@@ -128,6 +141,7 @@ class UtilisationTerm:
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
+        self._kept: tuple[int, _Nodes] | None = None
 
     def _mean_share(self) -> Floats:
         """Return what is used of each resource (resources, 1) on all nodes together."""
@@ -204,31 +218,46 @@ class UtilisationTerm:
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: pods on over-used nodes, while a node that might take them invites them."""
-        share = self._share(self._used())
-        return self._leaving(share, self._over_nodes(share), classes)
+        return self._leaving(self._nodes(), classes)
 
-    def _leaving(self, share: Floats, over: Bools, classes: Int32s | None) -> Candidates:
-        """Return who might leave the ``over``-used nodes (N,)."""
-        if not over.any():
+    def _leaving(self, nodes: _Nodes, classes: Int32s | None) -> Candidates:
+        """Return who might leave the nodes that give."""
+        if not nodes.any_gives:
             return Candidates.none()
-        # Of the resource of which each node has used most.
-        fullness: Floats = share.max(axis=0, initial=0.0)
-        inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
-        giving = over & (inviting.min(initial=np.inf) <= full)
-        if not giving.any():
+        cls, node = self._view.pairs_on(nodes.giving, classes)
+        if not len(cls):
             return Candidates.none()
-        cls, node = self._view.pairs_on(giving, classes)
         distinct, row = np.unique(cls, return_inverse=True)
-        emptiest = np.array([self._emptiest(k, inviting) for k in distinct.tolist()])
-        useful = emptiest[row] <= full[node] if len(cls) else np.zeros(0, bool)
+        emptiest = np.array([self._emptiest(k, nodes.inviting) for k in distinct.tolist()])
+        useful = emptiest[row] <= nodes.full[node]
         cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
         used = self._used(node)
         demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even(share)
+        gain = self._phi(used, node) - self._phi(used - demand, node) + nodes.most_even
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
+
+    def _nodes(self) -> _Nodes:
+        """Return what holds for all classes, kept until something moves: they are asked about one by one."""
+        version = self._view.state.version
+        if self._kept is None or self._kept[0] != version:
+            share = self._share(self._used())
+            self._kept = version, self._where(share, self._may_give(share))
+        return self._kept[1]
+
+    def _where(self, share: Floats, over: Bools) -> _Nodes:
+        """Return what candidates are chosen by, if the ``over``-used nodes (N,) are to give."""
+        # Of the resource of which each node has used most.
+        fullness: Floats = share.max(axis=0, initial=0.0)
+        inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
+        giving = over & (inviting.min(initial=np.inf) <= full)
+        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share))
+
+    def _may_give(self, share: Floats) -> Bools:
+        """Return the nodes (N,) that are over-used, and for long enough."""
+        return self._over_nodes(share)
 
     def _emptiest(self, cls: int, inviting: Floats) -> float:
         """Return how full the most inviting node is that may take the replacement of a pod of ``cls``."""
@@ -346,19 +375,15 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- who gives ---------------------------------------------------------------------------------
 
-    def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term: by usage only on nodes that were over-used for long enough."""
-        share = self._share(self._used())
+    def _may_give(self, share: Floats) -> Bools:
         over = self._over_nodes(share)
-        if not self._lasts[over].all():
-            over &= self._may_give()
-        return self._leaving(share, over, classes)
+        return over if self._lasts[over].all() else over & self._give_now()
 
     def waiting(self) -> Candidates:
         """See Signalling."""
         share = self._share(self._used())
         over = self._over_nodes(share) & ~self._lasts
-        return self._leaving(share, over & ~self._may_give(), None)
+        return self._leaving(self._where(share, over & ~self._give_now()), None)
 
     def violated(self) -> int:
         """See Term: nodes that wait to be over-used for long enough among them."""
@@ -370,7 +395,7 @@ class MeasuredTerm(UtilisationTerm):
             return over & self._known
         return over & self._known.any()
 
-    def _may_give(self, nodes: Int32s | slice = slice(None)) -> Bools:
+    def _give_now(self, nodes: Int32s | slice = slice(None)) -> Bools:
         """Return which nodes (K,) are over-used by what is requested, or by what was used for long enough."""
         requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
         counts = np.full(len(requested), self._signal == "larger")
@@ -468,7 +493,7 @@ class MeasuredTerm(UtilisationTerm):
         return texts[node]
 
     def _so_far(self, node: int) -> str:
-        if self._may_give(np.array([node], np.int32))[0]:
+        if self._give_now(np.array([node], np.int32))[0]:
             return ""
         runs = self._signals.runs.get(self._view.snapshot.nodes.names[node], 0)
         return f", so far in {runs} of {self._needed} runs in a row"

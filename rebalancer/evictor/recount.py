@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rebalancer.evictor.attempt import Clock, Stopped
 from rebalancer.planner.plan import Move
@@ -21,8 +21,19 @@ class Recount:
     for useless. A budget that stayed at nothing once is not waited for again: others use it up.
     """
 
-    def __init__(self, look: Callable[[], Snapshot], clock: Clock, stopped: Stopped) -> None:
-        self._look, self._clock, self._stopped = look, clock, stopped
+    def __init__(
+        self,
+        look: Callable[[], Snapshot],
+        exhausted: Callable[[], Collection[str]],
+        clock: Clock,
+        stopped: Stopped,
+    ) -> None:
+        """``look`` returns the cluster as it is now, ``exhausted`` the budgets in it that allow nothing.
+
+        The latter is asked many times, and takes no snapshot.
+        """
+        self._look, self._exhausted = look, exhausted
+        self._clock, self._stopped = clock, stopped
         self._given_up: set[str] = set()
 
     def snapshot(self, moves: Sequence[Move], deadline: float) -> Snapshot:
@@ -33,14 +44,12 @@ class Recount:
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
         until = min(self._clock.now() + _PATIENCE, deadline)
         wait = _FIRST_WAIT
-        while True:
-            snapshot = self._look()
-            empty = {b.ref for b in snapshot.budgets if b.allowed <= 0}
-            missing = (next_wave & empty) - self._given_up
-            if not missing or self._stopped() is not None:
-                return snapshot
+        while missing := next_wave.intersection(self._exhausted()) - self._given_up:
+            if self._stopped() is not None:
+                break
             if self._clock.now() + wait > until:
                 self._given_up |= missing
-                return snapshot
+                break
             self._clock.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
+        return self._look()

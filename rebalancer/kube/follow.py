@@ -138,16 +138,31 @@ class Follower:
         )
         return with_usage_of(first, now)
 
+    def exhausted(self, evicted: Collection[str]) -> set[str]:
+        """Return the PodDisruptionBudgets (namespace/name) that allow nothing, in the cluster as it is now.
+
+        As :meth:`snapshot` has them, without making one.
+
+        Raises:
+            ClusterReadError: something had to be read again, and could not be.
+        """
+        self._catch_up(evicted, self._pods.resource.kind, "PodDisruptionBudget")
+        with self._lock:
+            return self._fold.exhausted()
+
     def _settled(self) -> Settled:
         with self._lock:
             return self._fold.settled()
 
-    def _catch_up(self, evicted: Collection[str]) -> None:
-        """Wait until all watches are open and have told of our own acts; list again what is behind."""
+    def _catch_up(self, evicted: Collection[str], *kinds: str) -> None:
+        """Wait until all watches are open and have told of our own acts; list again what is behind.
+
+        Of some ``kinds`` only, if any are given.
+        """
         until = self._client.monotonic() + _PATIENCE
         listed: set[str] = set()
         while behind := [
-            track for track in self._behind(evicted) if track.resource.kind not in listed
+            track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
             mends = any(track.trouble is None for track in behind)
             if mends and self._client.monotonic() < until:
@@ -157,10 +172,11 @@ class Follower:
             if self._pods.resource.kind in listed:
                 self._ending.update(evicted)
 
-    def _behind(self, evicted: Collection[str]) -> list[_Track]:
+    def _behind(self, evicted: Collection[str], kinds: Collection[str]) -> list[_Track]:
+        asked = [track for track in self._tracks if not kinds or track.resource.kind in kinds]
         return [
             track
-            for track in self._tracks
+            for track in asked
             if track.watch is None
             or not track.watch.live
             or (track is self._pods and not self._ending.issuperset(evicted))

@@ -14,7 +14,7 @@ import msgspec
 
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.labels import ClassIndex
-from rebalancer.snapshot.limits import fold_budgets, fold_quotas
+from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
 from rebalancer.snapshot.measured import PodUse, measured
 from rebalancer.snapshot.model import PodClass, Snapshot, Volumes
 from rebalancer.snapshot.nodes import fold_nodes
@@ -151,6 +151,11 @@ class Fold:
     def take_pods(self, other: Fold) -> None:
         """Take another fold's pods for all there are."""
         self._pods = other._pods
+
+    def exhausted(self) -> set[str]:
+        """Return the PodDisruptionBudgets (namespace/name) that allow no disruption now."""
+        budgets = self._of("PodDisruptionBudget")
+        return {"/".join(key) for key, budget in budgets.items() if allowed(budget) <= 0}
 
     # -- finishing ---------------------------------------------------------------------------------
 

@@ -20,6 +20,12 @@ def fold_budgets(
     return tuple(_budget(budget, index) for budget in _by_ref(budgets))
 
 
+def allowed(budget: o.PodDisruptionBudget) -> int:
+    """Return how many disruptions a budget allows now: none until its controller has seen its newest spec."""
+    seen = budget.status.observed_generation >= budget.metadata.generation
+    return budget.status.disruptions_allowed if seen else 0
+
+
 def fold_quotas(quotas: Iterable[o.ResourceQuota]) -> tuple[Quota, ...]:
     """Return the quotas by namespace and name."""
     return tuple(_quota(quota) for quota in _by_ref(quotas))
@@ -30,12 +36,11 @@ def _by_ref(objects: Iterable[_Named]) -> list[_Named]:
 
 
 def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudget:
-    seen = budget.status.observed_generation >= budget.metadata.generation
     return DisruptionBudget(
         namespace=budget.metadata.namespace,
         name=budget.metadata.name,
         classes=index.match([budget.metadata.namespace], budget.spec.selector),
-        allowed=budget.status.disruptions_allowed if seen else 0,
+        allowed=allowed(budget),
         healthy=budget.status.current_healthy,
         desired=budget.status.desired_healthy,
         always_allow_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",

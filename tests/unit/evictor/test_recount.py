@@ -23,15 +23,18 @@ def seen(**allowed):
 
 
 def looking(*snapshots, stopped=None):
-    """A recount that sees these in turn, the last one for ever; its clock; and what it looked at."""
+    """A recount that sees these in turn, the last one for ever; its clock; and what it asked the budgets of.
+
+    A snapshot is of the same moment as the last question.
+    """
     clock = Time()
     looks: list[Snapshot] = []
 
-    def look():
+    def exhausted():
         looks.append(snapshots[min(len(looks), len(snapshots) - 1)])
-        return looks[-1]
+        return {budget.ref for budget in looks[-1].budgets if budget.allowed <= 0}
 
-    return Recount(look, clock, lambda: stopped), clock, looks
+    return Recount(lambda: looks[-1], exhausted, clock, lambda: stopped), clock, looks
 
 
 REST = [move("a", wave=2, budget="default/web"), move("b", wave=3, budget="default/db")]

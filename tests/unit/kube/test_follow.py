@@ -90,6 +90,8 @@ def same_soon(cluster: EmbeddedCluster, follower: Follower) -> None:
     while (found := contents(follower.snapshot(()))) != wanted and time.monotonic() < until:
         time.sleep(0.01)
     assert found == wanted
+    budgets = follower.snapshot(()).budgets
+    assert follower.exhausted(()) == {budget.ref for budget in budgets if budget.allowed <= 0}
 
 
 # -- what may happen --------------------------------------------------------------------------------
