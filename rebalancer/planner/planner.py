@@ -152,7 +152,13 @@ class Planner:
         self._allowance.extend(min(_REST, max(_REST_LEAST, 4 * in_one)))
         terms = self.weighted_terms()
         search = Search(
-            self.view, terms, guard_term(self.view), self.settings, self._allowance, self._cost
+            self.view,
+            terms,
+            guard_term(self.view),
+            self.settings,
+            self._allowance,
+            self._cost,
+            explains=False,
         )
         wave = chosen[-1].wave + 1 if chosen else 1
         moves = len(search.run(wave, observed=False))

@@ -22,7 +22,7 @@ from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
 from rebalancer.planner.plan import Code
-from rebalancer.planner.pool import Pair
+from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Floats
@@ -91,9 +91,13 @@ class Search:
         settings: Settings,
         allowance: Allowance,
         cost: Floats,
+        *,
+        explains: bool = True,
     ) -> None:
-        self._view, self._terms = view, terms
+        """``explains``: the refusals are wanted, and not only the moves."""
+        self._view, self._terms, self._explains = view, terms, explains
         self._judge = Judge(view, terms, guard, settings.threshold)
+        self._least = settings.threshold.imbalance
         self._allowance, self._cost = allowance, cost
         order = cost * reluctance(view.snapshot)
         self.candidates = Candidates(view, terms, order, settings.cooling)
@@ -298,6 +302,10 @@ class Search:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
             return None
         pod = self.candidates.pods(pair)[0]
+        if not self._explains and self._is_hopeless(wish, float(self._cost[pod])):
+            self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, "")
+            self._refused.add(pair)
+            return None
         verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
         if verdict.refused is not None:
             code, message = verdict.refused
@@ -310,6 +318,15 @@ class Search:
             self._refused.add(pair)
             return None
         return verdict
+
+    def _is_hopeless(self, wish: Wish, cost: float) -> bool:
+        """Tell whether a pair gains too little wherever its pod lands, by what the terms promise at most.
+
+        It would be refused, if with other words: only imbalance is at stake, and landings are worse than
+        promised, never better.
+        """
+        hard, soft, imbalance = wish.promised
+        return hard == soft == 0 and imbalance / cost + 2 * TOLERANCE < self._least
 
     def _waits(self, cls: int) -> bool:
         owner = self._view.snapshot.classes[cls].owner

@@ -1,8 +1,12 @@
 """What budgets keep from a plan is told: how many moves, how many runs."""
 
+import random
+
 import pytest
 
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.plan import Rest
+from rebalancer.planner.search import Search
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
@@ -51,3 +55,35 @@ def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
 def test_with_budgets_lifted_nothing_waits(plan):
     settings = Settings(budgets=Budgets(per_run=Limit.parse(1)), lifted=True)
     assert plan(crowded(), settings=settings).rest == Rest()
+
+
+def overloaded(seed):
+    """Three nodes just above the threshold, three empty ones: most pods are too small to be worth a move."""
+    rng = random.Random(seed)
+    objects = [node(f"n{i}", f"zone-{i % 3}") for i in range(6)]
+    objects += workload("large", ["n0", "n1", "n2"], cpu="1900m")
+    for i in range(18):
+        rule = rng.choice((None, apart(f"w{i}", HOSTNAME, weight=100)))
+        stand = [f"n{rng.randrange(3)}" for _ in range(2)]
+        objects += workload(f"w{i}", stand, cpu=rng.choice(("5m", "20m", "60m")), spec=rule)
+    return objects
+
+
+@pytest.mark.parametrize("seed", (0, 1, 2, 4, 5))
+def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monkeypatch, seed):
+    told, judged = [], []
+
+    def watched(self, pod, *rest):
+        judged.append(pod)
+        return judge(self, pod, *rest)
+
+    judge = Judge.judge
+    monkeypatch.setattr(Judge, "judge", watched)
+    told.append(plan(overloaded(seed), settings=limited(per_run=1)))
+    fewer = len(judged)
+    judged.clear()
+    monkeypatch.setattr(Search, "_is_hopeless", lambda *_: False)
+    told.append(plan(overloaded(seed), settings=limited(per_run=1)))
+    assert told[0] == told[1]
+    assert told[0].rest.moves > 0
+    assert fewer < len(judged)
