@@ -42,6 +42,8 @@ class Likeness:
         """Field -> the place that holds all of it."""
         self.class_places: list[int] = []
         """Places that say anything else that matters."""
+        self.alone = False
+        """Whether no other followed the last one: then none is looked for behind the next."""
         self._meanings: dict[tuple[int, int], str] = {}
 
     def grow(self, buffer: bytes, start: int) -> Match | None:
@@ -57,7 +59,15 @@ class Likeness:
 
     def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
         """Return ``first`` and all objects that are like this behind it, ``gap`` between them."""
-        return self.pattern.run(buffer, first, gap)
+        if self.alone:
+            return [first]
+        found = self.pattern.run(buffer, first, gap)
+        self.alone = len(found) == 1
+        return found
+
+    def met_again(self) -> None:
+        """Take note that the last object was like this, too."""
+        self.alone = False
 
     def _explain(self) -> None:
         for number, place in enumerate(self.pattern.places):
@@ -110,8 +120,8 @@ class PodLikeness(Likeness):
         self._differing: set[tuple[int, int]] = set()
         self._loose = Loose(self.pattern, ())
         self._before: Sequence[bytes] = ()
-        """The values of the last pod."""
-        self._alone = False
+        """The values of the first pod of the run before."""
+        self.alone = False
         self._times: dict[bytes, float] = {}
 
     def _explain(self) -> None:
@@ -126,7 +136,7 @@ class PodLikeness(Likeness):
         self._compare(first)
         found = [first]
         # Where owners have a single pod, nothing is prepared for more until a second was seen.
-        if not self._alone:
+        if not self.alone:
             siblings, last = Siblings(self._loose, buffer, first), first
             while buffer.startswith(gap, last.end):
                 following = siblings.match(buffer, last.end + len(gap))
@@ -134,16 +144,19 @@ class PodLikeness(Likeness):
                     break
                 found.append(following)
                 last = following
-            self._alone = last is first
-        self._before = found[-1].values
+            self.alone = last is first
+        self._before = first.values
         return found
+
+    def met_again(self) -> None:
+        """Take note of nothing: pods of many owners are like this, and only those of one are siblings."""
 
     def _compare(self, first: Match) -> None:
         """Learn where pods of one class differ, if the pod before was of the same."""
         values, before = first.values, self._before
         if len(values) != len(before) or self._class_of(values) != self._class_of(before):
             return
-        self._alone = False
+        self.alone = False
         places = self.pattern.places
         pairs = enumerate(zip(values, before, strict=True))
         self._differing.update(places[n] for n, (one, other) in pairs if one != other)
@@ -164,7 +177,8 @@ class PodLikeness(Likeness):
     def alike(self, run: Run) -> AlikePods:
         """Return the pods of a run, which are of one class.
 
-        Only the first pod of a class is decoded; of the others the places are read.
+        Only the first pod of a class is decoded; of the others the places are read. To be asked before anything
+        else is recognised.
 
         Raises:
             msgspec.DecodeError: it is not a pod.
@@ -176,20 +190,30 @@ class PodLikeness(Likeness):
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
             like = self._known[cls] = _pods.decode(run.buffer[first.start : first.end]).record()
-        return self._columns(like, [match.values for match in run.matches])
-
-    def _columns(self, like: PodRecord, values: list[Sequence[bytes]]) -> AlikePods:
-        place, count, time = self.place_of, len(values), self._time
-        name, uid, node = place.get("name"), place.get("uid"), place.get("node")
-        created, ready = place.get("created"), place.get("ready_since")
+        time = self._time
         return AlikePods(
             like,
-            [like.name.encode()] * count if name is None else [of[name] for of in values],
-            [like.uid.encode()] * count if uid is None else [of[uid] for of in values],
-            [like.node.encode()] * count if node is None else [of[node] for of in values],
-            [like.created] * count if created is None else [time(of[created]) for of in values],
-            [like.ready_since] * count if ready is None else [time(of[ready]) for of in values],
+            self._column("name", like.name.encode(), run),
+            self._column("uid", like.uid.encode(), run),
+            self._column("node", like.node.encode(), run),
+            self._column("created", like.created, run, time),
+            self._column("ready_since", like.ready_since, run, time),
         )
+
+    def _column(
+        self, field: str, same: Any, run: Run, read: Callable[[bytes], Any] | None = None
+    ) -> list[Any]:
+        """Return what each pod of a run says in a field; ``same`` where no place holds it."""
+        first, *siblings = run.matches
+        place = self.place_of.get(field)
+        if place is None:
+            return [same] * len(run.matches)
+        value = first.values[place]
+        slot = self._loose.slots.get(place)
+        if slot is None:
+            return [value if read is None else read(value)] * len(run.matches)
+        values = [value, *[sibling.values[slot] for sibling in siblings]]
+        return values if read is None else list(map(read, values))
 
     def _time(self, text: bytes) -> float:
         found = self._times.get(text)
@@ -270,6 +294,8 @@ class _OfKind:
         return None
 
     def _run(self, like: Likeness, buffer: bytes, first: Match, gap: bytes) -> Run:
+        if like is self._last[1]:
+            like.met_again()
         found = like.run(buffer, first, gap)
         self._hits += len(found)
         if self._all[0] is not like:

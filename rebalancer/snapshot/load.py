@@ -247,8 +247,10 @@ class _Loader:
     def _add_pods(self, run: Run, like: PodLikeness) -> None:
         pods = like.alike(run)
         self._seen["Pod"] += len(pods.names)
-        newest = zip(pods.ready_since, pods.created, strict=True)
-        self._note_time(max([ready or created for ready, created in newest]))
+        ready = pods.ready_since
+        if not all(ready):
+            ready = [at or born for at, born in zip(ready, pods.created, strict=True)]
+        self._note_time(max(ready))
         self._fold.add_alike(pods)
 
     def _add_alike(self, run: Run, again: Path | None) -> None:

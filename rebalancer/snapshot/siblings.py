@@ -18,21 +18,22 @@ class Loose:
     def __init__(self, pattern: Pattern, places: Sequence[int]) -> None:
         """``places`` are ascending numbers."""
         self.pattern, self.places = pattern, tuple(places)
-        chosen = set(places)
-        self._numbers = [place for place in pattern.numbers if place in chosen]
+        self.slots = {place: slot for slot, place in enumerate(self.places)}
+        """Place -> where a sibling has its value."""
+        self._numbers = [self.slots[place] for place in pattern.numbers if place in self.slots]
         self.choosy = bool(self._numbers)
         """Whether :meth:`hold` ever says no."""
 
     def hold(self, values: Sequence[bytes]) -> bool:
-        """Tell whether of an object's values those in the loose places may stand there."""
-        return all(values[place].isdigit() for place in self._numbers)
+        """Tell whether values, one for each loose place, may stand there."""
+        return all(values[slot].isdigit() for slot in self._numbers)
 
 
 class Siblings:
     """One object of a pattern, and the places in which others may differ from it."""
 
     def __init__(self, loose: Loose, buffer: bytes, first: Match) -> None:
-        self._loose, self._values = loose, list(first.values)
+        self._loose = loose
         ends, values = loose.pattern.ends(first), first.values
         begin, parts = first.start, []
         for place in loose.places:
@@ -42,30 +43,28 @@ class Siblings:
         parts.append(buffer[begin : first.end])
         self._head, self._size = parts[0], len(parts[0])
         self._rest = [
-            (place, len(values[place]), part, len(part))
+            (len(values[place]), part, len(part))
             for place, part in zip(loose.places, parts[1:], strict=True)
         ]
 
     def match(self, buffer: bytes, start: int) -> Match | None:
-        """Return the object at ``start`` if it differs from the first in loose places only."""
+        """Return the object at ``start`` if it differs from the first in loose places only, with their values."""
         if not buffer.startswith(self._head, start):
             return None
         position = start + self._size
-        values = self._values.copy()
         found: list[bytes] = []
         same, find, add = buffer.startswith, buffer.find, found.append
-        for place, length, part, size in self._rest:
+        for length, part, size in self._rest:
             # Most values are as long as the first one's: what is generated is.
             end = position + length
             if not same(part, end):
                 end = find(part[:1], position)
                 if end < 0 or not same(part, end):
                     return None
-            values[place] = value = buffer[position:end]
-            add(value)
+            add(buffer[position:end])
             position = end + size
         plain = b"".join(found)
         loose = self._loose
-        if b'"' in plain or for_the_decoder(plain) or (loose.choosy and not loose.hold(values)):
+        if b'"' in plain or for_the_decoder(plain) or (loose.choosy and not loose.hold(found)):
             return None
-        return Match(start, position, values)
+        return Match(start, position, found)

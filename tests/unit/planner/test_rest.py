@@ -69,7 +69,7 @@ def overloaded(seed):
     return objects
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2, 4, 5))
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
 def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monkeypatch, seed):
     told, judged = [], []
 
