@@ -121,7 +121,6 @@ class PodLikeness(Likeness):
         self._loose = Loose(self.pattern, ())
         self._before: Sequence[bytes] = ()
         """The values of the first pod of the run before."""
-        self.alone = False
         self._times: dict[bytes, float] = {}
 
     def _explain(self) -> None:
@@ -164,15 +163,9 @@ class PodLikeness(Likeness):
 
     def _loosen(self) -> None:
         """Let siblings differ where pods of one class did, but not in what makes their class."""
-        ofclass = set(self.class_places)
-        self._loose = Loose(
-            self.pattern,
-            [
-                n
-                for n, place in enumerate(self.pattern.places)
-                if place in self._differing and n not in ofclass
-            ],
-        )
+        of_class = set(self.class_places)
+        differing = [n for n, place in enumerate(self.pattern.places) if place in self._differing]
+        self._loose = Loose(self.pattern, [n for n in differing if n not in of_class])
 
     def alike(self, run: Run) -> AlikePods:
         """Return the pods of a run, which are of one class.
@@ -240,7 +233,7 @@ class Run(NamedTuple):
     like: Likeness
     buffer: bytes
     matches: list[Match]
-    """One for each object of ``buffer``."""
+    """One for each object of ``buffer``; those of siblings hold the values of loose places only."""
 
     def get(self, match: Match, field: str) -> str | None:
         """Return what an object says in a field that is the same in none of its likes, else None."""

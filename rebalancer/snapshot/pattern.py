@@ -83,9 +83,10 @@ class Pattern:
         literals = [self.text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
         self._head = literals[0]
         self._literals = tuple(literals)
-        self._lengths: tuple[int, ...] = ()
-        self._layout: struct.Struct | None = None
-        self._layouts: dict[tuple[int, ...], struct.Struct] = {}
+        self._layouts: dict[tuple[int, ...], struct.Struct | None] = {}
+        """Lengths of values -> where everything stands; None if they were seen only once."""
+        self._recent: list[struct.Struct] = []
+        """The last two layouts, which two sorts of owners have by turns."""
         self._rest = [(literal[:1], literal, len(literal)) for literal in literals[1:]]
         self.numbers = [i for i, (a, b) in enumerate(self.places) if self.text[a:b].isdigit()]
         self.quoted = [i for i, (_, end) in enumerate(self.places) if self.text[end] == _BACKSLASH]
@@ -101,12 +102,14 @@ class Pattern:
         if not buffer.startswith(self._head, start):
             self._failed_at = start
             return 0
-        layout = self._layout
-        if layout is not None and start + layout.size <= len(buffer):
-            parts = layout.unpack_from(buffer, start)
-            values = parts[1::2]
-            if parts[::2] == self._literals and b'"' not in b"".join(values):
-                return self._checked(start, start + layout.size, values)
+        for layout in self._recent:
+            if start + layout.size <= len(buffer):
+                parts = layout.unpack_from(buffer, start)
+                values = parts[1::2]
+                if parts[::2] == self._literals and b'"' not in b"".join(values):
+                    if layout is not self._recent[0]:
+                        self._recent.reverse()
+                    return self._checked(start, start + layout.size, values)
         found = self._search(buffer, start)
         if isinstance(found, Match):
             self._note_lengths(found.values)
@@ -168,21 +171,26 @@ class Pattern:
         return list(accumulate(sizes, initial=match.start))[1:]
 
     def _note_lengths(self, values: Sequence[bytes]) -> None:
-        """Learn where everything stands, once two objects running have values of the same lengths.
+        """Learn where everything stands, once a second object has values of the same lengths.
 
         Pods of one owner mostly do. All parts are then taken out and compared at once, in a third of the time
         of going from place to place.
         """
         lengths = tuple(map(len, values))
-        layout = self._layouts.get(lengths)
-        if layout is None and lengths == self._lengths:
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
+        if lengths not in self._layouts:
+            self._layouts[lengths] = None
+            del self._recent[-1:]
+            return
+        layout = self._layouts[lengths]
+        if layout is None:
             sizes = [len(self._head)]
             for length, literal in zip(lengths, self._literals[1:], strict=True):
                 sizes += length, len(literal)
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            layout = self._layouts[lengths] = struct.Struct("".join(f"{size}s" for size in sizes))
-        self._lengths, self._layout = lengths, layout
+            layout = struct.Struct("".join(f"{size}s" for size in sizes))
+            self._layouts[lengths] = layout
+        self._recent = [layout, *self._recent[:1]]
 
     def learn(self, buffer: bytes, start: int) -> bool:
         """Make a place of what differs first in the object at ``start``; tell whether that was possible.
