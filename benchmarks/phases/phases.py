@@ -105,7 +105,7 @@ class Course:
                     else:
                         others.append((kind, item_decoder(kind).decode(item.text)))
                 elif isinstance(item.like.like, PodLikeness):
-                    records.append(item.like.like.alike(item.like))
+                    records.extend(item.like.like.alike(item.like))
                 else:
                     decoder, buffer = item_decoder(item.like.like.kind), item.like.buffer
                     others += (

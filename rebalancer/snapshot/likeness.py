@@ -8,7 +8,8 @@ decoder's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ _ANOTHER_DATE = b"1999-09-09T09:09:09Z"
 _ANOTHER_NAME = b"~"
 _MOST_PATTERNS = 16
 _MOST_KEPT = 256
+_FEW = 2
 _pods = msgspec.json.Decoder(Pod)
 
 
@@ -119,43 +121,66 @@ class PodLikeness(Likeness):
         self._class_of: Callable[[Sequence[bytes]], object] = _no_class
         self._differing: set[tuple[int, int]] = set()
         self._loose = Loose(self.pattern, ())
-        self._before: Sequence[bytes] = ()
-        """The values of the first pod of the run before."""
+        self._before: tuple[Sequence[bytes], object] = (), None
+        """Values and class of the last pod that was recognised as nobody's sibling."""
+        self._streak, self._pays = 0, True
         self._times: dict[bytes, float] = {}
 
     def _explain(self) -> None:
         super()._explain()
         self._known.clear()
-        self._before = self.pattern.values
+        # What it is made of was followed by what made it grow, perhaps of the same class.
         self._class_of = itemgetter(*self.class_places) if self.class_places else _no_class
+        values = self.pattern.values
+        self._before, self._streak = (values, self._class_of(values)), _FEW - 1
         self._loosen()
 
     def run(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
-        """Return ``first`` and its siblings behind it, ``gap`` between them."""
-        self._compare(first)
-        found = [first]
-        # Where owners have a single pod, nothing is prepared for more until a second was seen.
+        """Return ``first`` and all pods that are like this behind it, ``gap`` between them.
+
+        Siblings hang on the one that they are siblings of.
+        """
+        found: list[Match] = []
+        match: Match | int = first
+        while isinstance(match, Match):
+            self._compare(match)
+            if self._pays:
+                match.siblings = self._siblings(buffer, match, gap)
+                match.slots = self._loose.slots
+                self._pays = len(match.siblings) >= _FEW
+            found.append(match)
+            end = match.last.end
+            if self.alone or not buffer.startswith(gap, end):
+                break
+            match = self.pattern.match(buffer, end + len(gap))
         if not self.alone:
-            siblings, last = Siblings(self._loose, buffer, first), first
-            while buffer.startswith(gap, last.end):
-                following = siblings.match(buffer, last.end + len(gap))
-                if following is None:
-                    break
-                found.append(following)
-                last = following
-            self.alone = last is first
-        self._before = first.values
+            self.alone = len(found) == 1
         return found
 
-    def met_again(self) -> None:
-        """Take note of nothing: pods of many owners are like this, and only those of one are siblings."""
+    def _siblings(self, buffer: bytes, first: Match, gap: bytes) -> list[Match]:
+        siblings = Siblings(self._loose, buffer, first)
+        found: list[Match] = []
+        end = first.end
+        while buffer.startswith(gap, end):
+            following = siblings.match(buffer, end + len(gap))
+            if following is None:
+                break
+            found.append(following)
+            end = following.end
+        return found
 
-    def _compare(self, first: Match) -> None:
+    def _compare(self, match: Match) -> None:
         """Learn where pods of one class differ, if the pod before was of the same."""
-        values, before = first.values, self._before
-        if len(values) != len(before) or self._class_of(values) != self._class_of(before):
+        values, (before, cls) = match.values, self._before
+        self._before = values, self._class_of(values)
+        if self._before[1] != cls:
+            self._streak = 0
             return
-        self.alone = False
+        self._streak += 1
+        if self._streak < _FEW:
+            return
+        # Siblings are prepared only where there were some: it takes as long as recognising one or two.
+        self._pays = True
         places = self.pattern.places
         pairs = enumerate(zip(values, before, strict=True))
         self._differing.update(places[n] for n, (one, other) in pairs if one != other)
@@ -167,46 +192,55 @@ class PodLikeness(Likeness):
         differing = [n for n, place in enumerate(self.pattern.places) if place in self._differing]
         self._loose = Loose(self.pattern, [n for n in differing if n not in of_class])
 
-    def alike(self, run: Run) -> AlikePods:
-        """Return the pods of a run, which are of one class.
+    def alike(self, run: Run) -> Iterator[AlikePods]:
+        """Yield the pods of a run, those of one class together.
 
-        Only the first pod of a class is decoded; of the others the places are read. To be asked before anything
-        else is recognised.
+        Only the first pod of a class is decoded; of the others the places are read. To be exhausted before
+        anything else is recognised.
 
         Raises:
             msgspec.DecodeError: it is not a pod.
         """
-        first = run.matches[0]
-        cls = self._class_of(first.values)
-        like = self._known.get(cls)
-        if like is None:
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            like = self._known[cls] = _pods.decode(run.buffer[first.start : first.end]).record()
-        time = self._time
-        return AlikePods(
-            like,
-            self._column("name", like.name.encode(), run),
-            self._column("uid", like.uid.encode(), run),
-            self._column("node", like.node.encode(), run),
-            self._column("created", like.created, run, time),
-            self._column("ready_since", like.ready_since, run, time),
-        )
+        for cls, group in groupby(run.matches, lambda match: self._class_of(match.values)):
+            matches = list(group)
+            like = self._known.get(cls)
+            if like is None:
+                if len(self._known) >= _MOST_KEPT:
+                    self._known.clear()
+                text = run.buffer[matches[0].start : matches[0].end]
+                like = self._known[cls] = _pods.decode(text).record()
+            yield AlikePods(
+                like,
+                self._column("name", like.name.encode(), matches),
+                self._column("uid", like.uid.encode(), matches),
+                self._column("node", like.node.encode(), matches),
+                self._column("created", like.created, matches, self._time),
+                self._column("ready_since", like.ready_since, matches, self._time),
+            )
 
     def _column(
-        self, field: str, same: Any, run: Run, read: Callable[[bytes], Any] | None = None
+        self,
+        field: str,
+        same: Any,
+        matches: Sequence[Match],
+        read: Callable[[bytes], Any] | None = None,
     ) -> list[Any]:
-        """Return what each pod of a run says in a field; ``same`` where no place holds it."""
-        first, *siblings = run.matches
+        """Return what pods and their siblings say in a field; ``same`` where no place holds it."""
         place = self.place_of.get(field)
         if place is None:
-            return [same] * len(run.matches)
-        value = first.values[place]
-        slot = self._loose.slots.get(place)
-        if slot is None:
-            return [value if read is None else read(value)] * len(run.matches)
-        values = [value, *[sibling.values[slot] for sibling in siblings]]
-        return values if read is None else list(map(read, values))
+            return [same] * (len(matches) + sum([len(match.siblings) for match in matches]))
+        found: list[Any] = []
+        for match in matches:
+            slot = match.slots.get(place)
+            value = match.values[place] if read is None else read(match.values[place])
+            if slot is None:
+                found += [value] * (1 + len(match.siblings))
+                continue
+            found.append(value)
+            if match.siblings:
+                values = [sibling.values[slot] for sibling in match.siblings]
+                found += values if read is None else map(read, values)
+        return found
 
     def _time(self, text: bytes) -> float:
         found = self._times.get(text)
@@ -233,7 +267,7 @@ class Run(NamedTuple):
     like: Likeness
     buffer: bytes
     matches: list[Match]
-    """One for each object of ``buffer``; those of siblings hold the values of loose places only."""
+    """One for each object of ``buffer``, but for those that are siblings of one."""
 
     def get(self, match: Match, field: str) -> str | None:
         """Return what an object says in a field that is the same in none of its likes, else None."""
@@ -331,7 +365,7 @@ class Likenesses:
             # One whose objects begin otherwise says nothing of what comes next.
             self._last = of_kind if of_kind.beginning else None
         found = of_kind.recognise(buffer, start, gap)
-        return None if found is None else (found.matches[-1].end, found)
+        return None if found is None else (found.matches[-1].last.end, found)
 
     def remember(self, kind: str, text: bytes) -> None:
         """Take an object that was like none, and could be decoded, as the pattern of others.

@@ -245,13 +245,13 @@ class _Loader:
             feed(self._fold, kind, (decoded,))
 
     def _add_pods(self, run: Run, like: PodLikeness) -> None:
-        pods = like.alike(run)
-        self._seen["Pod"] += len(pods.names)
-        ready = pods.ready_since
-        if not all(ready):
-            ready = [at or born for at, born in zip(ready, pods.created, strict=True)]
-        self._note_time(max(ready))
-        self._fold.add_alike(pods)
+        for pods in like.alike(run):
+            self._seen["Pod"] += len(pods.names)
+            ready = pods.ready_since
+            if not all(ready):
+                ready = [at or born for at, born in zip(ready, pods.created, strict=True)]
+            self._note_time(max(ready))
+            self._fold.add_alike(pods)
 
     def _add_alike(self, run: Run, again: Path | None) -> None:
         kind = run.like.kind

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import add
 
@@ -28,13 +28,25 @@ Turn = tuple[int, int, bytes]
 """The number of a literal, how much of it an object has, and what the object has then."""
 
 
+_NO_SLOTS: Mapping[int, int] = {}
+
+
 class Match:
     """An object that a pattern recognised: where it is, and what stands in the pattern's places."""
 
-    __slots__ = ("end", "start", "values")
+    __slots__ = ("end", "siblings", "slots", "start", "values")
 
     def __init__(self, start: int, end: int, values: Sequence[bytes]) -> None:
         self.start, self.end, self.values = start, end, values
+        self.siblings: Sequence[Match] = ()
+        """Objects behind it that differ from it in few places: they hold the values of those only."""
+        self.slots: Mapping[int, int] = _NO_SLOTS
+        """Each of these places -> where a sibling has its value."""
+
+    @property
+    def last(self) -> Match:
+        """The last of its siblings, itself if it has none."""
+        return self.siblings[-1] if self.siblings else self
 
 
 class Pattern:

@@ -75,7 +75,11 @@ def test_a_recognised_pod_is_the_decoded_one(
         for item in scanner.feed(text[start : start + size]):
             if isinstance(item.like, Run):
                 assert isinstance(item.like.like, PodLikeness)
-                texts = [item.like.buffer[m.start : m.end] for m in item.like.matches]
+                texts = [
+                    item.like.buffer[m.start : m.end]
+                    for first in item.like.matches
+                    for m in (first, *first.siblings)
+                ]
                 wanted = [without_spec(record_of(text)) for text in texts]
                 assert [without_spec(record) for record in records_of(item.like)] == wanted
             else:
@@ -91,7 +95,6 @@ def test_a_recognised_pod_is_the_decoded_one(
 def records_of(run: Run) -> list[PodRecord]:
     """Return a run's pods as records, one by one."""
     assert isinstance(run.like, PodLikeness)
-    pods = run.like.alike(run)
     return [
         pods.first._replace(
             name=name.decode(),
@@ -100,6 +103,7 @@ def records_of(run: Run) -> list[PodRecord]:
             created=created,
             ready_since=ready,
         )
+        for pods in run.like.alike(run)
         for name, uid, node, created, ready in zip(*pods[1:], strict=True)
     ]
 
@@ -123,6 +127,36 @@ def test_pods_of_one_owner_are_recognised_from_the_second_on_all_at_once() -> No
     assert [(r.name, r.uid) for r in records_of(run)] == [
         (f"web-{n}", f"u{n}") for n in range(1, 12)
     ]
+
+
+def owned_pod(owner: str, name: str, node: str) -> bytes:
+    reference = {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+    meta = {"name": name, "uid": f"u-{name}", "ownerReferences": [reference]}
+    return json.dumps({"kind": "Pod", "spec": {"nodeName": node}, "metadata": meta}).encode()
+
+
+def test_where_pods_of_later_owners_differ_does_not_change_what_earlier_ones_said() -> None:
+    # All in one run from the second owner on: of the first three only names differ, of the fourth nodes, too.
+    texts = [
+        *(owned_pod(f"o{n}", f"o{n}-{k}", f"n{n}") for n in range(3) for k in range(6)),
+        *(owned_pod("p", f"p-{k}", f"n{k}") for k in range(6)),
+        *(owned_pod(f"q{k}", f"q-{k}", "n2") for k in range(5)),
+    ]
+    buffer = b",".join(texts) + b" " * 5000
+    likenesses = Likenesses()
+    found: list[PodRecord] = []
+    families = 0
+    while len(found) < len(texts):
+        start = sum(len(text) + 1 for text in texts[: len(found)])
+        recognised = likenesses.recognise(buffer, start, b",")
+        if recognised is None:
+            likenesses.remember("Pod", texts[len(found)])
+            found.append(record_of(texts[len(found)]))
+        else:
+            families = max(families, len(recognised[1].matches))
+            found += records_of(recognised[1])
+    assert families > 2
+    assert [without_spec(r) for r in found] == [without_spec(record_of(t)) for t in texts]
 
 
 @pytest.mark.parametrize(
