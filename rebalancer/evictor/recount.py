@@ -44,7 +44,10 @@ class Recount:
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
         until = min(self._clock.now() + _PATIENCE, deadline)
         wait = _FIRST_WAIT
-        while missing := next_wave.intersection(self._exhausted()) - self._given_up:
+        # Where nothing is waited for, nothing is asked: a list that cannot be watched would be read for it.
+        while (waited := next_wave - self._given_up) and (
+            missing := waited & set(self._exhausted())
+        ):
             if self._stopped() is not None:
                 break
             if self._clock.now() + wait > until:

@@ -90,6 +90,8 @@ class Follower:
         self._threads: list[threading.Thread] = []
         """Also those of watches that were late and given up: they may still wait for an answer."""
         self._stop = threading.Event()
+        self._fresh: set[str] = set()
+        """The kinds that were listed again when the budgets were asked for last."""
         self._notes: dict[str, dict[str, None]] = {}
         """Why -> plurals."""
 
@@ -126,6 +128,7 @@ class Follower:
             ClusterReadError: something had to be read again, and could not be.
         """
         self._catch_up(evicted)
+        self._fresh = set()
         settled = self._settled()
         if missing := settled.without_object() - self._absent:
             settled = self._with_controllers(missing)
@@ -146,7 +149,7 @@ class Follower:
         Raises:
             ClusterReadError: something had to be read again, and could not be.
         """
-        self._catch_up(evicted, self._pods.resource.kind, "PodDisruptionBudget")
+        self._fresh = self._catch_up(evicted, self._pods.resource.kind, "PodDisruptionBudget")
         with self._lock:
             return self._fold.exhausted()
 
@@ -154,13 +157,14 @@ class Follower:
         with self._lock:
             return self._fold.settled()
 
-    def _catch_up(self, evicted: Collection[str], *kinds: str) -> None:
+    def _catch_up(self, evicted: Collection[str], *kinds: str) -> set[str]:
         """Wait until all watches are open and have told of our own acts; list again what is behind.
 
-        Of some ``kinds`` only, if any are given.
+        Of some ``kinds`` only, if any are given. Return which were listed; without kinds, what was listed
+        just before for the budgets is not listed again.
         """
         until = self._client.monotonic() + _PATIENCE
-        listed: set[str] = set()
+        listed = set() if kinds else set(self._fresh)
         while behind := [
             track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
@@ -171,6 +175,7 @@ class Follower:
             listed |= self._list_all_again(behind, "their watch was broken or late")
             if self._pods.resource.kind in listed:
                 self._ending.update(evicted)
+        return listed
 
     def _behind(self, evicted: Collection[str], kinds: Collection[str]) -> list[_Track]:
         asked = [track for track in self._tracks if not kinds or track.resource.kind in kinds]
