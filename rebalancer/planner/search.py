@@ -36,6 +36,8 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
 # So many pairs that were refused before are looked at again in one wave.
 _AGAIN = 300
+# So many that promise too little anyway are judged all the same, to tell people where they would land.
+_CLOSELY = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,10 @@ class Search:
         explains: bool = True,
     ) -> None:
         """``explains``: the refusals are wanted, and not only the moves."""
-        self._view, self._terms, self._explains = view, terms, explains
+        self._view, self._terms = view, terms
         self._judge = Judge(view, terms, guard, settings.threshold)
         self._least = settings.threshold.imbalance
+        self._closely = _CLOSELY if explains else 0
         self._allowance, self._cost = allowance, cost
         order = cost * reluctance(view.snapshot)
         self.candidates = Candidates(view, terms, order, settings.cooling)
@@ -302,10 +305,12 @@ class Search:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
             return None
         pod = self.candidates.pods(pair)[0]
-        if not self._explains and self._is_hopeless(wish, float(self._cost[pod])):
-            self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, "")
-            self._refused.add(pair)
-            return None
+        if (too_little := self._hopeless(wish, float(self._cost[pod]))) is not None:
+            if self._closely <= 0:
+                self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, too_little)
+                self._refused.add(pair)
+                return None
+            self._closely -= 1
         verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
         if verdict.refused is not None:
             code, message = verdict.refused
@@ -319,14 +324,19 @@ class Search:
             return None
         return verdict
 
-    def _is_hopeless(self, wish: Wish, cost: float) -> bool:
-        """Tell whether a pair gains too little wherever its pod lands, by what the terms promise at most.
+    def _hopeless(self, wish: Wish, cost: float) -> str | None:
+        """Return why a pair gains too little wherever its pod lands, by what the terms promise at most, if so.
 
         It would be refused, if with other words: only imbalance is at stake, and landings are worse than
         promised, never better.
         """
         hard, soft, imbalance = wish.promised
-        return hard == soft == 0 and imbalance / cost + 2 * TOLERANCE < self._least
+        if hard or soft or imbalance / cost + 2 * TOLERANCE >= self._least:
+            return None
+        return (
+            f"gain at most {imbalance:.3g} at cost {cost:.3g} wherever it lands, "
+            f"the policy asks for {self._least:g}"
+        )
 
     def _waits(self, cls: int) -> bool:
         owner = self._view.snapshot.classes[cls].owner

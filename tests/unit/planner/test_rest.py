@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from rebalancer.planner import search
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.plan import Rest
+from rebalancer.planner.plan import Code, Rest
 from rebalancer.planner.search import Search
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -82,8 +83,22 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
     told.append(plan(overloaded(seed), settings=limited(per_run=1)))
     fewer = len(judged)
     judged.clear()
-    monkeypatch.setattr(Search, "_is_hopeless", lambda *_: False)
+    monkeypatch.setattr(Search, "_hopeless", lambda *_: None)
     told.append(plan(overloaded(seed), settings=limited(per_run=1)))
     assert told[0] == told[1]
     assert told[0].rest.moves > 0
     assert fewer < len(judged)
+
+
+def test_only_so_many_that_cannot_gain_enough_are_looked_at_closely(plan, monkeypatch):
+    close = plan(overloaded(0), settings=limited(per_run=100))
+    monkeypatch.setattr(search, "_CLOSELY", 2)
+    cut = plan(overloaded(0), settings=limited(per_run=100))
+    assert (cut.moves, cut.after) == (close.moves, close.after)
+    assert [skip.pod for skip in cut.skips] == [skip.pod for skip in close.skips]
+    at_most = [skip for skip in cut.skips if "gain at most" in skip.message]
+    assert len(at_most) >= len(cut.skips) - 2
+    assert all(
+        skip.code is Code.LOW_GAIN and "wherever it lands" in skip.message for skip in at_most
+    )
+    assert not any("gain at most" in skip.message for skip in close.skips)
