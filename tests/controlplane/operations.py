@@ -33,6 +33,24 @@ def wait_nodes_ready(api: ApiClient, count: int, timeout: float = 30.0) -> None:
     wait_until(ready, timeout, f"{count} nodes Ready")
 
 
+def wait_nodes_labelled(api: ApiClient, timeout: float = 30.0) -> None:
+    """Wait until no node's labels change any more of themselves.
+
+    KWOK labels its nodes with OS and architecture, and some time later the controller manager copies these to
+    labels of older names (nodelifecycle: ``labelReconcileInfo``).
+    """
+
+    def labelled() -> bool:
+        all_labels = [node["metadata"].get("labels", {}) for node in api.list_all("/api/v1/nodes")]
+        return all(
+            f"beta.kubernetes.io/{what}" in labels
+            for labels in all_labels
+            for what in ("os", "arch")
+        )
+
+    wait_until(labelled, timeout, "nodes labelled")
+
+
 def wait_pods_ready(
     api: ApiClient,
     count: int,

@@ -17,8 +17,8 @@ from tests.e2e.installed import NAMESPACE, Installed
 
 KILLS = 50
 PER_RUN = 3
-APPS = 110
-"""More than so many killed runs can move."""
+APPS = PER_RUN * (KILLS + 2)
+"""More than all runs can move, even if none of them is killed in time."""
 POLICY = {**crowd.SLOWLY, "budgets": {**crowd.SLOWLY["budgets"], "perRun": PER_RUN}}
 
 

@@ -5,13 +5,14 @@ import pytest
 from rebalancer.kube import decoders, lists, read
 from rebalancer.kube.client import JSON, Client, connect
 from rebalancer.wire.protobuf import PROTOBUF
-from tests.controlplane import ControlPlane, drift
+from tests.controlplane import ControlPlane, drift, operations
 from tests.same import contents
 
 
 @pytest.fixture
 def client(cluster: ControlPlane) -> Client:
     drift.DRIFTS["zone-back"](cluster, seed=1)
+    operations.wait_nodes_labelled(cluster.api)
     return connect(kubeconfig=cluster.kubeconfig, environ={})
 
 
