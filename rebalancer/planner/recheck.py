@@ -16,12 +16,16 @@ from rebalancer.snapshot.protect import names_of
 # worse landing is no reason to put off what pays.
 _CLEARLY_LESS = 0.3
 
+_ROOM_IS_WANTED = "left to the next run: a move before it that mends a rule could not go as planned, and may need the room"
+
 
 def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
     """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
-    pays, and mends what it was planned for, comes back with the landings and the gain expected now.
+    pays, and mends what it was planned for, comes back with the landings and the gain expected now. Behind a
+    move for a rule that cannot go as planned, none goes for balance alone: the next run may mend that rule
+    with the room there is, and evens out the nodes by the same move.
     """
     view = planner.view
     judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
@@ -29,13 +33,23 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
     by_uid = planner.pods_by_uid(wanted)
     verdicts: list[tuple[Move, str | None]] = []
     wave = moves[0].wave if moves else 0
+    room_is_wanted = False
     for move in moves:
         if move.wave != wave:
             view.state.reap()
             wave = move.wave
+        if room_is_wanted and not _mends(move):
+            verdicts.append((move, _ROOM_IS_WANTED))
+            continue
         judged = _judged(planner, judge, move, by_uid)
         verdicts.append((move, judged) if isinstance(judged, str) else (judged, None))
+        room_is_wanted |= isinstance(judged, str) and _mends(move) and move.uid in by_uid
     return verdicts
+
+
+def _mends(move: Move) -> bool:
+    """Tell whether a move was planned for the sake of a rule, and not of balance alone."""
+    return bool(move.gain.hard or move.gain.soft or move.makes_way_for)
 
 
 def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]) -> Move | str:

@@ -1,13 +1,16 @@
 """Moves that would mend one rule and break another: they wait until they land better."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
+from rebalancer.planner.plan import Cost
 from rebalancer.planner.recheck import recheck
+from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import ZONE, node, spread, workload
 from tests.unit.planner.conftest import make_planner
 
@@ -77,3 +80,31 @@ def test_an_unchanged_cluster_is_judged_as_it_was_planned(seed):
     objects = draw(random.Random(seed)).objects()
     moves = make_planner(objects).plan().moves
     assert recheck(make_planner(objects), moves) == [(move, None) for move in moves]
+
+
+def crowded_and_over():
+    """Two twins on n0, and three pods that fill n1 to above the threshold; n2 is free."""
+    nodes = [node(f"n{i}", "a") for i in range(3)]
+    twins = workload("twin", ["n0", "n0"], cpu="100m")
+    return [*nodes, *twins, *(o for i in range(3) for o in workload(f"big{i}", ["n1"], cpu="1"))]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, ["", ""]),
+        ({"gain": Cost(0, 3, 0)}, ["it would mend less", "may need the room"]),
+        ({"uid": "of a pod that is gone"}, ["the pod is gone", ""]),
+    ],
+)
+def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, found):
+    protections = Protect(single_replicas=False)
+    objects = crowded_and_over()
+    rule, balance = make_planner(objects, protections=protections).plan().moves
+    assert (rule.owner, rule.gain.soft) == ("Deployment/default/twin", 1)
+    assert (balance.node, balance.gain.hard, balance.gain.soft) == ("n1", 0, 0)
+    again = make_planner(objects, protections=protections)
+    judged = recheck(again, [replace(rule, **change), balance])
+    for why, part in zip([why or "" for _, why in judged], found, strict=True):
+        assert part in why
+        assert bool(part) == bool(why)
