@@ -112,10 +112,7 @@ def metrics_items(
                 yield from piece
             complete = True
         finally:
-            if complete:
-                stream.give_back()
-            else:
-                stream.close()
+            stream.end(complete=complete)
     except (TransportError, ValueError) as error:
         raise NotMeasuredError(str(error)) from None
     listing.pages = 1
@@ -146,18 +143,7 @@ def _pieces(
         items = [item.text for item in scanner.feed(piece)]
         some = some or bool(items)
         yield items
-    if not scanner.complete or _kind_of(bytes(scanner.envelope)) != f"{kind}List":
+    if not scanner.complete or scanner.kind != f"{kind}List":
         raise NotMeasuredError(f"what was answered is no list of {kind}, or broke off")
     if not some and listing.resource == NODE_METRICS:
         raise NotMeasuredError("no node has been measured yet")
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
-
-
-def _kind_of(envelope: bytes) -> str:
-    try:
-        return msgspec.json.decode(envelope, type=_Kind).kind
-    except msgspec.DecodeError:
-        return ""

@@ -64,10 +64,7 @@ def read_stream(
     except (TransportError, BrokenListError, msgspec.DecodeError) as error:
         raise NotStreamedError(str(error)) from None
     finally:
-        if complete:
-            stream.give_back()
-        else:
-            stream.close()
+        stream.end(complete=complete)
     listing.pages = 1
     listing.seconds = client.monotonic() - started
 

@@ -138,8 +138,11 @@ class Stream:
         with self._transport.translated():
             return bytes(self._raw.read(size))
 
-    def give_back(self) -> None:
-        """Put the connection of an answer that was read to its end back into the pool."""
+    def end(self, *, complete: bool) -> None:
+        """Put the connection back into the pool if the answer was read to its end, else close it."""
+        if not complete:
+            self.close()
+            return
         try:
             with self._transport.translated():
                 self._raw.drain_conn()
@@ -240,10 +243,7 @@ class Transport:
                     )
             complete = True
         finally:
-            if complete:
-                stream.give_back()
-            else:
-                stream.close()
+            stream.end(complete=complete)
         return Response(stream.status, stream.headers, b"".join(pieces))
 
     def close(self) -> None:

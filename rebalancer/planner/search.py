@@ -305,13 +305,14 @@ class Search:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
             return None
         pod = self.candidates.pods(pair)[0]
-        if (too_little := self._hopeless(wish, float(self._cost[pod]))) is not None:
+        cost = float(self._cost[pod])
+        if (too_little := self._hopeless(wish, cost)) is not None:
             if self._closely <= 0:
                 self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, too_little)
                 self._refused.add(pair)
                 return None
             self._closely -= 1
-        verdict = self._judge.judge(pod, cls, node, float(self._cost[pod]))
+        verdict = self._judge.judge(pod, cls, node, cost)
         if verdict.refused is not None:
             code, message = verdict.refused
             if code is Code.NO_GAIN and wish.gains[0] == wish.gains[1] == 0:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Floats, Ints, frozen
+from rebalancer.snapshot.columns import Floats, Ints, frozen, summed_by_node
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire import objects as o
@@ -56,9 +56,7 @@ def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
 def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
     """Return what the pods on each node (M, N) use together, going or not."""
     placed = snapshot.pods.node >= 0
-    cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
-    found = [np.bincount(node, of[cls], count) for of in classes.astype(np.float64)]
-    return np.rint(np.array(found)).astype(np.int64)
+    return summed_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
 
 
 def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:

@@ -122,6 +122,14 @@ class Interner:
         return len(self.values)
 
 
+def summed_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
+    """Sum the amounts (R, C) of pods, given by class and node (P,), over their nodes, exactly, to (R, N)."""
+    total = np.zeros((len(amounts), size), np.int64)
+    for row in range(len(amounts)):
+        np.add.at(total[row], nodes, amounts[row, cls])
+    return total
+
+
 def frozen(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return ``values`` made read-only, so that a strategy cannot write into a snapshot."""
     values.setflags(write=False)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +44,12 @@ Recognise = Callable[[bytes, int, bytes], tuple[int, object] | None]
 are recognised together, and what they are."""
 
 
+class Kind(msgspec.Struct):
+    """What an object says that it is, and nothing else of it."""
+
+    kind: str = ""
+
+
 class ItemScanner:
     """Splits ``{..., "items": [{...}, {...}], ...}``. Give it the text in chunks, in order.
 
@@ -67,6 +74,14 @@ class ItemScanner:
     def complete(self) -> bool:
         """Whether every bracket and quote is closed."""
         return self._depth == 0 and not self._in_string and not self._rest
+
+    @property
+    def kind(self) -> str:
+        """The kind of the list, as the envelope names it so far; empty where it names none, or is none."""
+        try:
+            return msgspec.json.decode(bytes(self.envelope), type=Kind).kind
+        except msgspec.DecodeError:
+            return ""
 
     def feed(self, chunk: bytes) -> Iterator[Item]:
         """Yield the items that end in ``chunk``. Exhaust it before the next call.

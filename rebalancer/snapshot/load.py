@@ -17,7 +17,7 @@ from rebalancer.errors import PolicyError
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, METRICS, VERSION
-from rebalancer.snapshot.items import Item, ItemScanner
+from rebalancer.snapshot.items import Item, ItemScanner, Kind
 from rebalancer.snapshot.likeness import KIND_FIRST, Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pattern import Match
@@ -46,10 +46,6 @@ class _Envelope(msgspec.Struct, rename="camel"):
     items: tuple[Any, ...] | None = None
 
 
-class _Kind(msgspec.Struct):
-    kind: str = ""
-
-
 class _NodeVersion(msgspec.Struct, rename="camel"):
     class Status(msgspec.Struct, rename="camel"):
         class Info(msgspec.Struct, rename="camel"):
@@ -61,7 +57,7 @@ class _NodeVersion(msgspec.Struct, rename="camel"):
 
 
 _pods = msgspec.json.Decoder(Pod)
-_kinds = msgspec.json.Decoder(_Kind)
+_kinds = msgspec.json.Decoder(Kind)
 _node_versions = msgspec.json.Decoder(_NodeVersion)
 
 
@@ -356,7 +352,4 @@ def _kind_at_the_end(path: Path) -> str:
         for chunk in chunks(plain, head):
             for _ in scanner.feed(chunk):
                 pass
-    try:
-        return msgspec.json.decode(bytes(scanner.envelope), type=_Kind).kind
-    except msgspec.DecodeError:
-        return ""
+    return scanner.kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, summed_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import MEASURED
 
@@ -47,12 +47,12 @@ class ClusterState:
         """(P,) class of each pod, or of its planned replacement."""
         placed = pods.node >= 0
         nodes, cls = pods.node[placed], pods.cls[placed]
-        self.used = _summed(snapshot.requests, cls, nodes, len(snapshot.nodes))
+        self.used = summed_by_node(snapshot.requests, cls, nodes, len(snapshot.nodes))
         """(R, N) requested, terminating pods included."""
-        self.scored_used = _summed(snapshot.scored, cls, nodes, len(snapshot.nodes))
+        self.scored_used = summed_by_node(snapshot.scored, cls, nodes, len(snapshot.nodes))
         """(2, N) the same with the scheduler's defaults for missing requests."""
         living = placed & ((pods.flags & PodFlag.TERMINATING) == 0)
-        self.lasting = _summed(
+        self.lasting = summed_by_node(
             snapshot.requests, pods.cls[living], pods.node[living], len(snapshot.nodes)
         )
         """(R, N) requested once all terminating pods are gone."""
@@ -348,7 +348,7 @@ class ClusterState:
             return np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
         going = (snapshot.pods.node >= 0) & ~living
         cls, node = snapshot.pods.cls[going], snapshot.pods.node[going]
-        return usage.nodes - _summed(usage.classes, cls, node, len(snapshot.nodes))
+        return usage.nodes - summed_by_node(usage.classes, cls, node, len(snapshot.nodes))
 
     def _hold(self, cls: int, node: int, sign: int) -> None:
         self.used[:, node] += sign * self.snapshot.requests[:, cls]
@@ -370,11 +370,3 @@ class ClusterState:
         for key in self._counters_of.get(cls, ()):
             if key[1] == terminating:
                 self._counters[key][node] += change
-
-
-def _summed(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
-    """Sum the amounts (R, C) of pods over their nodes, exactly, to (R, N)."""
-    total = np.zeros((len(amounts), size), np.int64)
-    for row in range(len(amounts)):
-        np.add.at(total[row], nodes, amounts[row, cls])
-    return total

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.columns import frozen
+from rebalancer.snapshot.columns import frozen, summed_by_node
 from rebalancer.snapshot.feed import WORKLOADS, feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
@@ -76,9 +76,8 @@ def with_usage(
         name = snapshot.owners[of.owner].ref.rpartition("/")[2] if of.owner >= 0 else ""
         classes[:, index] = (pods or {}).get(name, classes[:, index])
     placed = snapshot.pods.node >= 0
-    used = np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
-    of_pods = classes[:, snapshot.pods.cls[placed]]
-    np.add.at(used.T, snapshot.pods.node[placed], of_pods.T)
+    cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
+    used = summed_by_node(classes, cls, node, len(snapshot.nodes))
     known = np.array([name not in unknown for name in snapshot.nodes.names], bool)
     return replace(
         snapshot,
