@@ -2,9 +2,14 @@
 
 A stage says when an object is due (one jq condition), after which delay, and what happens then.
 Tests steer single objects by the annotations below.
+
+KWOK acts on a pod by its name alone, now and then twice: what it queued for a pod that is gone would hit the next one
+of that name, which a StatefulSet makes at once. So all that is done to a pod names its uid, as a kubelet does, and the
+API server refuses the rest as a conflict.
 """
 
 import json
+import textwrap
 from typing import Any
 
 import yaml
@@ -29,7 +34,12 @@ NODE_NOT_READY = "rebalancer.test/not-ready"
 MANAGED = "kwok.x-k8s.io/node"
 """On a node: "fake" has KWOK play it where only annotated nodes are played."""
 
+_ENDED_AT = "rebalancer.test/ended-at"
+"""On a pod, by KWOK: when it was last found to have ended, just before it is deleted."""
+
 _HEARTBEAT_SECONDS = 300
+_END_AGAIN_SECONDS = 5
+"""After which a pod is ended once more, should its deletion have failed in an outage."""
 _LEASE_SECONDS = 40
 _WORKERS = 16
 
@@ -78,6 +88,7 @@ def _pod_stages(options: Options) -> list[dict[str, Any]]:
     start = _duration(READY_AFTER, options.pod_ready_after)
     run = _duration(COMPLETE_AFTER, options.job_duration)
     grace = f'"\\([.metadata.deletionGracePeriodSeconds // 0, {options.pod_grace_cap}] | min)s"'
+    end = f'if {_annotation(_ENDED_AT)} then "{_END_AGAIN_SECONDS}s" else {grace} end'
     waits = f"(({ready}) | not) and ({never} | not)"
     lame = f'{never} and (({ready}) or .status.phase == "Pending")'
     succeeds = f"{due} and ({ready}) and ({never} | not) and {completes}"
@@ -87,9 +98,9 @@ def _pod_stages(options: Options) -> list[dict[str, Any]]:
         _stage("pod-not-ready", "Pod", f"{due} and {lame}", _POD_NOT_READY, delay=start),
         _stage("pod-complete", "Pod", f"{succeeds} and ({_flag(FAILS)} | not)", _DONE, delay=run),
         _stage("pod-fail", "Pod", f"{succeeds} and {_flag(FAILS)}", _FAILED, delay=run),
-        _stage("pod-end", "Pod", f"{gone} and ({of_job} | not)", delay=grace, delete=True),
+        _stage("pod-end", "Pod", f"{gone} and ({of_job} | not)", delay=end, delete=True),
         # As a kubelet does: what is killed is Failed before it is gone, and the Job counts it.
-        _stage("pod-end-of-job", "Pod", f"{gone} and {of_job}", _KILLED, delay=grace, delete=True),
+        _stage("pod-end-of-job", "Pod", f"{gone} and {of_job}", _KILLED, delay=end, delete=True),
     ]
 
 
@@ -102,10 +113,13 @@ def _stage(
     delay: str | None = None,
     delete: bool = False,
 ) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = []
+    # The end comes first: only who has seen the pod's newest version may go on to delete it.
+    steps: list[dict[str, Any]] = (
+        [{"patch": {"root": "metadata", "template": _END}}] if delete else []
+    )
     if status:
-        patch = {"subresource": "status", "root": "status", "template": status}
-        steps.append({"patch": patch})
+        template = _of_this_pod(status) if kind == "Pod" else _as_status(status)
+        steps.append({"patch": {"subresource": "status", "root": "", "template": template}})
     if delete:
         steps.append({"delete": True})
     spec: dict[str, Any] = {
@@ -150,6 +164,20 @@ def _condition(kind: str) -> str:
 def _duration(annotation: str, seconds: float) -> str:
     return f'({_annotation(annotation)} // "{seconds:g}s")'
 
+
+def _as_status(template: str) -> str:
+    return f"status:\n{textwrap.indent(template, '  ')}"
+
+
+def _of_this_pod(template: str) -> str:
+    return f"metadata: {{uid: {{{{ .metadata.uid | Quote }}}}}}\n{_as_status(template)}"
+
+
+_END = f"""
+uid: {{{{ .metadata.uid | Quote }}}}
+resourceVersion: {{{{ .metadata.resourceVersion | Quote }}}}
+annotations: {{{json.dumps(_ENDED_AT)}: {{{{ Now | Quote }}}}}}
+"""
 
 _NODE_READY = """
 {{ $now := Now }}

@@ -6,6 +6,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_PATIENCE = 4.0
+"""The timeouts are what a quiet machine never needs; one that does much else at once gets so many times that."""
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.25
 
@@ -13,9 +15,11 @@ _LONGEST_PAUSE = 0.25
 def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
     """Call predicate until it returns something truthy, and return that.
 
-    Raises TimeoutError naming `what` and the last value seen when `timeout` seconds have passed.
+    Raises TimeoutError naming `what` and the last value seen when `timeout` seconds, and the patience that a loaded
+    machine needs, have passed.
     Exceptions of the predicate go through: whoever expects some must catch them in the predicate.
     """
+    timeout *= _PATIENCE
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:

@@ -59,6 +59,22 @@ def test_evicted_pod_goes_and_is_replaced(web: ControlPlane) -> None:
     assert victim not in names(web)
 
 
+def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPlane) -> None:
+    """A kubelet ends the pod that it ran, never the next one of that name."""
+    replicas = 20
+    cluster.apply([objects.node("node-a"), objects.statefulset("db", replicas, cpu="10m")])
+    operations.wait_pods_ready(cluster.api, replicas)
+    pods = "/api/v1/namespaces/default/pods"
+    version = cluster.api.get(pods)["metadata"]["resourceVersion"]
+    evicted = [f"db-{index}" for index in range(replicas)]
+    for name in evicted:
+        operations.evict(cluster.api, "default", name)
+    operations.wait_pods_ready(cluster.api, replicas)
+    events = list(cluster.api.watch(f"{pods}?resourceVersion={version}", 1))
+    added = [event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED"]
+    assert sorted(added) == sorted(evicted)
+
+
 def test_budget_of_nothing_refuses(web: ControlPlane) -> None:
     """A PodDisruptionBudget that allows nothing answers 429 with its cause."""
     web.apply([objects.pdb("web", LABELS, maxUnavailable=0)])
