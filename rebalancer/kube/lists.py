@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.decoders import (
-    IN_PROTOBUF,
     POD_DECODERS,
     Decoders,
     accepted,
@@ -24,6 +23,13 @@ from rebalancer.kube.streamed import NotStreamedError, read_stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.protobuf import PROTOBUF
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_Take = Callable[[Iterable[T]], object]
+"""Takes objects in."""
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: finished pods hold nothing on their node and are not even sent."""
@@ -45,38 +51,13 @@ def read_pods(
     client: Client, how: How, looked_at: Callable[[Iterable[PodRecord]], Iterable[PodRecord]]
 ) -> tuple[Fold, Listing]:
     """Return a fold of all pods; ``looked_at`` sees them on their way, some twice after a failed attempt."""
-    notes: list[str] = []
-    if how.streams:
-        fold, listing = Fold(), Listing(PODS)
-        # Closed even if another list fails: the stream holds a place among the requests in flight.
-        with closing(read_stream(client, listing, POD_DECODERS, selector=UNFINISHED)) as records:
-            try:
-                fold.add_pods(looked_at(records))
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, PODS))
-            else:
-                return fold, listing
 
-    def in_pages(may_restart: bool) -> tuple[Fold, Listing]:
-        fold, listing = Fold(), Listing(PODS, notes=list(notes))
-        for records in read_pages(
-            client,
-            listing,
-            lambda response: decode_response(POD_DECODERS, response),
-            page_size=how.page_size,
-            selector=UNFINISHED,
-            accept=accepted(POD_DECODERS),
-            may_restart=may_restart,
-        ):
-            fold.add_pods(looked_at(records))
-        return fold, listing
+    def begin() -> tuple[Fold, _Take[PodRecord]]:
+        fold = Fold()
+        return fold, lambda records: fold.add_pods(looked_at(records))
 
-    return restarting(in_pages)
-
-
-def _in_pages_because(error: NotStreamedError, resource: Resource) -> str:
-    """Return the note on a list that is read in pages now, which also tell what is wrong, if it lasts."""
-    return f"the list of {resource.plural} was read in pages, as one answer failed: {error}"
+    listing, fold = _read(client, PODS, how, POD_DECODERS, begin, selector=UNFINISHED)
+    return fold, listing
 
 
 def read_objects(
@@ -90,77 +71,85 @@ def read_objects(
 
     With ``wanted``, objects of other uids may be left out. ``stop`` ends it before its end.
     """
-    decoders = object_decoders(resource.kind, wanted)
-    notes: list[str] = []
-    if how.streams and resource.kind in IN_PROTOBUF:
-        listing = Listing(resource)
-        with closing(read_stream(client, listing, decoders)) as found:
-            try:
-                return listing, _until(found, stop)
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, resource))
 
-    def in_pages(may_restart: bool) -> tuple[Listing, list[Any]]:
-        listing = Listing(resource, notes=list(notes))
+    def begin() -> tuple[list[Any], _Take[Any]]:
         objects: list[Any] = []
-        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
-            objects.extend(page)
-            if stop.is_set():
-                break
-        return listing, objects
+        return objects, lambda found: objects.extend(_until(found, stop))
 
-    return restarting(in_pages)
+    return _read(client, resource, how, object_decoders(resource.kind, wanted), begin, stop)
 
 
-def _until(objects: Iterator[Any], stop: threading.Event) -> list[Any]:
-    found = []
+def _until(objects: Iterable[Any], stop: threading.Event) -> Iterator[Any]:
     for one in objects:
-        found.append(one)
+        yield one
         if stop.is_set():
-            break
-    return found
+            return
 
 
 def read_late(client: Client, resource: Resource, how: How, fold: Fold) -> Listing:
     """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
     decoders = object_decoders(resource.kind, fold.controllers)
-    notes: list[str] = []
-    if how.streams and resource.kind in IN_PROTOBUF:
-        listing = Listing(resource)
-        with closing(read_stream(client, listing, decoders)) as found:
-            try:
-                feed(fold, resource.kind, found)
-            except NotStreamedError as error:
-                notes.append(_in_pages_because(error, resource))
-            else:
-                return listing
 
-    def in_pages(may_restart: bool) -> Listing:
-        listing = Listing(resource, notes=list(notes))
-        for page in _object_pages(client, listing, decoders, how, may_restart=may_restart):
-            feed(fold, resource.kind, page)
-        return listing
+    def begin() -> tuple[Fold, _Take[Any]]:
+        return fold, lambda found: feed(fold, resource.kind, found)
 
-    return restarting(in_pages)
+    return _read(client, resource, how, decoders, begin)[0]
 
 
-def _object_pages(
+def _read(
     client: Client,
-    listing: Listing,
-    decoders: Decoders[Any],
+    resource: Resource,
     how: How,
+    decoders: Decoders[T],
+    begin: Callable[[], tuple[R, _Take[T]]],
+    stop: threading.Event | None = None,
     *,
-    may_restart: bool,
-) -> Iterator[list[Any]]:
-    try:
-        yield from read_pages(
+    selector: str = "",
+) -> tuple[Listing, R]:
+    """Read a list as one answer where that is wanted, else, or if that fails, in pages.
+
+    ``begin`` starts each attempt anew: it returns what will hold the objects, and what takes them in.
+    """
+    notes: list[str] = []
+    if how.streams and PROTOBUF in decoders:
+        listing = Listing(resource)
+        result, take = begin()
+        # Closed even if another list fails: the stream holds a place among the requests in flight.
+        with closing(read_stream(client, listing, decoders, selector=selector)) as found:
+            try:
+                take(found)
+            except NotStreamedError as error:
+                # The note also tells what is wrong, should it last.
+                what = f"the list of {resource.plural} was read in pages, as one answer failed"
+                notes.append(f"{what}: {error}")
+            else:
+                return listing, result
+
+    def in_pages(may_restart: bool) -> tuple[Listing, R]:
+        listing = Listing(resource, notes=list(notes))
+        result, take = begin()
+        pages = read_pages(
             client,
             listing,
             lambda response: decode_response(decoders, response),
             page_size=how.page_size,
+            selector=selector,
             accept=accepted(decoders),
             may_restart=may_restart,
         )
+        for page in _if_served(pages, resource):
+            take(page)
+            if stop is not None and stop.is_set():
+                break
+        return listing, result
+
+    return restarting(in_pages)
+
+
+def _if_served(pages: Iterator[T], resource: Resource) -> Iterator[T]:
+    """Yield the pages; none, if the server does not serve what a snapshot can do without."""
+    try:
+        yield from pages
     except StatusError as error:
-        if error.status != 404 or listing.resource in ESSENTIAL:
+        if error.status != 404 or resource in ESSENTIAL:
             raise
