@@ -1,0 +1,211 @@
+"""How full nodes are by what was measured, and which of them were over-used for long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals, View
+from strategies.utilisation.requested import UtilisationTerm
+
+if TYPE_CHECKING:
+    from strategies.low_utilisation import LowUtilisationParams
+
+# So many nodes that are not measured are named.
+_SHOWN = 3
+
+
+class MeasuredTerm(UtilisationTerm):
+    """The same where measured use decides: x = used share, or the larger one of both.
+
+    A node of which nothing is measured counts by what is requested there: by ``usage`` it neither gives pods
+    nor invites them, but one that lands there is not thought to have vanished.
+    """
+
+    def __init__(self, view: View, params: LowUtilisationParams) -> None:
+        usage, count = view.snapshot.usage, len(view.snapshot.nodes)
+        self._signal, self._needed = params.signal, params.runs
+        self._known: Bools = usage.known if usage is not None else np.zeros(count, bool)
+        self._at = usage.at if usage is not None else 0.0
+        self._measured = [
+            (row, MEASURED.index(name))
+            for row, name in enumerate(sorted(params.over))
+            if name in MEASURED
+        ]
+        self._texts: tuple[int, dict[int, str]] = (-1, {})
+        """What is said of nodes in one version of the state."""
+        super().__init__(view, params)
+        self._signals = self._counted()
+        self._lasts = self._lasting()
+
+    # -- what is used ------------------------------------------------------------------------------
+
+    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return what is requested and, below, what is used (2 * resources, K), the latter as far as measured."""
+        requested = super()._used(nodes)
+        used = requested.copy()
+        for row, measured in self._measured:
+            used[row] = self._view.state.lasting_usage[measured, nodes]
+        return np.concatenate([requested, used])
+
+    def _demand(self, cls: int) -> Floats:
+        found = self._demands.get(cls)
+        if found is None:
+            requested = super()._demand(cls)
+            used = requested.copy()
+            if (usage := self._view.snapshot.usage) is not None:
+                for row, measured in self._measured:
+                    used[row] = usage.classes[measured, cls]
+            found = self._demands[cls] = np.concatenate([requested, used])
+        return found
+
+    def _decisive(self, both: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return of what :meth:`_used` gives what the signal goes by (resources, K)."""
+        requested, used = np.split(both, 2)
+        if self._signal == "larger":
+            used = np.maximum(requested, used)
+        found: Floats = np.where(self._known[nodes], used, requested)
+        return found
+
+    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        return super()._share(self._decisive(used, nodes), nodes)
+
+    def _mean_share(self) -> Floats:
+        counts = self._counts
+        if self._signal == "usage":
+            counts = counts.copy()
+            counts[[row for row, _ in self._measured]] &= self._known
+        return self._mean_of(self._decisive(self._used()), counts)
+
+    # -- who gives ---------------------------------------------------------------------------------
+
+    def _may_give(self, share: Floats) -> Bools:
+        over = self._over_nodes(share)
+        return over if self._lasts[over].all() else over & self._give_now()
+
+    def waiting(self) -> Candidates:
+        """See Signalling."""
+        share = self._share(self._used())
+        over = self._over_nodes(share) & ~self._lasts
+        return self._leaving(self._where(share, over & ~self._give_now()), None)
+
+    def violated(self) -> int:
+        """See Term: nodes that wait to be over-used for long enough among them."""
+        return len(np.union1d(self.candidates().node, self.waiting().node))
+
+    def _over_nodes(self, share: Floats) -> Bools:
+        over = super()._over_nodes(share)
+        if self._signal == "usage":
+            return over & self._known
+        return over & self._known.any()
+
+    def _give_now(self, nodes: Int32s | slice = slice(None)) -> Bools:
+        """Return which nodes (K,) are over-used by what is requested, or by what was used for long enough."""
+        requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
+        counts = np.full(len(requested), self._signal == "larger")
+        if self._signal == "usage":
+            counts[:] = True
+            counts[[row for row, _ in self._measured]] = False
+        by_request = (requested > self._over) & self._counts[:, nodes] & counts[:, None]
+        found: Bools = self._lasts[nodes] | by_request.any(axis=0)
+        return found
+
+    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
+        inviting = super()._inviting(share, fullness)
+        return np.where(self._known, inviting, np.inf) if self._signal == "usage" else inviting
+
+    # -- for how many runs -------------------------------------------------------------------------
+
+    def signals(self) -> Signals | None:
+        """See Signalling: over-used nodes, by what was measured."""
+        return self._signals if self._known.any() else None
+
+    def _counted(self) -> Signals:
+        used = super()._share(np.split(self._used(), 2)[1])
+        over = (used > self._over) & self._counts & self._known
+        names = self._view.snapshot.nodes.names
+        rows = [row for row, _ in self._measured]
+        seen = [names[node] for node in np.flatnonzero(over[rows].any(axis=0)).tolist()]
+        return (self._view.signals or Signals()).after(seen, self._at, self._needed)
+
+    def _lasting(self) -> Bools:
+        """Return the nodes (N,) that may give by what is used."""
+        count = len(self._known)
+        if self._outdated:
+            return np.zeros(count, bool)
+        if self._needed == 1:
+            return np.ones(count, bool)
+        runs = self._signals.runs
+        names = self._view.snapshot.nodes.names
+        enough = [runs.get(name, 0) >= self._needed for name in names] if runs else [False] * count
+        return np.array(enough, bool)
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether moves were made since it was measured."""
+        return self._at < self._signals.at
+
+    # -- what is said ------------------------------------------------------------------------------
+
+    def notes(self) -> Sequence[str]:
+        """See Noting."""
+        return [text for text in (self._kept_from_work(), self._not_measured()) if text is not None]
+
+    def _not_measured(self) -> str | None:
+        nodes = self._view.snapshot.nodes
+        counts = self._counts.any(axis=0)
+        unknown = np.flatnonzero(counts & ~self._known).tolist()
+        if not unknown or not self._known.any():
+            return None
+        names = ", ".join(nodes.names[node] for node in unknown[:_SHOWN])
+        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        what = (
+            "they neither give pods nor invite them"
+            if self._signal == "usage"
+            else "they count by requests"
+        )
+        all_of = int(np.count_nonzero(counts))
+        return f"{len(unknown)} of {all_of} nodes are not measured ({names}{more}): {what}"
+
+    def _kept_from_work(self) -> str | None:
+        if not self._known.any():
+            return (
+                f"with signal: {self._signal} nothing is moved, for of no node is it known what is used: "
+                "metrics.k8s.io has to serve it (metrics-server does), or the snapshot file to hold it"
+            )
+        if self._outdated:
+            return (
+                "nothing is moved by usage until it is measured anew: "
+                "the last measurement is from before the last moves"
+            )
+        if self._needed > 1 and self._view.signals is None:
+            return (
+                f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and no earlier "
+                "run is remembered: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
+            )
+        return None
+
+    def describe(self, cls: int, node: int) -> str:
+        """See Term."""
+        # All pods of a node that waits are asked about.
+        version = self._view.state.version
+        if self._texts[0] != version:
+            self._texts = version, {}
+        texts = self._texts[1]
+        if node not in texts:
+            texts[node] = super().describe(cls, node) + self._so_far(node)
+        return texts[node]
+
+    def _so_far(self, node: int) -> str:
+        if self._give_now(np.array([node], np.int32))[0]:
+            return ""
+        runs = self._signals.runs.get(self._view.snapshot.nodes.names[node], 0)
+        return f", so far in {runs} of {self._needed} runs in a row"
+
+    def _what(self, row: int, node: int) -> str:
+        requested, used = np.split(self._used(np.array([node], np.int32))[:, 0], 2)
+        decides = self._signal == "usage" or used[row] > requested[row]
+        measured = self._known[node] and row in {row for row, _ in self._measured}
+        return " used" if measured and decides else super()._what(row, node)

@@ -1,0 +1,232 @@
+"""How full nodes are by what their pods request, and what it costs that some are over-used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rebalancer.api import Bools, Bound, Candidates, Entry, Floats, Int32s, View
+
+if TYPE_CHECKING:
+    from strategies.low_utilisation import LowUtilisationParams
+
+# A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
+# pod that carries the overload to another node gains nothing worth an eviction.
+_OVER_WEIGHT = 10.0
+_EVEN_WEIGHT = 0.001
+# Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
+_ROUNDING = 1e-9
+
+
+class _Nodes(NamedTuple):
+    """What candidates are chosen by (N,)."""
+
+    inviting: Floats
+    """How full each counts as for those that may give."""
+    full: Floats
+    """How full one that takes from it may be."""
+    giving: Bools
+    any_gives: bool
+    most_even: float
+    """The most that any node's unevenness can fall when a pod lands there."""
+
+
+class UtilisationTerm:
+    """``sum of 10 * max(0, x - over)^2 + 0.001 * (x - mean)^2`` over nodes and resources, x = requested share."""
+
+    entry = Entry.IMBALANCE
+
+    def __init__(self, view: View, params: LowUtilisationParams) -> None:
+        self._view = view
+        nodes = view.snapshot.nodes
+        self._names = sorted(params.over)
+        self._demands: dict[int, Floats] = {}
+        self._rows = [
+            view.snapshot.resources.index(name) if name in view.snapshot.resources else -1
+            for name in self._names
+        ]
+        capacity = [
+            nodes.max_pods.astype(float)
+            if name == "pods"
+            else nodes.allocatable[row].astype(float)
+            if row >= 0
+            else np.zeros(len(nodes))
+            for name, row in zip(self._names, self._rows, strict=True)
+        ]
+        self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
+        self._counts: Bools = (self._capacity > 0) & nodes.ready
+        self._mean = self._mean_share()
+        self._over = self._threshold(params.over, params.deviation, +1)
+        self._under = self._threshold(params.under, params.deviation, -1)
+        widest = float((self._over - self._under).max())
+        self._gap = params.gap if params.gap is not None else widest
+        self._kept: tuple[int, _Nodes] | None = None
+
+    def _mean_share(self) -> Floats:
+        """Return what is used of each resource (resources, 1) on all nodes together."""
+        return self._mean_of(self._used(), self._counts)
+
+    def _mean_of(self, used: Floats, counts: Bools) -> Floats:
+        part = used.sum(axis=1, where=counts)
+        total = self._capacity.sum(axis=1, where=counts)
+        mean: Floats = np.divide(part, total, out=np.zeros_like(part), where=total > 0)[:, None]
+        return mean
+
+    def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:
+        values = np.array([given[name] for name in self._names])[:, None]
+        return np.clip(self._mean + sign * values, 0, 1) if deviation else values
+
+    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return what is requested of each resource on the given nodes (resources, K)."""
+        state = self._view.state
+        found = np.zeros((len(self._names), len(self._capacity[0, nodes])))
+        for index, (name, row) in enumerate(zip(self._names, self._rows, strict=True)):
+            if name == "pods":
+                found[index] = state.lasting_count[nodes]
+            elif row >= 0:
+                found[index] = state.lasting[row, nodes]
+        return found
+
+    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
+        share: Floats = np.divide(used, capacity, out=np.zeros_like(used), where=counts)
+        return share
+
+    def _phi(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+        """Return the cost per node (K,) of using ``used`` (resources, K)."""
+        share = self._share(used, nodes)
+        over = np.maximum(0.0, share - self._over)
+        value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
+        cost: Floats = (value * self._counts[:, nodes]).sum(axis=0)
+        return cost
+
+    def _demand(self, cls: int) -> Floats:
+        found = self._demands.get(cls)
+        if found is None:
+            requests = self._view.snapshot.requests
+            found = self._demands[cls] = np.array(
+                [
+                    1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
+                    for name, row in zip(self._names, self._rows, strict=True)
+                ]
+            )
+        return found
+
+    def _over_nodes(self, share: Floats) -> Bools:
+        over = (share > self._over) & self._counts
+        return np.asarray(over.any(axis=0))
+
+    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
+        """Return how full (N,) each node counts as for those that may give: under-used as bottomless."""
+        nodes = self._view.snapshot.nodes
+        usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
+        under = ((share <= self._under) | ~self._counts).all(axis=0) & usable
+        return np.where(under, -np.inf, np.where(usable, fullness, np.inf))
+
+    def potential(self) -> float:
+        """See Term."""
+        return float(self._phi(self._used()).sum())
+
+    def violated(self) -> int:
+        """Return the over-used nodes with a pod that an under-used one might take."""
+        return len(np.unique(self.candidates().node))
+
+    def unsatisfiable(self) -> Sequence[str]:
+        """See Term."""
+        return ()
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """See Term: pods on over-used nodes, while a node that might take them invites them."""
+        return self._leaving(self._nodes(), classes)
+
+    def _leaving(self, nodes: _Nodes, classes: Int32s | None) -> Candidates:
+        """Return who might leave the nodes that give."""
+        if not nodes.any_gives:
+            return Candidates.none()
+        cls, node = self._view.pairs_on(nodes.giving, classes)
+        if not len(cls):
+            return Candidates.none()
+        distinct, row = np.unique(cls, return_inverse=True)
+        emptiest = np.array([self._emptiest(k, nodes.inviting) for k in distinct.tolist()])
+        useful = emptiest[row] <= nodes.full[node]
+        cls, node = cls[useful], node[useful]
+        if not len(cls):
+            return Candidates.none()
+        used = self._used(node)
+        demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
+        gain = self._phi(used, node) - self._phi(used - demand, node) + nodes.most_even
+        useful = gain > 0
+        return Candidates(cls[useful], node[useful], gain[useful])
+
+    def _nodes(self) -> _Nodes:
+        """Return what holds for all classes, kept until something moves: they are asked about one by one."""
+        version = self._view.state.version
+        if self._kept is None or self._kept[0] != version:
+            share = self._share(self._used())
+            self._kept = version, self._where(share, self._may_give(share))
+        return self._kept[1]
+
+    def _where(self, share: Floats, over: Bools) -> _Nodes:
+        """Return what candidates are chosen by, if the ``over``-used nodes (N,) are to give."""
+        # Of the resource of which each node has used most.
+        fullness: Floats = share.max(axis=0, initial=0.0)
+        inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
+        giving = over & (inviting.min(initial=np.inf) <= full)
+        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share))
+
+    def _may_give(self, share: Floats) -> Bools:
+        """Return the nodes (N,) that are over-used, and for long enough."""
+        return self._over_nodes(share)
+
+    def _emptiest(self, cls: int, inviting: Floats) -> float:
+        """Return how full the most inviting node is that may take the replacement of a pod of ``cls``."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        mask = self._view.scheduler.static_mask(replacement)
+        return float(inviting[mask].min(initial=np.inf))
+
+    def _most_even(self, share: Floats) -> float:
+        """Return the most that any node's unevenness can fall when a pod lands there."""
+        below = np.maximum(0.0, self._mean - share) * self._counts
+        return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """See Term."""
+        # Before and after, and the node that the pod leaves last: one calculation for all.
+        nodes = np.append(destinations, np.int32(node))
+        demand = self._demand(cls)[:, None]
+        before = self._used(nodes)
+        after = before.copy()
+        after[:, -1:] -= demand
+        before[:, np.flatnonzero(destinations == node)] -= demand
+        after[:, :-1] = before[:, :-1] + self._demand(replacement)[:, None]
+        phi = self._phi(np.concatenate([before, after], axis=1), np.concatenate([nodes, nodes]))
+        now, then = phi[: len(nodes)], phi[len(nodes) :]
+        left = float(then[-1] - now[-1])
+        return left + then[:-1] - now[:-1]
+
+    def related(self, cls: int) -> Int32s:
+        """See Term: nothing but the class itself; nodes are looked at anew each time."""
+        return np.array([cls], np.int32)
+
+    def bounds(self) -> Iterable[Bound]:
+        """None: imbalance is not counted in pods."""
+        return ()
+
+    def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
+        """See Term."""
+        one = np.array([node], np.int32)
+        share = self._share(self._used(one), one)[:, 0]
+        over = np.broadcast_to(self._over[:, 0], share.shape)
+        parts = [
+            f"{name} {share[row]:.0%}{self._what(row, node)} (over {over[row]:.0%})"
+            for row, name in enumerate(self._names)
+            if share[row] > over[row]
+        ]
+        name = self._view.snapshot.nodes.names[node]
+        return f"node {name}: {', '.join(parts) or 'not over-used'}"
+
+    def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
+        """Return how a share is come by, in a word."""
+        return "" if self._names[row] == "pods" else " requested"
