@@ -27,10 +27,10 @@ test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
 	$(BIN)/python -m pytest -m "not e2e and not node and not ticks"
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
-	$(BIN)/python -m pytest -p no:randomly -m e2e tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
 
 e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
-	$(BIN)/python -m pytest -p no:randomly -m node tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
 	$(BIN)/python -m pytest -p no:randomly -m ticks --capture=no tests
