@@ -194,6 +194,7 @@ class _Run:
 
         if reading.kept is None:
             raise ValueError("a run that acts keeps what it has read")
+        self._environment.committed.set()
         acting = Acting(
             client=client,
             planning=self._planning,
@@ -231,6 +232,7 @@ class _Run:
     # -- reporting ---------------------------------------------------------------------------------
 
     def _report(self, planned: Planned, execution: Execution | None, *, source: str) -> ExitCode:
+        self._environment.committed.set()
         return self._reporting.report(
             planned,
             execution,

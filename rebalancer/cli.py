@@ -21,6 +21,9 @@ Exit codes:
   10  with --detailed-exitcode: a dry run found moves
 """
 
+_PATIENCE = 5.0
+"""Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
+
 
 def command(argv: Sequence[str]) -> int:
     """Run the command line ``argv``; return the exit code. Errors are shown without a traceback."""
@@ -36,7 +39,7 @@ def command(argv: Sequence[str]) -> int:
         error.show()
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("rebalancer: interrupted", err=True)
+        click.echo("rebalancer: stopped by a signal, before anything was moved", err=True)
         return int(ExitCode.PARTIAL)
     except BrokenPipeError:
         # The reader of a pipe (head, say) has gone; there is nobody left to tell.
@@ -142,7 +145,8 @@ def run(**options: object) -> int:
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.options import RunOptions  # noqa: PLC0415
 
-    return int(run_once(RunOptions(**options), system_environment()))  # type: ignore[arg-type]
+    environment = system_environment(patience=_PATIENCE)
+    return int(run_once(RunOptions(**options), environment))  # type: ignore[arg-type]
 
 
 @main.command()

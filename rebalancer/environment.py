@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
 
 class SystemClock:
     """The real clock."""
@@ -58,13 +60,38 @@ class Environment:
     err: TextIO
     stop: threading.Event = field(default_factory=threading.Event)
     """Set by SIGTERM and SIGINT: finish the call in flight, report, leave."""
+    committed: threading.Event = field(default_factory=threading.Event)
+    """Set once pods may be evicted, or the report is made: nothing is cut off then, a signal only sets ``stop``."""
 
 
-def system_environment() -> Environment:
-    """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``."""
+def system_environment(patience: float = 0.0) -> Environment:
+    """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``.
+
+    What is not committed yet has ``patience`` seconds to come to an end by itself, and is then left by a
+    KeyboardInterrupt, or at the second signal: reading and planning a big cluster can take longer than
+    whoever stops a pod waits before it is killed.
+    """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: environment.stop.set())
+
+    def leave(*_: object) -> None:
+        if environment.committed.is_set():
+            return
+        for number in _STOPPING:
+            # Should something hang on the way out, the next signal ends it.
+            signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    def asked(*_: object) -> None:
+        again = environment.stop.is_set()
+        environment.stop.set()
+        if again or patience <= 0:
+            leave()
+        else:
+            signal.setitimer(signal.ITIMER_REAL, patience)
+
+    signal.signal(signal.SIGALRM, leave)
+    for number in _STOPPING:
+        signal.signal(number, asked)
     return environment
 
 

@@ -110,7 +110,6 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
         f"--kube-api-qps={_QPS}",
         f"--kube-api-burst={_BURST}",
         "--leader-elect=false",
-        "--controllers=*",
         f"--service-account-private-key-file={layout.pki.service_account_key}",
         f"--root-ca-file={layout.pki.ca_cert}",
         f"--cluster-signing-cert-file={layout.pki.ca_cert}",

@@ -1,5 +1,6 @@
 """What administrators do to nodes and pods: cordon, drain, evict, take a node away."""
 
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -110,7 +111,9 @@ def remove_node(api: ApiClient, name: str) -> None:
     for pod in api.list_all(f"/api/v1/pods?fieldSelector=spec.nodeName={name}"):
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-        api.delete(path, {"gracePeriodSeconds": 0})
+        with contextlib.suppress(ApiError):
+            # One that was on its way out may be gone by now; whatever else is wrong, it will be missed.
+            api.delete(path, {"gracePeriodSeconds": 0})
 
 
 def _try_to_evict(api: ApiClient, pod: dict[str, Any]) -> None:

@@ -1,0 +1,91 @@
+"""Signals: before anything is moved they end a command soon, afterwards they are waited for."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SECONDS = 60
+
+
+@contextlib.contextmanager
+def reading(tmp_path: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a command on a snapshot file without end; yield it once it reads, and the file's writing end."""
+    fifo = tmp_path / "snapshot.json"
+    os.mkfifo(fifo)
+    arguments = [sys.executable, "-m", "rebalancer", *command, f"--snapshot={fifo}"]
+    piped = subprocess.PIPE
+    with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
+        try:
+            # Opened for writing only once somebody has opened it for reading.
+            yield process, os.open(fifo, os.O_WRONLY)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("command", "signals"),
+    [
+        ("run", (signal.SIGTERM, signal.SIGINT)),
+        ("simulate", (signal.SIGINT,)),
+        ("simulate", (signal.SIGTERM,)),
+    ],
+)
+def test_what_reads_is_left_at_once(tmp_path, command, signals):
+    """A run at the second signal: the first gives it time to report."""
+    with reading(tmp_path, command) as (process, writing):
+        for number in signals:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=SECONDS)
+        os.close(writing)
+    assert (process.returncode, out) == (4, "")
+    assert err.strip() == "rebalancer: stopped by a signal, before anything was moved"
+
+
+def test_a_run_that_comes_to_its_end_in_time_reports(tmp_path):
+    with reading(tmp_path, "run") as (process, writing):
+        process.send_signal(signal.SIGTERM)
+        os.write(writing, b'{"apiVersion": "v1", "kind": "List", "items": []}')
+        os.close(writing)
+        out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err) == (0, "")
+    assert "0 nodes" in out
+
+
+SCRIPT = """
+import sys, threading, time
+from rebalancer.environment import system_environment
+environment = system_environment(patience=0.05)
+if sys.argv[1] == "committed":
+    environment.committed.set()
+print("ready", flush=True)
+try:
+    environment.stop.wait()
+    if sys.argv[1] == "committed":
+        # Longer than the patience.
+        threading.Event().wait(0.5)
+    else:
+        threading.Event().wait()
+except KeyboardInterrupt:
+    print("left")
+else:
+    print("ended by itself")
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "end"), [("not yet", "left\n"), ("committed", "ended by itself\n")]
+)
+def test_patience_ends_only_before_anything_is_moved(state, end):
+    arguments = [sys.executable, "-c", SCRIPT, state]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (0, end)
