@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-growth bench-check protobuf check fix cluster requirements clean
+	bench-waves bench-pod bench-growth bench-check protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -59,6 +59,9 @@ bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30
 
 bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SIZE=1000:30000
 	$(BIN)/python -m benchmarks.scale.waves $(or $(SIZE),1000:30000)
+
+bench-pod: $(STAMP)  ## a run in the CronJob's pod on a real kubelet beside a big cluster; needs what e2e-node needs; SIZE=1000:30000
+	$(BIN)/python -m benchmarks.scale.pod $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto
