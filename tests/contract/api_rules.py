@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.ground import BUDGETS, LABELS, PODS, Ground, condition, names_of, version
+from tests.contract.ground import BUDGETS, HELD, LABELS, PODS, Ground, condition, names_of, version
 from tests.controlplane import ApiError, objects, operations, stages
 
 _LISTS = {
@@ -256,7 +256,7 @@ def test_access_can_be_asked_for(ground: Ground) -> None:
 
 def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> None:
     ground.nodes("a")
-    name = ground.web(1)[0]
+    name = ground.web(1, pod_annotations=HELD)[0]
     before = ground.pod(name)
     answer = ground.evict(name)
     assert (answer["kind"], answer["status"], answer["code"]) == ("Status", "Success", 201)
@@ -268,7 +268,7 @@ def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> N
     assert after["status"]["phase"] == "Running"
     target = condition(after, "DisruptionTarget")
     assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
-    ground.wait(lambda: ground.api.find(f"{PODS}/{name}") is None, "the pod gone")
+    ground.let_end(name)
 
 
 def test_a_pod_that_is_not_there_cannot_be_evicted(ground: Ground) -> None:
@@ -309,10 +309,14 @@ def test_a_budget_is_spent_at_once_and_given_back_when_the_replacement_is_ready(
     ground: Ground,
 ) -> None:
     ground.nodes("a")
-    first, second, _ = ground.web(3, pod_annotations={stages.READY_AFTER: "2500ms"})
+    first, second, _ = ground.web(3)
     ground.budget(maxUnavailable=1)
+    # The replacement waits for as long as the test wants it to.
+    operations.cordon(ground.api, ["node-a"])
+    ground.wait(lambda: ground.api.get("/api/v1/nodes/node-a")["spec"].get("taints"), "the taint")
     ground.evict(first)
     assert refusal(ground.evict, second)[0] == 429
+    operations.cordon(ground.api, ["node-a"], on=False)
     ground.wait(lambda: allowed(ground) == 1, "the budget given back")
     ground.evict(second)
 
@@ -384,7 +388,7 @@ def test_unready_pods_follow_the_budgets_policy(ground: Ground, policy: str, exp
 
 def test_evicting_a_terminating_pod_succeeds_and_changes_nothing(ground: Ground) -> None:
     ground.nodes("a")
-    name = ground.web(1)[0]
+    name = ground.web(1, pod_annotations=HELD)[0]
     ground.evict(name)
     marked = ground.pod(name)["metadata"]["deletionTimestamp"]
     assert ground.evict(name)["status"] == "Success"
@@ -400,7 +404,7 @@ def watched(ground: Ground, path: str, act: Any, enough: int) -> list[dict[str, 
     actor.start()
     events: list[dict[str, Any]] = []
     try:
-        for event in ground.api.watch(path, 10):
+        for event in ground.api.watch(path, 60):
             events.append(event)
             if len(events) == enough:
                 break
@@ -454,7 +458,8 @@ def test_a_watch_ends_by_itself_in_its_time(ground: Ground) -> None:
     path = f"{MAPS}?resourceVersion={start}&allowWatchBookmarks=true"
     began = time.monotonic()
     events = list(ground.api.watch(path, 2))
-    assert 1.5 < time.monotonic() - began < 10
+    # Left to itself a watch lasts for half an hour or more.
+    assert 1.5 < time.monotonic() - began < 300
     # A bookmark may come, or none; nothing else happens here.
     assert {(event["type"], event["object"]["kind"]) for event in events} <= {
         ("BOOKMARK", "ConfigMap")
@@ -465,5 +470,6 @@ def test_node_names_are_listed_with_operations_helpers(ground: Ground) -> None:
     """The helpers that other tests use on the real control plane work on both grounds."""
     ground.nodes("a", "b")
     operations.cordon(ground.api, ["node-a"])
+    ground.wait(lambda: ground.api.get("/api/v1/nodes/node-a")["spec"].get("taints"), "the taint")
     ground.web(2)
     assert {p["spec"]["nodeName"] for p in operations.pods(ground.api)} == {"node-b"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.ground import BUDGETS, LABELS, PODS, Ground, condition, names_of, version
+from tests.contract.ground import BUDGETS, HELD, LABELS, PODS, Ground, condition, names_of, version
 from tests.controlplane import ApiError, objects, operations, scheduling, stages
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -163,14 +163,14 @@ def controller(found: dict[str, Any]) -> tuple[str, str]:
 
 def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground: Ground) -> None:
     ground.nodes("a")
-    victim, _ = ground.web(2)
+    victim, _ = ground.web(2, pod_annotations=HELD)
     recorder = Recorder(ground)
     ground.evict(victim)
-    events = recorder.until(lambda seen: story(seen, "DELETED"), "the victim gone")
-    order = story(events, "ADDED", "DELETED")
-    assert [kind for kind, _ in order] == ["ADDED", "DELETED"]
-    assert order[0][1] != victim
-    assert order[1][1] == victim
+    events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
+    ((_, replacement),) = story(events, "ADDED", "DELETED")
+    assert replacement != victim
+    assert "deletionTimestamp" in ground.pod(victim)["metadata"]
+    ground.let_end(victim)
 
 
 def test_a_stateful_sets_replacement_comes_when_its_victim_is_gone(ground: Ground) -> None:

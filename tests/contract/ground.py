@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.controlplane import ApiClient, objects, operations, wait_until
+from tests.controlplane import ApiClient, objects, operations, stages, wait_until
 
 LABELS = {"app": "web"}
+HELD = {stages.NEVER_ENDS: "true"}
+"""Annotations of a pod that goes on terminating until `Ground.let_end`, so that it can be looked at."""
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
@@ -74,6 +76,11 @@ class Ground:
             **({"deleteOptions": options} if options else {}),
         }
         return self.api.post(f"{PODS}/{name}/eviction", eviction)
+
+    def let_end(self, name: str) -> None:
+        """Let a pod end that was told never to, and wait until it is gone."""
+        self.api.patch(f"{PODS}/{name}", {"metadata": {"annotations": {stages.NEVER_ENDS: None}}})
+        self.wait(lambda: self.api.find(f"{PODS}/{name}") is None, f"pod {name} gone")
 
     def wait(self, predicate: Callable[[], Any], what: str, timeout: float = 15.0) -> Any:
         """Wait until a predicate holds, and return what it returned."""

@@ -18,6 +18,10 @@ _PATCH_TYPES: Mapping[PatchKind, str] = {
 }
 
 
+_SILENCE = 60.0
+"""Seconds without an answer after which a server is given up; a machine that does much else is slow to give one."""
+
+
 class ApiError(Exception):
     """The server refused, or did not answer at all (status 0)."""
 
@@ -52,7 +56,7 @@ class ApiClient:
         path: str,
         body: Any = None,
         content_type: str = "application/json",
-        timeout: float = 30.0,
+        timeout: float = _SILENCE,
         accept: str = "application/json",
     ) -> Any:
         """Make one request and return the decoded answer; ApiError for any status from 400."""
@@ -121,7 +125,7 @@ class ApiClient:
             headers=self._headers,
             preload_content=False,
             retries=False,
-            timeout=seconds + 5,
+            timeout=seconds + _SILENCE,
         )
         if answer.status >= 400:
             raise ApiError("WATCH", path, answer.status, _decode(answer.read()))

@@ -22,6 +22,9 @@ READY_AFTER = "rebalancer.test/ready-after"
 NEVER_READY = "rebalancer.test/never-ready"
 """On a pod: "true" makes it Running but not Ready; may be set and taken away while it runs."""
 
+NEVER_ENDS = "rebalancer.test/never-ends"
+"""On a pod: "true" keeps it terminating once it was deleted; may be set and taken away meanwhile."""
+
 COMPLETE_AFTER = "rebalancer.test/complete-after"
 """On a pod: a Go duration that it runs before it completes; Jobs' pods complete without it too."""
 
@@ -92,7 +95,7 @@ def _pod_stages(options: Options) -> list[dict[str, Any]]:
     waits = f"(({ready}) | not) and ({never} | not)"
     lame = f'{never} and (({ready}) or .status.phase == "Pending")'
     succeeds = f"{due} and ({ready}) and ({never} | not) and {completes}"
-    gone = ".metadata.deletionTimestamp != null"
+    gone = f".metadata.deletionTimestamp != null and ({_flag(NEVER_ENDS)} | not)"
     return [
         _stage("pod-ready", "Pod", f"{due} and {waits}", _POD_READY, delay=start),
         _stage("pod-not-ready", "Pod", f"{due} and {lame}", _POD_NOT_READY, delay=start),

@@ -19,6 +19,8 @@ READY_AFTER = "rebalancer.test/ready-after"
 """On a pod: a Go duration ("5s") from its binding until it is Ready."""
 NEVER_READY = "rebalancer.test/never-ready"
 """On a pod: "true" makes it Running but not Ready; may be set and taken away while it runs."""
+NEVER_ENDS = "rebalancer.test/never-ends"
+"""On a pod: "true" keeps it terminating once it was deleted; may be set and taken away meanwhile."""
 COMPLETE_AFTER = "rebalancer.test/complete-after"
 """On a pod: a Go duration that it runs before it completes; Jobs' pods complete without it, too."""
 FAILS = "rebalancer.test/fails"
@@ -127,7 +129,8 @@ class PodKubelets(Controller):
             return
         uid = pod["metadata"]["uid"]
         if is_terminating(pod):
-            self._end(pod, key)
+            if not _flag(pod, NEVER_ENDS):
+                self._end(pod, key)
         elif pod["status"]["phase"] == "Pending" and uid not in self._bound:
             self._bound.add(uid)
             delay = _duration(pod, READY_AFTER, self.engine.timings.start_up)
@@ -183,7 +186,7 @@ class PodKubelets(Controller):
         pod = self._same(key, uid)
         if pod is None:
             return
-        if not self._node_is_ready(pod):
+        if not self._node_is_ready(pod) or _flag(pod, NEVER_ENDS):
             self._ending.pop(uid, None)
             return
         owner = controller_of(pod)

@@ -15,6 +15,7 @@ from rebalancer.simulator.conditions import condition, is_ready
 from rebalancer.simulator.controllers.kubelets import (
     COMPLETE_AFTER,
     FAILS,
+    NEVER_ENDS,
     NEVER_READY,
     READY_AFTER,
 )
@@ -185,6 +186,25 @@ def test_a_terminating_pod_ends_with_its_grace_or_sooner() -> None:
         assert names(cluster) == ["long"]
         cluster.advance(15)
         assert names(cluster) == []
+
+
+def test_a_pod_that_never_ends_terminates_until_it_is_allowed_to(three: EmbeddedCluster) -> None:
+    three.apply(pod("held", annotations={NEVER_ENDS: "true"}), pod("taken"))
+    three.settle()
+    three.delete("Pod", "held")
+    three.delete("Pod", "taken")
+    hold_back(three, "taken", "true")
+    three.advance(1000)
+    assert names(three) == ["held", "taken"]
+    for name in ("held", "taken"):
+        hold_back(three, name, "false")
+    three.settle()
+    assert names(three) == []
+
+
+def hold_back(cluster: EmbeddedCluster, name: str, flag: str) -> None:
+    metadata = {"name": name, "annotations": {NEVER_ENDS: flag}}
+    cluster.apply({**pod_patch(name), "metadata": metadata})
 
 
 def test_a_second_delete_can_only_shorten_the_grace(three: EmbeddedCluster) -> None:
