@@ -1,7 +1,9 @@
-"""Manifests of ServiceAccounts and what they may do."""
+"""Manifests of ServiceAccounts and what they may do, and whether the server knows it already."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from tests.controlplane.api import ApiClient, ApiError
 
 Manifest = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
@@ -34,3 +36,30 @@ def cluster_role_binding(
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
+
+
+def is_allowed(api: ApiClient, account: str, namespace: str, what: Mapping[str, str]) -> bool:
+    """Whether the server would let a ServiceAccount do something; ``what`` are resourceAttributes.
+
+    It learns of roles and bindings by watches, a moment after they were written.
+    """
+    spec = {"user": f"system:serviceaccount:{namespace}:{account}", "resourceAttributes": what}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": spec,
+    }
+    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def is_known(client: ApiClient) -> bool:
+    """Whether the server takes the token of a client: of an account made anew it may know the last one only."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    except ApiError as error:
+        if error.status != 401:
+            raise
+        return False
+    return True

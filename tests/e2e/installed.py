@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
+from rebalancer.kube.resources import Rule
 from tests.chart.helm import CHART, Release
-from tests.controlplane import ControlPlane
-from tests.e2e.product import Ran
+from tests.controlplane import ControlPlane, access, wait_until
+from tests.e2e.product import PATIENCE, Ran, as_attributes
 
 NAMESPACE = "rebalancing"
 NEVER = "0 0 29 2 *"
@@ -31,7 +32,7 @@ class Process:
 
     popen: subprocess.Popen[str]
 
-    def wait(self, timeout: float = 120) -> Ran:
+    def wait(self, timeout: float = PATIENCE) -> Ran:
         """Wait for its end."""
         out, err = self.popen.communicate(timeout=timeout)
         return Ran(self.popen.returncode, out, err)
@@ -47,10 +48,19 @@ class Installed:
         self.release = Release(plane.kubeconfig, NAMESPACE)
         # Pods that a test has just made may move.
         policy = {"protect": {"minPodAge": "0s"}, **values.pop("policy", {})}
-        self.values = {"schedule": NEVER, "output": "json", "policy": policy, **values}
+        self.values = {
+            "schedule": NEVER,
+            "output": "json",
+            "policy": policy,
+            # A machine that does much else at once needs longer than the defaults.
+            "runDeadlineSeconds": int(PATIENCE) - 60,
+            "activeDeadlineSeconds": int(PATIENCE),
+            **values,
+        }
         self.notes = self.release.install(self.values, chart=chart)
         self._folder = folder
         self._runs = 0
+        wait_until(self._in_force, 30, "the release's rights in force")
         self.kubeconfig = self.kubeconfig_with_token()
 
     @property
@@ -77,6 +87,9 @@ class Installed:
     def kubeconfig_with_token(self, seconds: int = 3600) -> Path:
         """Return a kubeconfig whose token stands in a file beside it, as a pod's does."""
         token = self.plane.token_for_service_account(NAMESPACE, self._account, seconds)
+        client = self.plane.client(token)
+        wait_until(lambda: access.is_known(client), 30, "the account known")
+        client.close()
         written = self.plane.write_kubeconfig(f"{NAMESPACE}-{self.name}", token)
         config = yaml.safe_load(written.read_text())
         self.token_file.write_text(token)
@@ -121,6 +134,22 @@ class Installed:
     def run(self, *more: str) -> Ran:
         """Run it to its end."""
         return self.start(*more).wait()
+
+    def _in_force(self) -> bool:
+        """Whether the server knows the release's ClusterRole and its Role."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles"
+        own = [
+            Rule(verb, rule["apiGroups"][0], rule["resources"][0], NAMESPACE, name)
+            for role in self.api.list_all(path)
+            for rule in role["rules"]
+            for verb in rule["verbs"]
+            for name in rule["resourceNames"]
+        ]
+        rules = (Rule("list", "", "pods"), *own)
+        return all(
+            access.is_allowed(self.api, self._account, NAMESPACE, as_attributes(rule))
+            for rule in rules
+        )
 
     @property
     def _pod(self) -> Manifest:

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+    USAGE_RULES,
+)
 from rebalancer.kube.resources import Rule
-from tests.controlplane import ControlPlane, access
+from tests.controlplane import ControlPlane, access, wait_until
 
 ACCOUNT = "rebalancer"
+PATIENCE = 600.0
+"""Seconds for a run to end: on a machine that does much else, many times what it needs."""
 NO_WAIT = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -49,7 +57,7 @@ class Ran:
         return [move for move in self.report["moves"] if move["outcome"] == "evicted"]
 
 
-def rebalancer(*args: str, timeout: float = 120, env: dict[str, str] | None = None) -> Ran:
+def rebalancer(*args: str, timeout: float = PATIENCE, env: dict[str, str] | None = None) -> Ran:
     """Run the command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "rebalancer", *args],
@@ -66,11 +74,34 @@ def grant(
     plane: ControlPlane,
     rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES),
 ) -> Path:
-    """Give a ServiceAccount exactly ``rules``; return a kubeconfig with its token."""
+    """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
     binding = access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT)
     plane.apply([access.service_account(ACCOUNT), role, binding])
-    return Path(plane.kubeconfig_for_service_account("default", ACCOUNT))
+    wait_until(lambda: _in_force(plane, rules), 30, "the rights in force")
+    token = plane.token_for_service_account("default", ACCOUNT)
+    client = plane.client(token)
+    wait_until(lambda: access.is_known(client), 30, "the account known")
+    client.close()
+    return Path(plane.write_kubeconfig(f"default-{ACCOUNT}", token))
+
+
+def _in_force(plane: ControlPlane, rules: Sequence[Rule]) -> bool:
+    """Whether the server allows these of our rules, and those that it knows from before no longer."""
+    known = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *USAGE_RULES)
+    asked = {rule for rule in (*known, *rules) if not rule.resource.startswith("/")}
+    return all(
+        access.is_allowed(plane.api, ACCOUNT, "default", as_attributes(rule)) == (rule in rules)
+        for rule in asked
+    )
+
+
+def as_attributes(rule: Rule) -> dict[str, str]:
+    """Return a rule for a resource as the resourceAttributes of an access review."""
+    resource, _, subresource = rule.resource.partition("/")
+    named = {"namespace": rule.namespace, "name": rule.name, "subresource": subresource}
+    set_ = {key: value for key, value in named.items() if value}
+    return {"verb": rule.verb, "group": rule.group, "resource": resource, **set_}
 
 
 def _as_rbac(rule: Rule) -> dict[str, list[str]]:
@@ -87,7 +118,7 @@ class Product:
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 
-    def run(self, *args: str, timeout: float = 120) -> Ran:
+    def run(self, *args: str, timeout: float = PATIENCE) -> Ran:
         """Run ``rebalancer run`` with a JSON report."""
         return rebalancer(
             "run",

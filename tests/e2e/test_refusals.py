@@ -26,7 +26,7 @@ def test_each_missing_right_is_named_and_nothing_is_evicted(cluster, tmp_path, m
     before = names(cluster)
     product = Product(cluster, tmp_path)
     grant(cluster, [rule for rule in RULES if rule != missing])
-    done = product.run(timeout=60)
+    done = product.run()
     assert done.code == 3, done.err
     assert missing.verb in done.err
     assert missing.resource in done.err
@@ -83,9 +83,7 @@ def test_an_unreachable_server_is_named(tmp_path, cluster):
     product = Product(cluster, tmp_path)
     text = product.kubeconfig.read_text().replace(cluster.url, "https://127.0.0.1:1")
     (tmp_path / "elsewhere").write_text(text)
-    done = rebalancer(
-        "run", f"--policy={product.policy}", f"--kubeconfig={tmp_path / 'elsewhere'}", timeout=60
-    )
+    done = rebalancer("run", f"--policy={product.policy}", f"--kubeconfig={tmp_path / 'elsewhere'}")
     assert done.code == 3
     assert "127.0.0.1:1" in done.err
     assert "Traceback" not in done.err
