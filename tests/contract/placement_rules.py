@@ -34,6 +34,9 @@ def place(
             f"{name}-{index}", labels=labels, annotations=annotations, nodeName=node, **spec
         )
         ground.api.post("/api/v1/namespaces/default/pods", manifest)
+    # Only then: a ReplicaSet whose controller has not heard of them yet makes others.
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    operations.wait_pods_ready(ground.api, len(nodes), selector=selector)
     ground.apply(
         objects.replicaset(name, len(nodes), labels=labels, pod_annotations=annotations, **spec)
     )
@@ -44,6 +47,8 @@ def place(
         return bool(status.get("readyReplicas", 0) == len(nodes) == status.get("replicas"))
 
     ground.wait(settled, f"{name} settled", 30)
+    found = operations.pods(ground.api, "default", selector)
+    assert sorted(pod["spec"]["nodeName"] for pod in found) == sorted(nodes)
 
 
 def nodes(ground: Ground, **zones: Any) -> None:
@@ -51,12 +56,7 @@ def nodes(ground: Ground, **zones: Any) -> None:
     for name, what in zones.items():
         zone, options = what if isinstance(what, tuple) else (what, {})
         ground.apply(objects.node(name, zone=zone, **options))
-
-    def ready() -> bool:
-        found = ground.api.list_all("/api/v1/nodes")
-        return len(found) == len(zones) and all(operations.is_ready(one) for one in found)
-
-    ground.wait(ready, "the nodes are Ready", 30)
+    operations.wait_nodes_ready(ground.api, len(zones))
 
 
 @pytest.fixture
