@@ -1,6 +1,7 @@
 """Tokens of ServiceAccounts."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.controlplane import pki
 from tests.controlplane.api import ApiClient
@@ -9,15 +10,24 @@ _ISSUER = "https://kubernetes.default.svc"
 _SHORTEST = 600
 
 
-def token(api: ApiClient, key: Path, namespace: str, name: str, expiration_seconds: int) -> str:
-    """Return a token of a ServiceAccount, by the TokenRequest API.
+def token(
+    api: ApiClient,
+    key: Path,
+    namespace: str,
+    name: str,
+    expiration_seconds: int,
+    bound_to: str | None = None,
+) -> str:
+    """Return a token of a ServiceAccount, by the TokenRequest API; it ends with the Secret it is bound to.
 
     That API gives none for less than ten minutes: shorter ones, down to expired ones (a negative
     number), are signed here with the API server's own key.
     """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
     if expiration_seconds >= _SHORTEST:
-        spec = {"expirationSeconds": expiration_seconds}
+        spec: dict[str, Any] = {"expirationSeconds": expiration_seconds}
+        if bound_to is not None:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Secret", "name": bound_to}
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

@@ -128,6 +128,13 @@ class ControlPlane:
                 self.stop(name, kill=True)
                 self.start(name)
 
+    def abandoned(self) -> int:
+        """Return how many connections the API server has open whose client is gone.
+
+        It closes each when it has done what it had been asked for.
+        """
+        return ports.half_closed(self._paths.ports["kube-apiserver"])
+
     def wait_ready(self, name: str, timeout: float = _START_SECONDS) -> None:
         """Wait until a component says that it is ready; a component that died says why."""
         component = self._process(name)
@@ -176,11 +183,16 @@ class ControlPlane:
         return path
 
     def token_for_service_account(
-        self, namespace: str, name: str, expiration_seconds: int = 3600
+        self,
+        namespace: str,
+        name: str,
+        expiration_seconds: int = 3600,
+        *,
+        bound_to: str | None = None,
     ) -> str:
         """Return a token of a ServiceAccount; see `accounts.token`."""
         key = self._paths.pki.service_account_key
-        return accounts.token(self.api, key, namespace, name, expiration_seconds)
+        return accounts.token(self.api, key, namespace, name, expiration_seconds, bound_to)
 
     def kubeconfig_for_service_account(
         self, namespace: str, name: str, expiration_seconds: int = 3600

@@ -1,14 +1,16 @@
-"""Ports that are free, and stay so while their owner restarts."""
+"""Ports that are free, and stay so while their owner restarts; connections that only one side has left."""
 
 import contextlib
 import os
 import random
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 
 # Below the range from which the kernel takes the ports of outgoing connections: otherwise one of
 # these might sit on the port of a server that is being restarted.
 _RANGE = range(20000, 32000)
+_CLOSE_WAIT = "08"
 
 
 def free(names: Iterable[str]) -> dict[str, int]:
@@ -25,3 +27,13 @@ def free(names: Iterable[str]) -> dict[str, int]:
                 probe.bind(("127.0.0.1", port))
                 found[name] = port
     return found
+
+
+def half_closed(port: int) -> int:
+    """Return how many connections to a server's port only their client has left."""
+    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
+    return sum(
+        int(local.rpartition(":")[2], 16) == port and state == _CLOSE_WAIT
+        for _, local, _, state, *_ in lines
+    )

@@ -84,9 +84,12 @@ class Installed:
         """Take the Lease from whoever has it: a killed run keeps it for its term."""
         self.api.patch(self.lease_path, {"spec": None})
 
-    def kubeconfig_with_token(self, seconds: int = 3600) -> Path:
-        """Return a kubeconfig whose token stands in a file beside it, as a pod's does."""
-        token = self.plane.token_for_service_account(NAMESPACE, self._account, seconds)
+    def kubeconfig_with_token(self, bound_to: str | None = None) -> Path:
+        """Return a kubeconfig whose token stands in a file beside it, as a pod's does.
+
+        ``bound_to`` is the Secret with which the token ends.
+        """
+        token = self.plane.token_for_service_account(NAMESPACE, self._account, bound_to=bound_to)
         client = self.plane.client(token)
         wait_until(lambda: access.is_known(client), 30, "the account known")
         client.close()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.controlplane import audit, wait_until
+from tests.controlplane import access, audit, wait_until
 from tests.e2e import crowd
 from tests.e2e.installed import Installed
 
@@ -53,7 +53,7 @@ def test_the_api_server_is_restarted_in_mid_run(installed, kill):
         plane.restart_clients()
         done = run.wait()
         check_and_finish(installed, done, log)
-    assert watcher.samples > 10
+    assert watcher.samples > APPS
     assert not watcher.broken
 
 
@@ -70,7 +70,7 @@ def test_etcd_stands_still_for_twenty_seconds(installed):
         plane.restart_clients()
         done = run.wait()
         check_and_finish(installed, done, log)
-    assert watcher.samples > 10
+    assert watcher.samples > APPS
     assert not watcher.broken
 
 
@@ -80,8 +80,7 @@ def test_a_run_that_finds_no_etcd_has_done_nothing_and_says_so(installed):
     start = installed.prepare("--deadline=20")
     plane.stop("etcd")
     try:
-        # Its deadline, ten seconds for its last words, and its start.
-        done = start().wait(45)
+        done = start().wait()
     finally:
         plane.start("etcd")
         plane.wait_ready("kube-apiserver")
@@ -93,24 +92,22 @@ def test_a_run_that_finds_no_etcd_has_done_nothing_and_says_so(installed):
     assert crowd.moved(plane) == 0
 
 
-def test_the_token_is_rotated_in_mid_run(cluster, tmp_path):
-    many = 24  # the server remembers a good token for ten seconds: the run must outlast that
-    crowd.gather(cluster, many)
-    installed = Installed(cluster, tmp_path, policy=crowd.SLOWLY)
-    old = installed.token_file.read_text()
-    run = started(installed)
-    account = f"/api/v1/namespaces/rebalancing/serviceaccounts/{installed.name}"
-    metadata = {"name": installed.name, "namespace": "rebalancing"}
-    # With its ServiceAccount every token of it ends, and a new account of the name has the same rights.
-    cluster.api.delete(account)
-    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-    cluster.api.post("/api/v1/namespaces/rebalancing/serviceaccounts", body)
-    installed.kubeconfig_with_token()
-    assert installed.token_file.read_text() != old
+def test_the_token_is_rotated_in_mid_run(installed):
+    plane = installed.plane
+    # As a kubelet does it: the new token is there before the old one ends, here with what it is bound to.
+    bound = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bound"}}
+    secrets = "/api/v1/namespaces/rebalancing/secrets"
+    plane.api.post(secrets, bound)
+    installed.kubeconfig_with_token(bound_to="bound")
+    old = plane.client(installed.token_file.read_text())
+    with crowd.standing_still(plane):
+        run = started(installed)
+        installed.kubeconfig_with_token()
+        plane.api.delete(f"{secrets}/bound")
+        # The server remembers a good token for ten seconds.
+        wait_until(lambda: not access.is_known(old), 30, "the old token refused")
+        assert crowd.moved(plane) == 1
     done = run.wait()
     assert done.code == 0, done.err
-    assert len(done.evicted) == many == crowd.moved(cluster)
-    stale = cluster.client(old)
-    with pytest.raises(Exception, match="401"):
-        stale.get("/api/v1/pods?limit=1")
-    stale.close()
+    assert len(done.evicted) == APPS == crowd.moved(plane)
+    old.close()

@@ -11,7 +11,7 @@ import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 
-from tests.controlplane import audit, operations
+from tests.controlplane import audit, operations, wait_until
 from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
 
@@ -31,12 +31,14 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
     points = random.Random(0)
     cut, held = [], 0
     with crowd.BudgetWatcher(cluster) as watcher:
-        lasts = whole_run(installed)
-        for _ in range(KILLS):
+        begins, goes_on = whole_run(installed, log)
+        for number in range(KILLS):
             plan = planned(installed)
             assert len(plan) == PER_RUN
             log.mark()
-            kill(installed, points.uniform(0, lasts))
+            # Spread over the whole run: before the first eviction, and after each of them.
+            after = number % PER_RUN
+            kill(installed, log, after, points.uniform(0, goes_on if after else begins))
             crowd.come_to_rest(cluster, APPS)
             done = evicted(log)
             assert done == plan[: len(done)]
@@ -51,19 +53,22 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
     assert watcher.broken == []
     record_property("evictions before the kill", [cut.count(n) for n in range(PER_RUN + 1)])
     record_property("Leases left by the dead", held)
-    # The points are spread over the whole run: before the first eviction, amid them, after the last.
     assert {0, 1, 2} <= set(cut)
     assert held > 0
 
 
-def whole_run(installed):
-    """How long a run lasts from its start to its end."""
+def whole_run(installed, log):
+    """How many seconds a run lasts until its first eviction, and from each one to the next or to its end."""
     started = time.monotonic()
-    done = installed.run()
+    run = installed.start()
+    wait_until(lambda: evicted(log) or run.popen.poll() is not None, 60, "the first eviction")
+    begun = time.monotonic()
+    done = run.wait()
+    ended = time.monotonic()
     assert done.code == 0, done.err
     assert len(done.evicted) == PER_RUN
     crowd.come_to_rest(installed.plane, APPS)
-    return time.monotonic() - started
+    return begun - started, (ended - begun) / PER_RUN
 
 
 def planned(installed):
@@ -79,14 +84,19 @@ def evicted(log):
     return [(found.namespace, found.name) for found in log.evictions(account)]
 
 
-def kill(installed, after):
-    """Kill a run so many seconds after its start."""
+def kill(installed, log, evictions, seconds):
+    """Kill a run so many seconds after so many of its evictions, or after its start."""
     run = installed.start()
+
+    def due():
+        return run.popen.poll() is not None or len(evicted(log)) >= evictions
+
+    wait_until(due, 60, f"{evictions} evictions")
     try:
-        run.popen.wait(after)
+        run.popen.wait(seconds)
     except subprocess.TimeoutExpired:
         run.popen.send_signal(signal.SIGKILL)
-    run.popen.communicate(timeout=30)
+    run.wait()
 
 
 def expire_lease(installed):
@@ -109,9 +119,6 @@ def remembered(installed):
 
 def finish(installed):
     """Nothing that the killed runs left hinders the runs that follow them."""
-    # The server spends a budget before it deletes the pod. Where its client dies in between, the disruption
-    # controller gives the budget back after two minutes (its DeletionTimeout).
-    crowd.wait_budgets(installed.plane, 150)
     installed.release.upgrade({**installed.values, "policy": {**POLICY, **UNHURRIED}})
     last = installed.run()
     assert last.code == 0, last.err
