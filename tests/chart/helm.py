@@ -99,11 +99,11 @@ class Release:
 
     def test(self) -> str:
         """Run ``helm test``."""
-        return helm("test", self.name, *self._where, "--timeout=90s")
+        return helm("test", self.name, *self._where, "--timeout=280s")
 
     def uninstall(self) -> None:
         """Uninstall it and wait until it is gone."""
-        helm("uninstall", self.name, *self._where, "--wait", "--timeout=60s")
+        helm("uninstall", self.name, *self._where, "--wait", "--timeout=280s")
 
     def _with_values(
         self, verb: str, values: Mapping[str, Any] | None, *more: str, chart: Path

@@ -57,10 +57,15 @@ class Ran:
         return [move for move in self.report["moves"] if move["outcome"] == "evicted"]
 
 
-def rebalancer(*args: str, timeout: float = PATIENCE, env: dict[str, str] | None = None) -> Ran:
-    """Run the command to its end."""
+def rebalancer(
+    *args: str,
+    timeout: float = PATIENCE,
+    env: dict[str, str] | None = None,
+    start: Sequence[str] = ("-m", "rebalancer"),
+) -> Ran:
+    """Run the command to its end; ``start`` are the interpreter's own arguments."""
     done = subprocess.run(
-        [sys.executable, "-m", "rebalancer", *args],
+        [sys.executable, *start, *args],
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -118,7 +123,7 @@ class Product:
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 
-    def run(self, *args: str, timeout: float = PATIENCE) -> Ran:
+    def run(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
         """Run ``rebalancer run`` with a JSON report."""
         return rebalancer(
             "run",
@@ -126,5 +131,5 @@ class Product:
             f"--kubeconfig={self.kubeconfig}",
             "--output=json",
             *args,
-            timeout=timeout,
+            start=start,
         )

@@ -101,7 +101,7 @@ def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
             if not p["metadata"]["name"].startswith("rebalancer-kube-rebalancer-test")
         ]
 
-    (pod,) = wait_until(of_the_schedule, 75, "the CronJob's pod")
+    pod, *_ = wait_until(of_the_schedule, 75, "the CronJob's pod")
     assert pod["spec"]["serviceAccountName"] == "rebalancer-kube-rebalancer"
     assert pod["spec"]["containers"][0]["args"][0] == "run"
     release.uninstall()

@@ -70,9 +70,14 @@ def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPla
     for name in evicted:
         operations.evict(cluster.api, "default", name)
     operations.wait_pods_ready(cluster.api, replicas)
-    events = list(cluster.api.watch(f"{pods}?resourceVersion={version}", 1))
-    added = [event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED"]
-    assert sorted(added) == sorted(evicted)
+    cluster.apply([objects.pod("last")])
+    added = []
+    for event in cluster.api.watch(f"{pods}?resourceVersion={version}", 60):
+        if event["type"] == "ADDED":
+            added.append(event["object"]["metadata"]["name"])
+            if added[-1] == "last":
+                break
+    assert sorted(added) == [*sorted(evicted), "last"]
 
 
 def test_budget_of_nothing_refuses(web: ControlPlane) -> None:
@@ -169,13 +174,13 @@ def test_job_ends(cluster: ControlPlane, fails: str, field: str) -> None:
 
 
 def test_grace_period_is_honoured_up_to_its_cap(cluster: ControlPlane) -> None:
-    """A pod with a long grace goes after the cap, not after its thirty seconds, nor at once."""
-    cluster.apply([objects.node("node-a"), objects.pod("slow", terminationGracePeriodSeconds=30)])
+    """A pod with a long grace goes after the cap, not after its thirty minutes, nor at once."""
+    cluster.apply([objects.node("node-a"), objects.pod("slow", terminationGracePeriodSeconds=1800)])
     operations.wait_pods_ready(cluster.api, 1)
     start = time.monotonic()
     cluster.api.delete("/api/v1/namespaces/default/pods/slow")
     operations.wait_pods_ready(cluster.api, 0)
-    assert 0.8 < time.monotonic() - start < 10
+    assert time.monotonic() - start > 0.8
 
 
 def test_pods_of_a_deleted_node_go(web: ControlPlane) -> None:

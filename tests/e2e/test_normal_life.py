@@ -1,14 +1,15 @@
 """What an autoscaler, a rollout or a new node does meanwhile: plans stay right, or are dropped."""
 
+import contextlib
 import threading
-import time
 from collections import Counter
 
 import pytest
 
 from rebalancer.errors import ExitCode
 from tests.controlplane import objects, operations, scheduling
-from tests.controlplane.stages import READY_AFTER
+from tests.controlplane.stages import NEVER_READY, READY_AFTER
+from tests.e2e import crowd
 from tests.e2e.product import NO_WAIT, Product
 
 NODES = {"a-0": "zone-a", "a-1": "zone-a", "b-0": "zone-b", "c-0": "zone-c"}
@@ -52,6 +53,10 @@ def zones_of(plane, app):
     )
 
 
+def names_of(plane, app):
+    return {pod["metadata"]["name"] for pod in operations.pods(plane.api, selector=f"app={app}")}
+
+
 def deployment(app):
     return f"/apis/apps/v1/namespaces/default/deployments/{app}"
 
@@ -61,20 +66,26 @@ def owners(moves):
 
 
 class Meanwhile:
-    """Does something as soon as the first pod of an app is on its way out."""
+    """Does something as soon as the first pod of an app is on its way out.
 
-    def __init__(self, plane, app, act):
+    The run gets no further until it is done, unless the act itself needs the kubelets.
+    """
+
+    def __init__(self, plane, app, act, *, kubelets=False):
         self._plane, self._app, self._act = plane, app, act
+        self._still = contextlib.nullcontext() if kubelets else crowd.standing_still(plane)
+        self._before = self._standing()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.error = None
         self.done = False
 
     def __enter__(self):
+        self._still.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *_):
-        self._thread.join(60)
+        self._thread.join()
         if self.error is not None:
             raise self.error
 
@@ -85,10 +96,15 @@ class Meanwhile:
             self.done = True
         except Exception as error:  # noqa: BLE001 - raised by __exit__
             self.error = error
+        finally:
+            self._still.__exit__(None, None, None)
 
     def _begun(self):
+        return not self._before <= self._standing()
+
+    def _standing(self):
         found = operations.pods(self._plane.api, selector=f"app={self._app}")
-        return any("deletionTimestamp" in pod["metadata"] for pod in found)
+        return {p["metadata"]["uid"] for p in found if "deletionTimestamp" not in p["metadata"]}
 
 
 def until_silent(product, most=8):
@@ -115,10 +131,16 @@ def until_silent(product, most=8):
 def test_an_unsettled_workload_waits_and_the_others_do_not(cluster, tmp_path, change, pods):
     crowded(cluster, {"busy": {READY_AFTER: "8s"}, "calm": {}})
     product = Product(cluster, tmp_path)
+    before = names_of(cluster, "busy")
     cluster.api.patch(deployment("busy"), change)
 
     def going_on():
-        return len(operations.pods(cluster.api, selector="app=busy")) >= pods
+        # It goes on for as long as the test looks: none of the new pods becomes Ready.
+        new = names_of(cluster, "busy") - before
+        for name in new:
+            path = f"/api/v1/namespaces/default/pods/{name}"
+            cluster.api.patch(path, {"metadata": {"annotations": {NEVER_READY: "true"}}})
+        return len(before) + len(new) >= pods
 
     cluster.wait_until(going_on, 5, "the first new pods")
     done = product.run()
@@ -195,7 +217,7 @@ def test_a_landing_that_vanishes_is_not_insisted_on(cluster, tmp_path):
 def test_a_node_that_joins_meanwhile_is_an_ordinary_landing(cluster, tmp_path):
     crowded(cluster, {"web": SLOW})
     product = Product(cluster, tmp_path)
-    with Meanwhile(cluster, "web", lambda: add_nodes(cluster, "c-1")) as meanwhile:
+    with Meanwhile(cluster, "web", lambda: add_nodes(cluster, "c-1"), kubelets=True) as meanwhile:
         done = product.run()
     assert meanwhile.done
     assert done.code == ExitCode.DONE, done.err
@@ -246,4 +268,3 @@ def settled(plane, app, replicas):
         )
 
     plane.wait_until(seen, 60, f"{app} settled")
-    time.sleep(0.2)
