@@ -28,7 +28,7 @@ def installed(tmp_path_factory):
     source = shutil.copytree(SOURCE, folder / "source")
     target = folder / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, f"--target={target}", str(source)], check=True, timeout=120)
+    subprocess.run([*pip, f"--target={target}", str(source)], check=True, timeout=600)
     return {**os.environ, "PYTHONPATH": f"{target}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 
@@ -38,7 +38,7 @@ def _run(installed, *args):
         capture_output=True,
         text=True,
         env=installed,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

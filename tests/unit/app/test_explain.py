@@ -27,7 +27,7 @@ def explain(tmp_path):
             *args,
             f"--snapshot={path}",
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     return run
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
     command = [sys.executable, "-m", "rebalancer", "explain", "pod", "web-0", f"--snapshot={path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert "Assumed: container proxy is injected again" in done.stdout
 
 

@@ -15,7 +15,7 @@ def run(*args, stdin=None):
         capture_output=True,
         text=True,
         input=stdin,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -27,7 +27,7 @@ def watched(*args, **environment):
         capture_output=True,
         text=True,
         env={k: v for k, v in os.environ.items() if k not in SETTINGS} | environment,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     modules, told = json.loads(done.stdout.splitlines()[-1])

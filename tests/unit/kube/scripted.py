@@ -152,16 +152,19 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self.owner.entered(1)
         try:
-            self._say(self.owner.answer(asked))
+            answer = self.owner.answer(asked)
+            time.sleep(answer.after)
+        finally:
+            # Before the answer: whoever has it may have sent the next request already.
+            self.owner.entered(-1)
+        try:
+            self._say(answer)
         except OSError:
             self.close_connection = True  # the client gave up, which is what some tests are about
-        finally:
-            self.owner.entered(-1)
 
     do_GET = do_POST = do_PUT = do_PATCH = _serve  # noqa: N815  (names of the base class)
 
     def _say(self, answer: Say) -> None:
-        time.sleep(answer.after)
         if answer.hang_up:
             self._drop()
             return
@@ -252,10 +255,10 @@ def client_of(
     seconds: float = math.inf,
     **limits: Any,
 ) -> Client:
-    """Return a client with short time-outs; with ``sleeps``, one whose waiting takes no time."""
+    """Return a client that tests of silence give shorter time-outs; with ``sleeps``, its waiting takes no time."""
     file = kubeconfig(folder, server, **(cluster or {}))
     credentials = find_credentials(file=file, context=None, environ={})
-    kept = Limits(**{"connect": 1.0, "read": 0.4, "deadline": 20.0, **limits})
+    kept = Limits(**{"connect": 60.0, "read": 60.0, "deadline": 20.0, **limits})
     if sleeps is None:
         return Client(credentials, limits=kept, seconds=seconds)
     return Client(

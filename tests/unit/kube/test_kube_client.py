@@ -25,6 +25,10 @@ from tests.unit.kube.scripted import (
 RULE = Rule("list", "apps", "deployments")
 
 
+LONG = 600.0
+"""Seconds of a server's silence: half of it passes on no machine, however busy, unless somebody waits for the end."""
+
+
 def test_a_request_carries_the_token_the_user_agent_and_the_query(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
@@ -93,11 +97,11 @@ def test_when_its_time_is_over_a_client_sends_nothing_any_more(
 def test_a_silent_server_is_waited_for_as_long_as_the_client_has(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
-    server.on("GET", "/x", Say(after=5.0))
+    server.on("GET", "/x", Say(after=LONG))
     started = time.monotonic()
     with pytest.raises(ClusterReadError):
-        client_of(server.url, tmp_path, seconds=0.5, read=30.0, deadline=60.0).get("/x")
-    assert time.monotonic() - started < 4
+        client_of(server.url, tmp_path, seconds=0.5, read=LONG, deadline=LONG).get("/x")
+    assert time.monotonic() - started < LONG / 2
 
 
 def test_attempts_are_counted_and_waits_double_to_a_limit(
@@ -134,24 +138,24 @@ def test_a_write_is_repeated_only_when_it_was_throttled(
 
 
 def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", "/x", Say(after=1.0))
+    server.on("GET", "/x", Say(after=LONG))
     client = client_of(server.url, tmp_path, read=0.1, attempts=2, first_wait=0.01)
     started = time.monotonic()
     with pytest.raises(TransportError, match="fell silent"):
         client.get("/x")
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < LONG / 2
 
 
 def test_a_trickling_answer_is_given_up_at_the_deadline(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
-    trickle = tuple(piece for _ in range(100) for piece in (b"x", 0.02))
+    trickle = tuple(piece for _ in range(int(LONG / 0.02)) for piece in (b"x", 0.02))
     server.on("GET", "/x", Say(lines=trickle))
     client = client_of(server.url, tmp_path, deadline=0.2)
     started = time.monotonic()
     with pytest.raises(TransportError, match="too slowly"):
         client.get("/x")
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < LONG / 2
 
 
 @pytest.mark.parametrize("torn", [Say(b"x" * 1000, cut=500), Say(lines=(b"x" * 500,), torn=True)])
