@@ -1,5 +1,6 @@
 """The server's face: who is let in, what goes wrong on purpose, how watches begin and end."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -205,21 +206,22 @@ def test_a_watch_of_a_namespace_hears_of_nothing_else(
 
     def act() -> None:
         cluster.apply(pod("here", namespace="kube-system"), pod("there"))
+        cluster.apply(pod("last", namespace="kube-system"))
 
     actor = threading.Timer(0.2, act)
     actor.start()
-    events = list(api.watch(path, 1))
+    events = itertools.islice(api.watch(path, 60), 2)
+    assert [event["object"]["metadata"]["name"] for event in events] == ["here", "last"]
     actor.join()
-    assert [event["object"]["metadata"]["name"] for event in events] == ["here"]
 
 
 def test_a_cluster_that_is_left_ends_its_watches_and_connections() -> None:
     with EmbeddedCluster() as cluster:
         api = ApiClient(cluster.url, Path("unused"), TOKEN)
-        watch = api.watch("/api/v1/namespaces", 60)
+        watch = api.watch("/api/v1/namespaces", 600)
         assert next(watch)["type"] == "ADDED"
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 300
     with pytest.raises(urllib3.exceptions.ProtocolError):
         list(watch)
     api.close()
