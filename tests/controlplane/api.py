@@ -1,7 +1,8 @@
 """A small raw JSON client for the API server: paths in, dictionaries out."""
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -76,6 +77,25 @@ class ApiClient:
     def get(self, path: str) -> Any:
         """Read an object, or a list, or a text such as /readyz."""
         return self.request("GET", path)
+
+    @contextlib.contextmanager
+    def reading(self, path: str) -> Iterator[Callable[[], str]]:
+        """Open an answer that comes bit by bit, such as a log that is followed; yield what reads it to its end."""
+        timeout = urllib3.Timeout(connect=_SILENCE, read=None)
+        answer = self._pool.request(
+            "GET",
+            self.url + path,
+            headers=self._headers,
+            preload_content=False,
+            retries=False,
+            timeout=timeout,
+        )
+        if answer.status >= 400:
+            raise ApiError("GET", path, answer.status, _decode(answer.read()))
+        try:
+            yield lambda: answer.read().decode(errors="replace")
+        finally:
+            answer.close()
 
     def find(self, path: str) -> Any:
         """Read an object; None if there is none."""

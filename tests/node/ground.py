@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -141,11 +141,16 @@ class Ground:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
         return _text(self.api.get(path))
 
-    def follow(self, pod: dict[str, Any]) -> str:
-        """Return a pod's log to its end, as ``kubectl logs --follow`` does: the log goes with the pod."""
+    def following(
+        self, pod: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[Callable[[], str]]:
+        """Follow a pod's log as ``kubectl logs --follow`` does; yield what returns it when the pod has ended.
+
+        To be entered before the end is near: the log goes with the pod.
+        """
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-        return _text(self.api.get(f"{path}?follow=true"))
+        return self.api.reading(f"{path}?follow=true")
 
     def start_job(self, name: str, spec: Mapping[str, Any] | None = None, **container: Any) -> None:
         """Start a run by hand, as ``kubectl create job --from=cronjob/NAME`` does.
