@@ -38,7 +38,10 @@ _CLUSTER_COLLECTIONS = (
     "/apis/node.k8s.io/v1/runtimeclasses",
 )
 _NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-# What the scheduler's informers need to see the last of several objects.
+_NOTICE = 60.0
+"""Seconds in which the scheduler takes notice of what was written."""
+# Of what it tells nothing: volumes, claims, services, workloads. They are written first, and come by watches of
+# their own.
 _SETTLE = 0.6
 
 
@@ -49,6 +52,8 @@ def options(version: str, scheduler_config: Mapping[str, Any] | None = None) -> 
         components=COMPONENTS,
         scheduler_verbosity=10,
         scheduler_config=scheduler_config or {},
+        # New nodes would be tainted as not ready, and who takes that off does not run.
+        extra_args={"kube-apiserver": ["--disable-admission-plugins=TaintNodesByCondition"]},
     )
 
 
@@ -78,10 +83,7 @@ class Ground:
         for manifest in fixtures:
             self._note(self._api.apply(manifest))
         for manifest in nodes:
-            self._api.post("/api/v1/nodes", manifest)
-            # Admission taints new nodes as not ready; who would take it off is not running.
-            path = f"/api/v1/nodes/{manifest['metadata']['name']}"
-            made = self._api.patch(path, {"spec": {"taints": manifest["spec"]["taints"] or None}})
+            made = self._api.post("/api/v1/nodes", manifest)
             self.objects.nodes.append(msgspec.convert(made, o.Node))
 
     def stand(self, wanted: WantedPod, node: str, *, terminating: bool) -> None:
@@ -100,7 +102,11 @@ class Ground:
     def settle(self) -> None:
         """Wait until the scheduler knows all nodes and pods."""
         names = {node.metadata.name for node in self.objects.nodes}
-        self.journal.wait_known(names | set(self.objects.pods), 60)
+        self.journal.wait_known(names | set(self.objects.pods), _NOTICE)
+        ending = {
+            ref for ref, pod in self.objects.pods.items() if "deletionTimestamp" in pod["metadata"]
+        }
+        self.journal.wait_changed(ending, _NOTICE)
         time.sleep(_SETTLE)
 
     def decide(self, wanted: WantedPod) -> tuple[Snapshot, str, Decision] | None:
@@ -113,7 +119,7 @@ class Ground:
         pod = self._with_owner(wanted)
         path = _PODS.format(pod["metadata"]["namespace"])
         if wanted.objects:
-            time.sleep(0.1)  # claims come by another informer than pods
+            time.sleep(_SETTLE)
         try:
             made = self._api.post(path, pod)
         except ApiError as error:
@@ -125,7 +131,7 @@ class Ground:
         if pod["spec"].get("schedulingGates") or any("ephemeral" in v for v in _volumes(pod)):
             self._api.delete(f"{path}/{name}", _NOW)
             return snapshot, name, Decision()
-        decision = self.journal.wait_for(_ref(made), 20)
+        decision = self.journal.wait_for(_ref(made), _NOTICE)
         if decision.refused is not None:
             self._api.delete(f"{path}/{name}", _NOW)
         else:
@@ -159,9 +165,10 @@ class Ground:
                 self._delete_all(path.format(namespace))
         for path in _CLUSTER_COLLECTIONS:
             self._delete_all(path)
+        nodes = {node.metadata.name for node in self.objects.nodes}
+        self.journal.wait_gone(nodes | set(self.objects.pods), _NOTICE)
         time.sleep(_SETTLE)
-        self.journal.read()
-        self.journal.known.clear()
+        self.journal.forget()
 
     def _delete_all(self, path: str) -> None:
         found = self._api.find(path) or {"items": []}

@@ -23,6 +23,10 @@ _UNFIT = re.compile(
     '"Unable to schedule pod; no fit; waiting"' + _NAMED + r'pod="([^"]+)" err="((?:[^"\\]|\\.)*)"'
 )
 _KNOWN = re.compile('"Add event for (?:scheduled pod|node)"' + _NAMED + '(?:pod|node)="([^"]+)"')
+_CHANGED = re.compile('"Update event for scheduled pod"' + _NAMED + 'pod="([^"]+)"')
+_GONE = re.compile(
+    '"Delete event for (?:(?:un)?scheduled pod|node)"' + _NAMED + '(?:pod|node)="([^"]+)"'
+)
 
 
 @dataclass
@@ -56,6 +60,10 @@ class Journal:
         self.decisions: dict[str, Decision] = {}
         self.known: set[str] = set()
         """Nodes and scheduled pods that the scheduler has taken notice of."""
+        self.changed: set[str] = set()
+        """Scheduled pods whose change it has taken notice of."""
+        self.gone: set[str] = set()
+        """Nodes and pods whose end it has taken notice of."""
 
     def read(self) -> None:
         """Take in what was written since the last call."""
@@ -81,11 +89,28 @@ class Journal:
 
     def wait_known(self, names: set[str], timeout: float) -> None:
         """Wait until the scheduler knows these nodes and scheduled pods."""
+        self._wait_in(self.known, names, timeout)
+
+    def wait_changed(self, names: set[str], timeout: float) -> None:
+        """Wait until the scheduler knows of a change of these scheduled pods."""
+        self._wait_in(self.changed, names, timeout)
+
+    def wait_gone(self, names: set[str], timeout: float) -> None:
+        """Wait until the scheduler knows that these nodes and pods are gone."""
+        self._wait_in(self.gone, names, timeout)
+
+    def forget(self) -> None:
+        """Forget what was known: the next cluster may use the same names."""
+        for noticed in (self.known, self.changed, self.gone):
+            noticed.clear()
+
+    def _wait_in(self, noticed: set[str], names: set[str], timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        while not names <= self.known:
+        self.read()
+        while not names <= noticed:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"unknown to the scheduler: {sorted(names - self.known)[:5]}")
-            time.sleep(0.05)
+                raise TimeoutError(f"unnoticed by the scheduler: {sorted(names - noticed)[:5]}")
+            time.sleep(0.01)
             self.read()
 
     def _of(self, pod: str) -> Decision:
@@ -98,6 +123,10 @@ class Journal:
                 self._of(pod).scores.setdefault(plugin, {})[node] = int(score)
         elif match := _KNOWN.search(line):
             self.known.add(match[1])
+        elif match := _CHANGED.search(line):
+            self.changed.add(match[1])
+        elif match := _GONE.search(line):
+            self.gone.add(match[1])
         elif match := _CHOSEN.search(line):
             if not self._of(match[1]).done:
                 self._of(match[1]).node = match[2]
