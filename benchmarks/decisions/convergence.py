@@ -158,7 +158,7 @@ def _one(
     before = len(watcher.seen.evicted)
     done = contender.run(Path(plane.kubeconfig))
     waited = settle(plane, pods)
-    time.sleep(0.3)  # what the watcher has yet to hear of
+    watcher.catch_up()
     objects = observe(plane)
     counts = counted(instance, placement(objects))
     cpu = instance.used(counts)[0] / instance.capacity[0]

@@ -8,7 +8,7 @@ import urllib3
 from tests.controlplane.api import ApiClient, ApiError
 from tests.controlplane.commands import Layout
 
-_SECONDS = 2.0
+_SECONDS = 10.0
 
 
 def is_ready(name: str, api: ApiClient, layout: Layout) -> bool:

@@ -36,7 +36,7 @@ class Reaper:
         """Let it kill whatever is left, clean up, and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=300)
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -133,7 +133,7 @@ class RealNode:
 
     def _answers(self) -> bool:
         try:
-            self.ctr("version", timeout=5)
+            self.ctr("version", timeout=30)
         except (RuntimeError, subprocess.TimeoutExpired):
             return False
         return True
