@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,32 @@ def _present(value: Any) -> Any:
 
 def effective(policy: Policy) -> str:
     """Return the policy as it takes effect as YAML, which can be loaded again."""
-    text: str = yaml.safe_dump(plain(policy), sort_keys=False, allow_unicode=True, width=100)
+    return as_yaml(plain(policy))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2, by which policies are read, would take for a number: 089, 1e3."""
+
+
+def _text(dumper: _Dumper, value: str) -> yaml.Node:
+    style = "'" if _NUMBER.match(value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_NUMBER = re.compile(r"[-+]?(?:\.\d|\d)[\d.eE+-]*\Z", re.ASCII)
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
+    """Return plain data as YAML that is read as the same data; ``compact``: the innermost in one line."""
+    text: str = yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None if compact else False,
+    )
     return text
 
 

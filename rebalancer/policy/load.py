@@ -74,6 +74,23 @@ def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> L
         _read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN, found)
     else:
         _read(Path(path), found)
+    return _loaded(found, BUILT_IN if path is None else str(path), known)
+
+
+def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
+    """Return the policy that ``raw`` holds, as if it stood in a file named ``source``.
+
+    Raises PolicyError with all that is wrong.
+    """
+    found = _Found(files=[source])
+    document, problems = parse(raw, source)
+    found.problems += problems
+    if document is not None and _is_of_kind(document, "Policy", found):
+        _take_main(document, found)
+    return _loaded(found, source, known)
+
+
+def _loaded(found: _Found, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
     policy = _policy(found, known)
     if policy is None or found.problems:
         ordered = sorted(
@@ -82,7 +99,7 @@ def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> L
         raise PolicyError([str(problem) for problem in ordered])
     return LoadedPolicy(
         policy=policy,
-        source=BUILT_IN if path is None else str(path),
+        source=source,
         files=tuple(found.files),
         policy_hash=policy_hash(policy),
         warnings=(*found.warnings, *_warnings(policy, found)),

@@ -1,8 +1,10 @@
 import json
 
+import pytest
 import yaml
 
-from rebalancer.policy.forms import effective, plain, schema
+from rebalancer.policy.document import parse
+from rebalancer.policy.forms import as_yaml, effective, plain, schema
 
 EVERYTHING = """
 mode: observe
@@ -39,6 +41,16 @@ def test_the_effective_policy_can_be_loaded_again_and_says_the_same(load):
     assert again.policy_hash == loaded.policy_hash
     assert plain(again.policy) == plain(loaded.policy)
     assert again.policy.strategies["load"].params == loaded.policy.strategies["load"].params
+
+
+@pytest.mark.parametrize("name", ["089", "1e3", "1.5", "no", "~", "22:30", "a: b", "#", "-", ""])
+@pytest.mark.parametrize("compact", [False, True])
+def test_text_that_a_reader_might_take_for_something_else_stays_text(name, compact):
+    text = as_yaml({"namespaces": [name], name: {"x": name}}, compact=compact)
+    document, problems = parse(text.encode(), "f.yaml")
+    assert document is not None
+    assert problems == []
+    assert document.data == {"namespaces": [name], name: {"x": name}}
 
 
 def test_off_is_quoted_so_that_no_other_reader_takes_it_for_false(load):
