@@ -290,7 +290,7 @@ def explain_pod(**options: Any) -> int:
 
 @main.group()
 def policy() -> None:
-    """Check and show policies."""
+    """Check, show and migrate policies."""
 
 
 @policy.command("check")
@@ -327,6 +327,27 @@ def policy_schema() -> None:
     from rebalancer.registry import Registry  # noqa: PLC0415
 
     click.echo(json.dumps(schema(Registry.installed()), indent=2, sort_keys=True))
+
+
+@policy.command("migrate")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE|DIRECTORY",
+    help="Where to write it; into a directory, one file per strategy. Default: standard output.",
+)
+def policy_migrate(file: str, output: str | None) -> int:
+    """Turn a policy of the descheduler into one of ours.
+
+    FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, or the ConfigMap with one.
+    What has no equal here is told on standard error, and in comments of what is written.
+    """
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.migration.command import migrate  # noqa: PLC0415
+
+    return int(migrate(file, output, sys.stdin.buffer, system_environment()))
 
 
 @main.command()

@@ -1,0 +1,83 @@
+"""Finds the descheduler's policy in a file: the file itself, or the ConfigMap that holds it in a cluster."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from rebalancer.errors import PolicyError
+from rebalancer.policy.document import Document, Problem, parse
+from rebalancer.policy.params import shown
+
+V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
+KIND = "DeschedulerPolicy"
+_DATA_KEY = "policy.yaml"
+# "policy.yaml: |" and the like: the text begins in the next line, and keeps its lines.
+_LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
+
+
+def peer_document(raw: bytes, file: str) -> Document:
+    """Return the document that holds a policy of the descheduler, with the lines of ``file``.
+
+    Keys without a value are left out: to the descheduler they are absent.
+
+    Raises:
+        PolicyError: it is no YAML, or holds no such policy.
+    """
+    document = _whole(*parse(raw, file))
+    if isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
+        document = _in_config_map(document, raw)
+    _check_kind(document)
+    return replace(document, data=_present(document.data))
+
+
+def _whole(document: Document | None, problems: list[Problem]) -> Document:
+    if document is None or problems:
+        raise PolicyError([str(problem) for problem in problems])
+    return document
+
+
+def _in_config_map(outer: Document, raw: bytes) -> Document:
+    data = outer.data.get("data")
+    texts = {k: v for k, v in data.items() if isinstance(v, str)} if isinstance(data, dict) else {}
+    key = _DATA_KEY if _DATA_KEY in texts or len(texts) != 1 else next(iter(texts))
+    if key not in texts:
+        message = f"this ConfigMap has no {_DATA_KEY}; give the one with the descheduler's policy"
+        raise PolicyError([str(outer.problem(("data",), message))])
+    line = outer.lines["data", key]
+    literal = _LITERAL.search(raw.split(b"\n")[line - 1].rstrip()) is not None
+    inner, problems = parse(texts[key].encode(), outer.file)
+
+    def moved(within: int) -> int:
+        return line + within if literal else line
+
+    found = _whole(inner, [replace(problem, line=moved(problem.line)) for problem in problems])
+    return replace(found, lines={path: moved(within) for path, within in found.lines.items()})
+
+
+def _check_kind(document: Document) -> None:
+    data = document.data
+    if not isinstance(data, dict):
+        message = f"{shown(data)} should be a mapping of keys to values"
+        raise PolicyError([str(document.problem((), message))])
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if version == "rebalancer/v1":
+        key, message = "apiVersion", "this is a policy of the rebalancer already"
+    elif kind != KIND:
+        what = "is missing" if kind is None else f"{shown(kind)} is no policy of the descheduler"
+        key, message = "kind", f"{what}; give a {KIND}, or the ConfigMap that holds it"
+    elif version not in (V1ALPHA1, V1ALPHA2):
+        what = "is missing" if version is None else f"{shown(version)} is not known"
+        key, message = "apiVersion", f"{what}; known here: {V1ALPHA1}, {V1ALPHA2}"
+    else:
+        return
+    raise PolicyError([str(document.problem((key,), message))])
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_present(item) for item in value]
+    return value

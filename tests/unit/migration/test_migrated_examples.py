@@ -1,0 +1,229 @@
+"""The descheduler's own examples (its examples/ folder, chart and base manifest), each with what becomes of it."""
+
+import pytest
+
+DEFAULTS = (
+    " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
+    "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs); "
+    "false, or 0s, lifts each"
+)
+GAP = (
+    "differs: LowNodeUtilization: an over-used node also gives while another is far below it; "
+    "gap: 100% waits for one under all thresholds, as there"
+)
+SELECTOR = "differs: a nodeSelector is mended like required node affinity"
+RESTARTS = "not carried over: RemovePodsHavingTooManyRestarts: no strategy here goes by restarts"
+NOTHING = " not carried over: nothing is left to do: the policy has no strategy"
+
+
+def a_profile(point, name, args):
+    return (
+        f"profiles:\n- name: ProfileName\n  pluginConfig:\n  - name: {name}\n    args:\n{args}"
+        f"  plugins:\n    {point}:\n      enabled:\n      - {name}\n"
+    )
+
+
+ARGS = "profiles[0].pluginConfig[0].args"
+
+
+@pytest.mark.parametrize(
+    ("text", "ours", "notes"),
+    [
+        pytest.param(
+            a_profile(
+                "balance",
+                "LowNodeUtilization",
+                '      thresholds:\n        "memory": 20\n      targetThresholds:\n        "memory": 70\n',
+            ),
+            "strategies:\n  low-utilisation:\n    under: {memory: 20%}\n    over: {memory: 70%}\n",
+            [f"7: {ARGS}: {GAP}", DEFAULTS],
+            id="low-node-utilization.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "deschedule",
+                "RemovePodsViolatingNodeAffinity",
+                "      nodeAffinityType:\n      - requiredDuringSchedulingIgnoredDuringExecution\n",
+            ),
+            "strategies:\n  node-affinity: {preferred: false}\n",
+            [f"8: {ARGS}.nodeAffinityType: {SELECTOR}", DEFAULTS],
+            id="node-affinity.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "balance",
+                "RemovePodsViolatingTopologySpreadConstraint",
+                "      constraints:\n      - DoNotSchedule\n      - ScheduleAnyway\n",
+            ),
+            "strategies:\n  topology-spread: {}\n",
+            [DEFAULTS],
+            id="topology-spread-constraint.yaml",
+        ),
+        pytest.param(
+            a_profile("balance", "HighNodeUtilization", "      thresholds: {memory: 20}\n"),
+            "strategies: {}\n",
+            [
+                f"7: {ARGS}: not carried over: HighNodeUtilization: no strategy here empties nodes",
+                NOTHING,
+            ],
+            id="high-node-utilization.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "deschedule",
+                "PodLifeTime",
+                "      maxPodLifeTimeSeconds: 604800\n      states: [Pending, PodInitializing]\n",
+            ),
+            "strategies: {}\n",
+            [
+                (
+                    f"7: {ARGS}: not carried over: PodLifeTime: no strategy here goes by age or state; "
+                    "nothing moves unless it lands better"
+                ),
+                NOTHING,
+            ],
+            id="pod-life-time.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "deschedule",
+                "PodLifeTime",
+                "      states: [Succeeded]\n      conditions:\n"
+                "      - {reason: PodCompleted, status: 'True', minTimeSinceLastTransitionSeconds: 14400}\n"
+                "      namespaces: {include: [default]}\n",
+            ),
+            "strategies: {}\n",
+            [
+                (
+                    f"7: {ARGS}: not carried over: PodLifeTime: no strategy here goes by age or state; "
+                    "nothing moves unless it lands better"
+                ),
+                NOTHING,
+            ],
+            id="pod-life-time-transition.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "deschedule",
+                "RemovePodsHavingTooManyRestarts",
+                "      podRestartThreshold: 100\n      includingInitContainers: true\n"
+                "      states: [CrashLoopBackOff]\n",
+            ),
+            "strategies: {}\n",
+            [f"7: {ARGS}: {RESTARTS}", NOTHING],
+            id="too-many-restarts.yml",
+        ),
+        pytest.param(
+            a_profile(
+                "deschedule",
+                "RemoveFailedPods",
+                "      reasons: [OutOfcpu, CreateContainerConfigError]\n"
+                "      includingInitContainers: true\n      excludeOwnerKinds: [Job]\n"
+                "      minPodLifetimeSeconds: 3600\n",
+            ),
+            "strategies: {}\n",
+            [
+                f"7: {ARGS}: not carried over: RemoveFailedPods: failed pods are not moved here",
+                NOTHING,
+            ],
+            id="failed-pods.yaml",
+        ),
+    ],
+)
+def test_each_example_of_one_plug_in(migrate, text, ours, notes):
+    assert migrate(text) == (ours, notes)
+
+
+USUAL_THRESHOLDS = """
+      thresholds: {cpu: 20, memory: 20, pods: 20}
+      targetThresholds: {cpu: 50, memory: 50, pods: 50}
+"""
+
+
+def test_the_example_of_several_plug_ins(migrate):
+    text = f"""profiles:
+- name: ProfileName
+  pluginConfig:
+  - name: RemoveDuplicates
+  - name: RemovePodsViolatingInterPodAntiAffinity
+  - name: LowNodeUtilization
+    args: {USUAL_THRESHOLDS}
+  - name: RemovePodsHavingTooManyRestarts
+    args: {{podRestartThreshold: 100, includingInitContainers: true}}
+  - name: RemovePodsViolatingTopologySpreadConstraint
+    args: {{constraints: [DoNotSchedule, ScheduleAnyway]}}
+  plugins:
+    deschedule:
+      enabled: [RemovePodsViolatingInterPodAntiAffinity, RemovePodsHavingTooManyRestarts]
+    balance:
+      enabled:
+      - RemoveDuplicates
+      - LowNodeUtilization
+      - RemovePodsViolatingTopologySpreadConstraint
+"""
+    ours, notes = migrate(text)
+    assert ours == (
+        "strategies:\n"
+        "  anti-affinity: {preferred: false}\n"
+        "  duplicates: {}\n"
+        "  low-utilisation: {}\n"
+        "  topology-spread: {}\n"
+    )
+    assert notes == [
+        f"9: profiles[0].pluginConfig[2].args: {GAP}",
+        f"14: profiles[0].pluginConfig[3].args: {RESTARTS}",
+        DEFAULTS,
+    ]
+
+
+def test_the_default_policy_of_its_chart(migrate):
+    text = f"""profiles:
+- name: default
+  pluginConfig:
+  - name: DefaultEvictor
+    args:
+      podProtections:
+        defaultDisabled: [PodsWithLocalStorage]
+        extraEnabled: [PodsWithPVC]
+  - name: RemoveDuplicates
+  - name: RemovePodsHavingTooManyRestarts
+    args: {{podRestartThreshold: 100, includingInitContainers: true}}
+  - name: RemovePodsViolatingNodeAffinity
+    args: {{nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}}
+  - name: RemovePodsViolatingNodeTaints
+  - name: RemovePodsViolatingInterPodAntiAffinity
+  - name: RemovePodsViolatingTopologySpreadConstraint
+  - name: LowNodeUtilization
+    args: {USUAL_THRESHOLDS}
+  plugins:
+    balance:
+      enabled: [RemoveDuplicates, RemovePodsViolatingTopologySpreadConstraint, LowNodeUtilization]
+    deschedule:
+      enabled:
+      - RemovePodsHavingTooManyRestarts
+      - RemovePodsViolatingNodeTaints
+      - RemovePodsViolatingNodeAffinity
+      - RemovePodsViolatingInterPodAntiAffinity
+"""
+    ours, notes = migrate(text)
+    assert ours == (
+        "protect: {localStorage: false}\n"
+        "strategies:\n"
+        "  anti-affinity: {preferred: false}\n"
+        "  duplicates: {}\n"
+        "  low-utilisation: {}\n"
+        "  node-affinity: {preferred: false}\n"
+        "  taints: {}\n"
+        "  topology-spread:\n"
+        "    constraints: [hard]\n"
+    )
+    assert notes == [
+        f"13: profiles[0].pluginConfig[2].args: {RESTARTS}",
+        f"15: profiles[0].pluginConfig[3].args.nodeAffinityType: {SELECTOR}",
+        (
+            "16: profiles[0].pluginConfig[4].args: differs: RemovePodsViolatingNodeTaints: taints of cordons and "
+            "node conditions are left out; without them in exclude they count, as there"
+        ),
+        f"20: profiles[0].pluginConfig[7].args: {GAP}",
+        DEFAULTS.replace("pods with volumes (protect.volumes), ", ""),
+    ]

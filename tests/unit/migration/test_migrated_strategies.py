@@ -1,0 +1,120 @@
+"""Each plug-in's arguments as options of the strategy that stands in its place."""
+
+import pytest
+
+SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
+TAINTS = "RemovePodsViolatingNodeTaints"
+AFFINITY = "RemovePodsViolatingNodeAffinity"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+BALANCE = {SPREAD, "RemoveDuplicates", "LowNodeUtilization"}
+
+
+@pytest.fixture
+def plugin(migrate):
+    """Name and arguments of a plug-in in; what stands below ``strategies:``, and notes on line 6, out."""
+
+    def outcome(name, args):
+        point = "balance" if name in BALANCE else "deschedule"
+        ours, notes = migrate(
+            f"profiles:\n- pluginConfig:\n  - name: {name}\n    args: {args}\n"
+            f"  plugins: {{{point}: {{enabled: [{name}]}}}}\n"
+        )
+        told = [note for note in notes if note.startswith("6: ")]
+        return ours.removeprefix("strategies:\n"), told
+
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "ours"),
+    [
+        (SPREAD, "{}", "  topology-spread:\n    constraints: [hard]\n"),
+        (SPREAD, "{constraints: [ScheduleAnyway, DoNotSchedule]}", "  topology-spread: {}\n"),
+        (SPREAD, "{constraints: [ScheduleAnyway]}", "  topology-spread:\n    constraints: [soft]\n"),
+        (SPREAD, "{includeSoftConstraints: true}", "  topology-spread: {}\n"),
+        ("RemoveDuplicates", "{excludeOwnerKinds: [StatefulSet]}", "  duplicates:\n    excludeOwnerKinds: [StatefulSet]\n"),
+        ("RemoveDuplicates", "{excludeOwnerKinds: [ReplicaSet, Job]}", "  duplicates:\n    excludeOwnerKinds: [ReplicaSet, Deployment, Rollout, Job, CronJob]\n"),
+        (AFFINITY, f"{{nodeAffinityType: [{PREFERRED}]}}", "  node-affinity: {required: false}\n"),
+        (AFFINITY, f"{{nodeAffinityType: [{PREFERRED}, {REQUIRED}]}}", "  node-affinity: {}\n"),
+        (AFFINITY, "{nodeAffinityType: [often]}", "strategies: {}\n"),
+        (TAINTS, "{includePreferNoSchedule: true}", "  taints: {preferNoSchedule: true}\n"),
+        (TAINTS, "{includedTaints: []}", "strategies: {}\n"),
+        (TAINTS, "{includedTaints: ['', a=]}", "strategies: {}\n"),
+        (TAINTS, "{includedTaints: [dedicated, a=b, dedicated]}", "  taints:\n    include: [dedicated, a=b]\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 12.5}, targetThresholds: {cpu: 12.5}}", "  low-utilisation:\n    under: {cpu: 12.5%}\n    over: {cpu: 12.5%}\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 30}, targetThresholds: {cpu: 10}, useDeviationThresholds: true}", "  low-utilisation:\n    under: {cpu: 30%}\n    over: {cpu: 10%}\n    deviation: true\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 1}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    budgets: {perNode: 1}\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {source: KubernetesMetrics}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    signal: usage\n"),
+        ("LowNodeUtilization", "{thresholds: {x: 1}, targetThresholds: {x: 2}, metricsUtilization: {source: Prometheus, prometheus: {query: q}}}", "strategies: {}\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 0.0000001}, targetThresholds: {cpu: 100}}", "  low-utilisation:\n    under: {cpu: 0%}\n    over: {cpu: 100%}\n"),
+    ],
+)  # fmt: skip
+def test_options(plugin, name, args, ours):
+    assert plugin(name, args)[0] == ours
+
+
+def test_a_taint_of_cordons_counts_if_it_is_asked_for_by_name(plugin):
+    ours, notes = plugin(TAINTS, "{includedTaints: [node.kubernetes.io/unschedulable]}")
+    assert "include: [node.kubernetes.io/unschedulable]" in ours
+    exclude = ours.partition("exclude:")[2]
+    assert "not-ready" in exclude
+    assert "unschedulable" not in exclude
+    assert notes == []
+
+
+def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
+    ours, _ = plugin(TAINTS, "{excludedTaints: [dedicated, '=x', dedicated]}")
+    exclude = ours.partition("exclude:")[2]
+    assert "node.kubernetes.io/unschedulable" in exclude
+    assert exclude.count("dedicated") == 1
+    assert "=x" not in exclude
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "note"),
+    [
+        (SPREAD, "{topologyBalanceNodeFit: false}", "topologyBalanceNodeFit: always so here: every move is made for where the replacement will land"),
+        ("RemoveDuplicates", "{excludeOwnerKinds: [ReplicaSet]}", "excludeOwnerKinds: differs: kinds are those of top owners: a Deployment or Rollout beside its ReplicaSet, a CronJob beside its Job"),
+        (TAINTS, "{includedTaints: [a, '=b']}", 'includedTaints: had no effect there: "=b" names no taint'),
+        (AFFINITY, "{nodeAffinityType: [often]}", "nodeAffinityType: had no effect there: often is no type of node affinity"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, numberOfNodes: 3}", "numberOfNodes: not carried over: one node that is under-used is enough"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {metricsServer: true}}", "metricsUtilization: differs: a node gives once it was over-used in three runs in a row (runs), which needs --memory"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: perNode is of pods in flight, not of a run; at most 5"),
+        ("LowNodeUtilization", "{thresholds: {x: 1}, targetThresholds: {x: 2}, metricsUtilization: {source: Prometheus, prometheus: {query: q}}}", "metricsUtilization: not carried over: LowNodeUtilization: by a query of Prometheus nodes are not judged here; signal: usage takes metrics.k8s.io"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_told(plugin, name, args, note):
+    assert f"6: profiles[0].pluginConfig[0].args.{note}" in plugin(name, args)[1]
+
+
+def test_a_label_selector_makes_its_strategy_observe_only(plugin):
+    ours, notes = plugin(
+        TAINTS, "{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}"
+    )
+    assert ours == "mode: observe\nstrategies:\n  taints: {}\n"
+    assert notes[-1].endswith("a policy has no selector; run -l has; what it limited only observes")
+    assert plugin(TAINTS, "{labelSelector: {}}")[0] == "  taints: {}\n"
+
+
+def test_what_never_ran_there_does_not_run_here_and_is_told(migrate):
+    ours, notes = migrate(
+        "profiles:\n- pluginConfig:\n  - {name: RemoveDuplicates}\n  - {name: RemoveDuplicates}\n"
+        "  - {name: RemoveFailedPods}\n  plugins:\n    balance: {enabled: [RemoveDuplicates], disabled: ['*']}\n"
+        "    presort: {enabled: [x]}\n    preEvictionFilter: {enabled: [DefaultEvictor]}\n"
+    )
+    assert ours == "strategies:\n  duplicates: {}\n"
+    assert notes[:-1] == [
+        "6: profiles[0].pluginConfig[1]: had no effect there: RemoveDuplicates is configured above; the first holds",
+        "7: profiles[0].pluginConfig[2].args: had no effect there: RemoveFailedPods is configured, but enabled nowhere",
+        "9: profiles[0].plugins.balance.disabled: had no effect there: nothing reads it",
+        "10: profiles[0].plugins.presort: had no effect there: nothing reads it",
+        "11: profiles[0].plugins.preEvictionFilter: had no effect there: nothing reads it",
+    ]
+
+
+def test_a_policy_without_profiles_does_nothing_here_either(migrate):
+    assert migrate("") == (
+        "strategies: {}\n",
+        [" not carried over: nothing is left to do: the policy has no strategy"],
+    )
