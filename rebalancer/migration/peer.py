@@ -1,7 +1,7 @@
 """The descheduler's policy, v1alpha2, as models (pkg/api/v1alpha2/types.go). Keys and rules are the descheduler's.
 
-All that it refuses is refused here, too. Keys that it does not know it drops in silence at the top; here they are
-problems, but for those that its own documentation shows.
+What it refuses is refused here, too, but for values that are not carried over. Keys that it does not know it drops
+in silence at the top; here they are problems, but for those that its own documentation shows.
 """
 
 from __future__ import annotations

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sized
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.migration.arguments import Args, Namespaces, Selector
 from rebalancer.policy.params import Section
 
+_Given = TypeVar("_Given", bound=Sized)
+
+
+def _some(given: _Given) -> _Given:
+    if not given:
+        raise ValueError("names nothing; write at least one")
+    return given
+
+
 Percentage = Annotated[float, Field(ge=0, le=100)]
-Thresholds = Annotated[dict[str, Percentage], Field(min_length=1)]
+Thresholds = Annotated[dict[str, Percentage], AfterValidator(_some)]
 
 
 def _only_exclude(given: Namespaces) -> Namespaces:
@@ -43,7 +53,7 @@ class AntiAffinityArgs(PodArgs):
 class NodeAffinityArgs(PodArgs):
     """RemovePodsViolatingNodeAffinity."""
 
-    node_affinity_type: tuple[str, ...] = Field(min_length=1)
+    node_affinity_type: Annotated[tuple[str, ...], AfterValidator(_some)]
     """Not checked by the descheduler."""
 
 

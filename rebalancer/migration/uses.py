@@ -82,17 +82,24 @@ class _Reader:
     def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:
         """Yield the plug-ins in use of one profile."""
         configured = dict(self._configured(profile, base))
-        evictor: Written[EvictorArgs] = configured.pop(EVICTOR, Written(EvictorArgs(), base))
-        enabled = dict(self._enabled(profile, base))
-        for name, at in enabled.items():
-            args = configured.pop(name, None) or self._args(name, {}, at)
-            if args is not None:
+        evictor = configured.pop(EVICTOR, None) or Written(EvictorArgs(), base)
+        for name, at in dict(self._enabled(profile, base)).items():
+            if name not in configured:
+                message = f"{name} is enabled, but not configured; add it to pluginConfig"
+                self._problems.append(self._document.problem(at, message))
+            elif (args := configured.pop(name)) is not None:
                 yield Use(name, args, evictor)
-        for name, left in configured.items():
-            self._notes.add(left.base, Fate.IDLE, f"{name} is configured, but enabled nowhere")
+        for index, config in enumerate(profile.plugin_config):
+            if config.name in configured:
+                at = (*base, "pluginConfig", index)
+                text = f"{config.name} is configured, but enabled nowhere"
+                self._notes.add(at, Fate.IDLE, text)
         self._idle(profile, base)
 
-    def _configured(self, profile: Profile, base: KeyPath) -> Iterator[tuple[str, Written[Any]]]:
+    def _configured(
+        self, profile: Profile, base: KeyPath
+    ) -> Iterator[tuple[str, Written[Any] | None]]:
+        """Yield plug-in and arguments, None if something is wrong with them."""
         seen: set[str] = set()
         for index, config in enumerate(profile.plugin_config):
             at = (*base, "pluginConfig", index)
@@ -100,8 +107,8 @@ class _Reader:
                 self._notes.add(
                     at, Fate.IDLE, f"{config.name} is configured above; the first holds"
                 )
-            elif (args := self._config(config, at)) is not None:
-                yield config.name, args
+            else:
+                yield config.name, self._config(config, at)
             seen.add(config.name)
 
     def _config(self, config: PluginConfig, at: KeyPath) -> Written[Any] | None:
@@ -110,13 +117,10 @@ class _Reader:
             message = f"unknown plug-in {config.name}{did_you_mean(config.name, known)}"
             self._problems.append(self._document.problem((*at, "name"), message))
             return None
-        return self._args(config.name, config.args, (*at, "args"))
-
-    def _args(self, name: str, given: Mapping[str, Any], at: KeyPath) -> Written[Any] | None:
-        model: type[Args] = EvictorArgs if name == EVICTOR else STRATEGIES[name][1]
-        args, problems = validated(model, given, self._document, at)
+        model: type[Args] = EvictorArgs if config.name == EVICTOR else STRATEGIES[config.name][1]
+        args, problems = validated(model, config.args, self._document, (*at, "args"))
         self._problems += problems
-        return None if args is None else Written(args, at)
+        return None if args is None else Written(args, (*at, "args"))
 
     def _enabled(self, profile: Profile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         for point in ("deschedule", "balance", "filter", "preevictionfilter"):

@@ -106,7 +106,7 @@ def test_what_never_ran_there_does_not_run_here_and_is_told(migrate):
     assert ours == "strategies:\n  duplicates: {}\n"
     assert notes[:-1] == [
         "6: profiles[0].pluginConfig[1]: had no effect there: RemoveDuplicates is configured above; the first holds",
-        "7: profiles[0].pluginConfig[2].args: had no effect there: RemoveFailedPods is configured, but enabled nowhere",
+        "7: profiles[0].pluginConfig[2]: had no effect there: RemoveFailedPods is configured, but enabled nowhere",
         "9: profiles[0].plugins.balance.disabled: had no effect there: nothing reads it",
         "10: profiles[0].plugins.presort: had no effect there: nothing reads it",
         "11: profiles[0].plugins.preEvictionFilter: had no effect there: nothing reads it",
