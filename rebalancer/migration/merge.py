@@ -33,7 +33,7 @@ class _Strategy:
     @property
     def scope(self) -> Scope:
         """The namespaces whose pods one of the plug-ins may evict."""
-        first, *others = (Scope.of(_namespaces(use)[0]) for use in self.uses)
+        first, *others = (_scope_of(use) for use in self.uses)
         for other in others:
             first |= other
         return first
@@ -144,28 +144,40 @@ _MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for
 # -- namespaces ----------------------------------------------------------------------------------------
 
 
-def _namespaces(use: Use) -> tuple[Namespaces, KeyPath]:
-    for key, of_key in (
-        ("namespaces", "namespaces"),
-        ("evictable_namespaces", "evictableNamespaces"),
-    ):
-        given = getattr(use.args.value, key, None)
-        if isinstance(given, Namespaces):
-            return given, use.args.at(of_key)
-    return Namespaces(), use.args.base
+def _namespaces(use: Use) -> Iterator[tuple[Scope, KeyPath]]:
+    """Yield what says which namespaces' pods a plug-in may evict, each with where it stands."""
+    for field_name, key in _NAMESPACES:
+        given = getattr(use.args.value, field_name, None)
+        if isinstance(given, Namespaces) and (given.include or given.exclude):
+            yield Scope.of(given), use.args.at(key)
+    selector = use.evictor.value.namespace_label_selector
+    if selector and (selected := Scope.selected(selector)) is not None:
+        yield selected, use.evictor.at("namespaceLabelSelector")
+
+
+_NAMESPACES = (("namespaces", "namespaces"), ("evictable_namespaces", "evictableNamespaces"))
+
+
+def _scope_of(use: Use) -> Scope:
+    found = Scope(frozenset(), inside=False)
+    for scope, _ in _namespaces(use):
+        found &= scope
+    return found
 
 
 def _scope(strategies: Mapping[str, _Strategy], notes: Notes) -> Scope:
     """Return the namespaces for all strategies; one that would reach beyond its own only observes."""
     scopes = {name: strategy.scope for name, strategy in strategies.items()}
     found = common(scopes.values())
+    # None at all cannot be said: no names mean all.
+    nothing = found.inside and not found.names
     for name, strategy in strategies.items():
-        beyond = not scopes[name].covers(found)
+        beyond = nothing or not scopes[name].covers(found)
         strategy.observes |= beyond
-        for given, path in (_namespaces(use) for use in strategy.uses):
-            if beyond and given.include:
+        for scope, path in (one for use in strategy.uses for one in _namespaces(use)):
+            if beyond and scope.inside:
                 text = "namespaces hold for all strategies, and others have more of them"
                 notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
-            elif (given.include or given.exclude) and set(scopes.values()) != {found}:
+            elif set(scopes.values()) != {found}:
                 notes.add(path, Fate.DIFFERS, "namespaces hold for all strategies")
     return found

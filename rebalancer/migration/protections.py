@@ -12,6 +12,7 @@ from typing import Any
 from rebalancer.migration.durations import parse_go_duration
 from rebalancer.migration.evictor import EvictorArgs
 from rebalancer.migration.notes import Fate, Notes
+from rebalancer.migration.scope import Scope
 from rebalancer.migration.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
@@ -32,11 +33,9 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
         "singleReplicas": _strictest([_single_replicas(evictor) for evictor in evictors]),
         "minPodAge": _min_age(evictors, notes),
     }
-    silent = [key for key in _OPEN if found[key] is None]
-    if silent:
-        what = ", ".join(f"{_OPEN[key]} (protect.{key})" for key in silent)
-        text = f"protected here, though not there: {what}, pods of Jobs (protect.jobs)"
-        notes.add((), Fate.DIFFERS, f"{text}; false, or 0s, lifts each")
+    silent = ", ".join(f"{_OPEN[key]} (protect.{key})" for key in _OPEN if found.get(key) is None)
+    text = f"protected here, though not there: {silent}; false, or 0s, lifts each"
+    notes.add((), Fate.DIFFERS, text)
     for evictor in evictors:
         _remarks(evictor, notes)
     return {key: value for key, value in found.items() if value is not None}
@@ -46,6 +45,7 @@ _OPEN = {
     "volumes": "pods with volumes",
     "singleReplicas": "single replicas",
     "minPodAge": f"pods younger than {format_duration(Protect().min_pod_age)}",
+    "jobs": "pods of Jobs",
 }
 """What our defaults protect, and the descheduler's do not."""
 
@@ -55,7 +55,7 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
     args = evictor.value
     if args.label_selector:
         yield evictor.at("labelSelector"), "a policy has no selector; run -l has"
-    if args.namespace_label_selector:
+    if Scope.selected(args.namespace_label_selector) is None:
         yield evictor.at("namespaceLabelSelector"), "protect.namespaces takes names only"
     if args.min_replicas > 2:
         text = "protect.singleReplicas is the only limit by replicas"

@@ -157,6 +157,42 @@ def test_no_strategy_reaches_beyond_its_own_namespaces(
     assert ours == f"protect:\n  namespaces:\n    {namespaces}\nstrategies:\n{strategies}"
 
 
+@pytest.mark.parametrize(
+    ("selector", "ours"),
+    [
+        ("{matchLabels: {kubernetes.io/metadata.name: a}}", "include: [a]"),
+        ("{matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [b, a]}]}", "include: [a, b]"),
+        ("{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [x]}]}", "exclude: [x]"),
+    ],
+)  # fmt: skip
+def test_a_selector_of_namespaces_by_name_is_carried_over(profile, selector, ours):
+    text, notes = profile(f"{{namespaceLabelSelector: {selector}}}")
+    assert text == f"protect:\n  namespaces:\n    {ours}\n{DUPLICATES}"
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "{matchLabels: {kubernetes.io/metadata.name: a, b: c}}",
+        "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: Exists}]}",
+        "{matchLabels: {b: c}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [a]}]}",
+    ],
+)
+def test_a_selector_of_namespaces_by_anything_else_is_not(profile, selector):
+    assert profile(f"{{namespaceLabelSelector: {selector}}}")[0] == f"mode: observe\n{DUPLICATES}"
+
+
+def test_no_namespace_at_all_is_not_taken_for_all(migrate):
+    ours, _ = migrate(
+        "profiles:\n- pluginConfig:\n  - name: DefaultEvictor\n"
+        "    args: {namespaceLabelSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}\n"
+        "  - {name: RemoveDuplicates, args: {namespaces: {exclude: [a]}}}\n"
+        "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+    )
+    assert ours == f"mode: observe\n{DUPLICATES}"
+
+
 def test_disjoint_namespaces_make_both_observe(two):
     ours, notes = two("{include: [a]}", "{include: [b]}")
     assert (

@@ -31,13 +31,27 @@ texts = st.text("a0e.-#:='\"%\n\t \x07\x85\u2028é", max_size=6)
 namespaces = names.flatmap(
     lambda given: st.sampled_from([{"include": given}, {"exclude": given}, {}, None])
 )
-selectors = st.sampled_from([None, {}, {"matchLabels": {"app": "x"}}])
+selectors = st.sampled_from([None, {}, {}, {"matchLabels": {"app": "x"}}])
+NAME = "kubernetes.io/metadata.name"
+by_name = st.builds(
+    lambda operator, values: {
+        "matchExpressions": [{"key": NAME, "operator": operator, "values": values}]
+    },
+    st.sampled_from(["In", "NotIn"]),
+    st.lists(st.sampled_from(NAMESPACES), min_size=1, max_size=3, unique=True),
+) | st.sampled_from(NAMESPACES).map(lambda name: {"matchLabels": {NAME: name}})
 percents = st.floats(0, 100) | st.integers(0, 100)
 
 
 def some(**fields):
     """Mappings with some of these keys."""
     return st.fixed_dictionaries({}, optional=fields)
+
+
+def few(**fields):
+    """Mappings with two of these keys at most: with all of them, some limit makes everything observe."""
+    keys = st.lists(st.sampled_from(sorted(fields)), max_size=2, unique=True)
+    return keys.flatmap(lambda chosen: st.fixed_dictionaries({key: fields[key] for key in chosen}))
 
 
 @st.composite
@@ -98,9 +112,9 @@ lists = some(
         unique=True,
     ),
 )
-more = some(
+more = few(
     labelSelector=selectors,
-    namespaceLabelSelector=selectors,
+    namespaceLabelSelector=selectors | by_name,
     minReplicas=st.integers(0, 4),
     minPodAge=st.sampled_from(["0", "1.5h", "-5m", "2540400h10m10.000000001s", "100ms", "1h"]),
     priorityThreshold=thresholds,
@@ -109,7 +123,7 @@ more = some(
 )
 evictors = st.builds(
     lambda first, rest: {**first, **rest},
-    some(**switches) | lists.map(lambda given: {"podProtections": given}),
+    few(**switches) | lists.map(lambda given: {"podProtections": given}),
     more,
 )
 
@@ -138,7 +152,7 @@ policies = st.builds(
         **top,
     },
     st.lists(profiles(), max_size=3),
-    some(
+    few(
         nodeSelector=st.sampled_from(["", "a=b"]),
         maxNoOfPodsToEvictPerNode=st.integers(0, 2**31),
         maxNoOfPodsToEvictPerNamespace=st.integers(0, 2**31),
@@ -206,8 +220,22 @@ def matches(selector, pod):
     )
 
 
+def namespace_matches(selector, namespace):
+    """A namespace carries no label but its name."""
+    rules = [
+        {"In": namespace in rule["values"], "NotIn": namespace not in rule["values"]}[
+            rule["operator"]
+        ]
+        for rule in selector.get("matchExpressions", [])
+    ]
+    labels = {NAME: namespace}
+    return all(labels.get(k) == v for k, v in selector.get("matchLabels", {}).items()) and all(
+        rules
+    )
+
+
 def evictor_admits(args, pod):
-    """The descheduler's filter, as its DefaultEvictor's documentation has it; selectors of namespaces admit none."""
+    """The descheduler's filter, as its DefaultEvictor's documentation has it."""
     given = args.get("podProtections", {})
     extra, lifted = given.get("extraEnabled", []), given.get("defaultDisabled", [])
     critical = args.get("evictSystemCriticalPods") or "SystemCriticalPods" in lifted
@@ -215,7 +243,7 @@ def evictor_admits(args, pod):
     below = {"high": 5}.get(threshold.get("name", ""), threshold.get("value", 2_000_000_000))
     return (
         matches(args.get("labelSelector"), pod)
-        and not (args.get("namespaceLabelSelector") or {})
+        and namespace_matches(args.get("namespaceLabelSelector") or {}, pod.namespace)
         and not (args.get("ignorePodsWithoutPDB") or "PodsWithoutPDB" in extra)
         and (critical or (pod.priority < 2_000_000_000 and pod.priority < below))
         and pod.replicas >= args.get("minReplicas", 0)
