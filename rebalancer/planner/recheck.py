@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.planner.chain import Chains, Step
@@ -19,8 +19,28 @@ _CLEARLY_LESS = 0.3
 _ROOM_IS_WANTED = "left to the next run: a move before it that mends a rule could not go as planned, and may need the room"
 
 
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """One move, judged again."""
+
+    move: Move
+    """As expected now, if it may go."""
+    why: str | None
+    """Why it no longer pays, None if it does."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Strategy -> its share in the gain, in the entry that decides."""
+
+
 def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
     """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
+
+    See :func:`rechecked`.
+    """
+    return [(found.move, found.why) for found in rechecked(planner, moves)]
+
+
+def rechecked(planner: Planner, moves: Sequence[Move]) -> list[Rechecked]:
+    """Judge each move again on ``planner``'s fresh snapshot; the state then holds those that may go placed.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
     pays, and mends what it was planned for, comes back with the landings and the gain expected now. Behind a
@@ -31,7 +51,7 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
     judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
     wanted = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
     by_uid = planner.pods_by_uid(wanted)
-    verdicts: list[tuple[Move, str | None]] = []
+    verdicts: list[Rechecked] = []
     wave = moves[0].wave if moves else 0
     room_is_wanted = False
     for move in moves:
@@ -39,11 +59,12 @@ def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | N
             view.state.reap()
             wave = move.wave
         if room_is_wanted and not _mends(move):
-            verdicts.append((move, _ROOM_IS_WANTED))
+            verdicts.append(Rechecked(move, _ROOM_IS_WANTED))
             continue
         judged = _judged(planner, judge, move, by_uid)
-        verdicts.append((move, judged) if isinstance(judged, str) else (judged, None))
-        room_is_wanted |= isinstance(judged, str) and _mends(move) and move.uid in by_uid
+        stays = isinstance(judged, str)
+        verdicts.append(Rechecked(move, judged) if isinstance(judged, str) else judged)
+        room_is_wanted |= stays and _mends(move) and move.uid in by_uid
     return verdicts
 
 
@@ -52,7 +73,9 @@ def _mends(move: Move) -> bool:
     return bool(move.gain.hard or move.gain.soft or move.makes_way_for)
 
 
-def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]) -> Move | str:
+def _judged(
+    planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]
+) -> Rechecked | str:
     """Return the move as expected now, carried out in the planner's state, or why it should not go."""
     snapshot = planner.view.snapshot
     pod = by_uid.get(move.uid)
@@ -77,11 +100,12 @@ def _judged(planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int
     if not move.makes_way_for and _mends_less(verdict, move):
         return "it would mend less than planned where it would land now: left to the next run"
     planner.commit(pod, cls, int(verdict.prediction.nodes[0]))
-    return replace(
+    now = replace(
         move,
         landings=planner.landings(cls, verdict.prediction),
         gain=cost_of_entries(verdict.gain),
     )
+    return Rechecked(now, None, verdict.by_strategy)
 
 
 def _mends_less(verdict: Verdict, move: Move) -> bool:
@@ -99,6 +123,8 @@ def _making_way(planner: Planner, judge: Judge, pod: int, other: int | None) -> 
     """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
     if other is None:
         return "the pod that it makes way for is gone"
+    if protected := names_of(int(planner.protected[other])):
+        return f"the pod that it makes way for is protected now: {', '.join(protected)}"
     if (why := _may_stay(planner, judge, other)) is not None:
         return why
     pods = planner.view.snapshot.pods

@@ -76,6 +76,17 @@ def test_who_makes_way_stays_when_the_other_is_gone():
     ]
 
 
+def test_who_makes_way_stays_when_the_other_is_protected_now():
+    moves = moves_of(crowded())
+    now = crowded()
+    [other] = [o for o in now if o["metadata"].get("uid") == moves[1].uid]
+    other["metadata"]["annotations"] = {"rebalancer/evict": "false"}
+    assert [why for _, why in recheck(make_planner(now, **ONLY), moves)] == [
+        "the pod that it makes way for is protected now: optedOut",
+        "protected now: optedOut",
+    ]
+
+
 def test_who_makes_way_stays_when_the_other_can_go_by_itself():
     moves = moves_of(crowded())
     # Somebody else filled n1 meanwhile.
