@@ -42,7 +42,7 @@ class Acting:
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
-        moves = [move for move in planned.plan.moves if not move.observed]
+        moves = [move for move in planned.left if not move.observed]
         if not moves:
             self.remember(())
             return None
@@ -79,7 +79,7 @@ class Acting:
                 return self._recheck(rest, recount, clock_skew)
 
             try:
-                return executor.run(planned.plan.moves, checked)
+                return executor.run(planned.left, checked)
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 self.remember(executor.outcomes)

@@ -1,4 +1,6 @@
-"""The composition root of ``run``: policy, cluster, plan, evictions, report.
+"""The composition root of ``run`` and ``apply``: policy, cluster, plan, evictions, report.
+
+The two differ in where the plan comes from, and in nothing else: see :meth:`Planning.plan`.
 
 A dry run and a real one share every line up to :meth:`_Run._execute`. Modules that a command may not need
 (the API client above all) are imported where they are used.
@@ -13,9 +15,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rebalancer.environment import Environment, Timings, collector_paused
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.evictor.outcomes import Outcome
-from rebalancer.options import RunOptions, reference, scope_of
+from rebalancer.options import RunOptions, duration, reference, scope_of
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.kube.read import Reading
     from rebalancer.memory.keeper import Keeper
+    from rebalancer.report.plan_file import ReviewedPlan
 
 
 _LAST_WORDS = 10.0
@@ -37,17 +40,30 @@ _LAST_WORDS = 10.0
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
-    """Plan and, unless this is a dry run, carry out; print the report; return the exit code.
+    """Plan, or take the plan that was reviewed; carry it out unless this is a dry run; report; return the exit code.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
     registry = Registry.installed()
     loaded = load_policy(options.policy_path, registry)
-    run = _Run(options, environment, loaded, registry)
+    run = _Run(options, environment, loaded, registry, _reviewed(options, loaded))
     if options.snapshot_path is not None:
         return run.on_file(options.snapshot_path)
     return run.on_cluster()
+
+
+def _reviewed(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
+    """Read the plan to apply, if there is one, and hold it against the policy."""
+    if options.plan_path is None:
+        return None
+    from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
+
+    if options.plan_path == options.snapshot_path == "-":
+        raise PolicyError(["plan and --snapshot cannot both be standard input"])
+    plan = read_plan(options.plan_path, sys.stdin.buffer)
+    plan.check_policy(loaded)
+    return plan
 
 
 class _Run:
@@ -59,13 +75,21 @@ class _Run:
         environment: Environment,
         loaded: LoadedPolicy,
         registry: Registry,
+        reviewed: ReviewedPlan | None,
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
         self._deadline = environment.clock.now() + options.deadline
         self._timings = Timings(environment.clock)
         scope = scope_of(options, environment)
-        self._planning = Planning(loaded, registry, scope, lifted=options.lift_budgets)
-        self._reporting = Reporting(options, environment, loaded, self._acts)
+        self._planning = Planning(
+            loaded,
+            registry,
+            scope,
+            lifted=options.lift_budgets,
+            reviewed=None if reviewed is None else reviewed.moves,
+        )
+        self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
+        self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
         self._notes: list[str] = list(loaded.warnings)
         self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
@@ -79,6 +103,7 @@ class _Run:
 
         with self._timings.phase("read"), collector_paused(for_good=True):
             snapshot = load_snapshot(path, stdin=sys.stdin.buffer)
+        self._check_age(snapshot)
         planned = self._planning.plan(snapshot, 0.0, self._timings)
         return self._report(planned, None, source=path)
 
@@ -111,6 +136,11 @@ class _Run:
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._read(client)
+            self._check_age(reading.snapshot)
+            if self._reviewed is not None and self._reviewed.source != client.server:
+                self._notes.append(
+                    f"the plan was made on {self._reviewed.source or 'an unnamed cluster'}"
+                )
             planned = self._plan(client, reading)
             execution = None
             if self._acts and not planned.standstill:
@@ -134,6 +164,12 @@ class _Run:
             )
         self._notes += reading.readings.notes
         return reading
+
+    def _check_age(self, snapshot: Snapshot) -> None:
+        """Refuse a reviewed plan that is too old."""
+        if self._reviewed is not None:
+            tolerance = self._loaded.policy.safety.max_clock_skew.total_seconds()
+            self._reviewed.check_age(snapshot.captured_at, self._max_age, tolerance)
 
     def _plan(self, client: Client, reading: Reading) -> Planned:
         if self._memory is not None:

@@ -69,78 +69,123 @@ _policy = click.option(
 )
 
 
+_acting = [
+    click.option(
+        "--snapshot",
+        "snapshot_path",
+        type=click.Path(),
+        help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
+    ),
+    click.option("-n", "--namespace", help="Move pods of this namespace only."),
+    click.option(
+        "-l", "--selector", help="Move pods with these labels only, as kubectl takes them."
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "yaml", "html"]),
+        default="table",
+        show_default=True,
+        help="Form of the report.",
+    ),
+    click.option(
+        "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
+    ),
+    click.option(
+        "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
+    ),
+    click.option(
+        "--deadline",
+        type=click.FloatRange(min=1),
+        default=600,
+        show_default=True,
+        metavar="SECONDS",
+        help="End the run in good order after so long.",
+    ),
+    click.option(
+        "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
+    ),
+    click.option(
+        "--memory",
+        metavar="NS/NAME",
+        help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
+    ),
+    click.option(
+        "--max-requests",
+        type=click.IntRange(min=1),
+        default=8,
+        show_default=True,
+        metavar="N",
+        help="Most requests to the API server at once; watches do not count.",
+    ),
+    click.option(
+        "--compress",
+        is_flag=True,
+        help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Form of the progress lines.",
+    ),
+    click.option(
+        "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
+    ),
+]
+"""What ``run`` and ``apply`` have in common besides."""
+
+
 def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_cluster):
         function = option(function)
     return function
 
 
+def _acts(dry_run: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command the flags of whatever may evict; ``dry_run`` says what it does instead."""
+
+    def decorated(function: Callable[..., int]) -> Callable[..., int]:
+        option = click.option("--dry-run", is_flag=True, help=dry_run)
+        for one in reversed([_policy, *_cluster, option, *_acting]):
+            function = one(function)
+        return function
+
+    return decorated
+
+
 @main.command()
-@_policy
-@_on_cluster
-@click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
-)
-@click.option("-n", "--namespace", help="Move pods of this namespace only.")
-@click.option("-l", "--selector", help="Move pods with these labels only, as kubectl takes them.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "html"]),
-    default="table",
-    show_default=True,
-    help="Form of the report.",
-)
-@click.option(
-    "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
-)
-@click.option(
-    "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
-)
-@click.option(
-    "--deadline",
-    type=click.FloatRange(min=1),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="End the run in good order after so long.",
-)
-@click.option("--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist.")
-@click.option(
-    "--memory",
-    metavar="NS/NAME",
-    help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
-)
-@click.option(
-    "--max-requests",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Most requests to the API server at once; watches do not count.",
-)
-@click.option(
-    "--compress",
-    is_flag=True,
-    help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the progress lines.",
-)
-@click.option(
-    "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
-)
+@_acts("Report only. The plan is the same as a real run's.")
 def run(**options: object) -> int:
     """Plan moves and carry them out, once."""
+    return _run(options)
+
+
+@main.command()
+@click.argument("plan_path", metavar="PLAN")
+@_acts("Report only: what is left of the plan now.")
+@click.option(
+    "--max-age",
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="Refuse a plan that was made on an older picture of the cluster: 90s, 5m, 1h30m.",
+)
+def apply(**options: object) -> int:
+    """Carry out a plan that was reviewed before.
+
+    PLAN is what `rebalancer run --dry-run -o json` (or yaml) printed, '-' for standard input. Moves may have
+    been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
+    of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
+    break something. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be
+    the one that the plan was made under.
+    """
+    return _run(options)
+
+
+def _run(options: dict[str, object]) -> int:
     from rebalancer.app import run_once  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.options import RunOptions  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The flags of ``run``, and what they say of the cluster."""
+"""The flags of ``run`` and ``apply``, and what they say of the cluster."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
+from rebalancer.policy.values import parse_duration
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The flags of ``run``."""
+    """The flags of ``run`` and ``apply``."""
 
+    plan_path: str | None = None
+    """The reviewed plan to apply; None: make one."""
+    max_age: str = "1h"
+    """Of a reviewed plan."""
     policy_path: str | None = None
     kubeconfig: str | None = None
     context_name: str | None = None
@@ -44,6 +49,18 @@ def reference(flag: str, text: str) -> tuple[str, str]:
     if not namespace or not name:
         raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
     return namespace, name
+
+
+def duration(flag: str, text: str) -> float:
+    """Return ``90s``, ``5m`` or ``1h30m`` in seconds.
+
+    Raises:
+        PolicyError: it is something else.
+    """
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise PolicyError([f"{flag}: {error}"]) from None
 
 
 def scope_of(options: RunOptions, environment: Environment) -> Scope:

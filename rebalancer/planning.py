@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
-from rebalancer.planner.plan import Plan
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.planner import Contribution, Planner
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
@@ -31,14 +32,29 @@ class Planned:
     standstill: tuple[str, ...]
     signals: Mapping[str, Signals] = field(default_factory=dict)
     """Strategy -> what it has seen for how many runs in a row, this one included."""
+    ended: Mapping[str, Outcome] = field(default_factory=dict)
+    """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+
+    @property
+    def left(self) -> tuple[Move, ...]:
+        """The moves of the plan that are still to be tried."""
+        return tuple(move for move in self.plan.moves if move.uid not in self.ended)
 
 
 class Planning:
     """Makes planners from snapshots under one policy: for the plan, and again between waves."""
 
     def __init__(
-        self, loaded: LoadedPolicy, registry: Registry, scope: Scope, *, lifted: bool = False
+        self,
+        loaded: LoadedPolicy,
+        registry: Registry,
+        scope: Scope,
+        *,
+        lifted: bool = False,
+        reviewed: Sequence[Move] | None = None,
     ) -> None:
+        """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.reviewing`."""
+        self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
         self._scope, self._lifted = scope, lifted
         self._moved_last_hour = 0
@@ -78,9 +94,18 @@ class Planning:
         with collector_paused(), timings.phase("terms"):
             planner = self.planner(snapshot)
         with collector_paused(), timings.phase("plan"):
-            plan = planner.plan()
+            plan, ended = self._decided(planner, snapshot)
         reasons = tuple(self.standstill(snapshot, clock_skew))
-        return Planned(snapshot, plan, reasons, planner.signals())
+        return Planned(snapshot, plan, reasons, planner.signals(), ended)
+
+    def _decided(self, planner: Planner, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Outcome]]:
+        """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
+        if self._reviewed is None:
+            return planner.plan(), {}
+        from rebalancer.reviewing import review  # noqa: PLC0415
+
+        found = review(self._reviewed, planner, lambda: self.planner(snapshot))
+        return found.plan, found.ended
 
     def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
         """Return why nothing may be moved on this snapshot; empty if moves may be made."""

@@ -18,6 +18,7 @@ from rebalancer.report.render import render
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
     from rebalancer.kube.lease import HeldByAnother
+    from rebalancer.report.plan_file import ReviewedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Reporting:
     loaded: LoadedPolicy
     acts: bool
     """Whether the run may evict."""
+    reviewed: ReviewedPlan | None = None
+    """The file that the plan was read from, if so."""
 
     def report(
         self,
@@ -47,7 +50,8 @@ class Reporting:
             snapshot=planned.snapshot,
             loaded=self.loaded,
             plan=planned.plan,
-            outcomes=execution.outcomes if execution else _not_executed(planned),
+            outcomes=outcomes_of(planned, execution),
+            reviewed=self.reviewed,
             standstill=planned.standstill,
             cut=execution.stopped if execution else None,
             timings=dict(timings),
@@ -65,6 +69,7 @@ class Reporting:
         report = HeldReport(
             source=source,
             loaded=self.loaded,
+            reviewed=self.reviewed,
             holder=held.holder,
             until=rfc3339(held.expires_at),
         )
@@ -84,8 +89,14 @@ class Reporting:
             if execution.refused is not None:
                 return ExitCode.UNREADABLE
             return ExitCode.PARTIAL if execution.failed else ExitCode.DONE
-        wanted = self.options.detailed_exitcode and planned.plan.moves
+        wanted = self.options.detailed_exitcode and planned.left
         return ExitCode.MOVES_FOUND if wanted and not self.acts else ExitCode.DONE
+
+
+def outcomes_of(planned: Planned, execution: Execution | None) -> tuple[Outcome, ...]:
+    """Return what came of each move of the plan, in its order."""
+    told = iter(execution.outcomes if execution else _not_executed(planned))
+    return tuple(planned.ended.get(move.uid) or next(told) for move in planned.plan.moves)
 
 
 def _not_executed(planned: Planned) -> tuple[Outcome, ...]:
@@ -96,5 +107,5 @@ def _not_executed(planned: Planned) -> tuple[Outcome, ...]:
         else Outcome(move, Status.NOT_ATTEMPTED, why)
         if planned.standstill
         else Outcome(move, Status.PLANNED, "")
-        for move in planned.plan.moves
+        for move in planned.left
     )

@@ -78,6 +78,16 @@ class Planner:
         return {column[pod]: pod for pod in column.rows_of(set(uids)).tolist()}
 
     @property
+    def allowance(self) -> Allowance:
+        """What may still be evicted; :meth:`plan` uses it up."""
+        return self._allowance
+
+    @property
+    def observing(self) -> set[str]:
+        """The strategies whose moves are not to be carried out: they only observe, or their window is closed."""
+        return {c.strategy for c in self._contributions if c.observed}
+
+    @property
     def costs(self) -> Floats:
         """What it costs to evict each pod (P,)."""
         return self._cost
@@ -97,21 +107,26 @@ class Planner:
                 found[name] = found[name].joined(seen) if name in found else seen
         return found
 
+    def size(self) -> dict[str, int]:
+        """Return how many pods there are, and how many of them may move."""
+        movable = int(np.count_nonzero(self.view.movable))
+        return {"pods": len(self._snapshot.pods), "movable": movable}
+
     def commit(self, pod: int, cls: int, node: int) -> None:
         """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
         move_in_state(self.view, pod, cls, node)
 
     def plan(self) -> Plan:
         """Return the plan."""
-        before = self._scores()
-        bounds = self._bounds()
+        before = self.scores()
+        bounds = self.bounds()
         chosen, refusals, pairs = self._search()
-        after = self._scores()
+        after = self.scores()
         skips = self._skips(refusals, pairs)
         moves = tuple(self._move(move) for move in chosen)
         funnel = self._funnel(skips, moves)
         rest = self._rest(chosen)
-        left = self._bounds()
+        left = self.bounds()
         return Plan(
             moves=moves,
             skips=tuple(skips),
@@ -121,10 +136,11 @@ class Planner:
             stopped=_stopped(moves, skips, after, rest),
             rest=rest,
             funnel=funnel,
-            warnings=tuple(self._warnings()),
+            warnings=tuple(self.warnings()),
         )
 
-    def _bounds(self) -> list[EntryBounds]:
+    def bounds(self) -> list[EntryBounds]:
+        """Return what the lower bound is made of, for the state as it is."""
         return bounds_of((weighted.term, weighted.weight) for _, weighted in self._terms)
 
     def _search(self) -> tuple[list[Chosen], dict[tuple[int, int], Refusal], set[tuple[int, int]]]:
@@ -164,7 +180,8 @@ class Planner:
         moves = len(search.run(wave, observed=False))
         return Rest(moves, -(-moves // max(1, in_one)), self._allowance.held)
 
-    def _scores(self) -> dict[str, Score]:
+    def scores(self) -> dict[str, Score]:
+        """Return strategy -> what it sees in the state as it is."""
         scores: dict[str, Score] = {}
         for contribution in self._contributions:
             entries = [0.0, 0.0, 0.0]
@@ -302,14 +319,14 @@ class Planner:
         codes = Counter(skip.code.value for skip in skips)
         candidates = len(skips) + len(moves)
         return {
-            "pods": len(self._snapshot.pods),
-            "movable": int(np.count_nonzero(self.view.movable)),
+            **self.size(),
             "candidates": candidates,
             **{code.value: codes[code.value] for code in Code if codes[code.value]},
             "moves": len(moves),
         }
 
-    def _warnings(self) -> list[str]:
+    def warnings(self) -> list[str]:
+        """Return what the reader of a plan must know."""
         snapshot = self._snapshot
         warnings = [
             f"{weighted.strategy}: {note}"

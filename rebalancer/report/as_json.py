@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
@@ -17,6 +17,9 @@ from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Cost, Score, Skip
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
+
+if TYPE_CHECKING:
+    from rebalancer.report.plan_file import ReviewedPlan
 
 API_VERSION = "rebalancer/v1"
 
@@ -58,6 +61,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "standstill": list(report.standstill),
         "cut": report.cut,
         "heldBy": None,
+        "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
         "exitCode": report.exit_code,
         "timings": {phase: _number(seconds, 4) for phase, seconds in report.timings.items()},
@@ -100,6 +104,13 @@ def as_yaml(report: RunReport) -> str:
         as_data(report), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100
     )
     return text
+
+
+def reviewed_plan(plan: ReviewedPlan | None) -> dict[str, Any] | None:
+    """Return which file the plan was read from, and when it was made; None for a run that made its own."""
+    if plan is None:
+        return None
+    return {"file": plan.name, "capturedAt": rfc3339(plan.captured_at), "source": plan.source}
 
 
 def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:

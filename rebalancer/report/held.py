@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.report.as_json import API_VERSION
+from rebalancer.report.as_json import API_VERSION, reviewed_plan
+
+if TYPE_CHECKING:
+    from rebalancer.report.plan_file import ReviewedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,8 @@ class HeldReport:
     """Whose Lease it is."""
     until: str
     """When its term ends, unless it is renewed; RFC 3339."""
+    reviewed: ReviewedPlan | None = None
+    """The file that was to be applied, if so."""
 
     @property
     def line(self) -> str:
@@ -74,6 +79,7 @@ def _as_data(report: HeldReport) -> dict[str, Any]:
         "standstill": [],
         "cut": None,
         "heldBy": {"holder": report.holder, "until": report.until},
+        "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),
         "exitCode": 0,
         "timings": {},

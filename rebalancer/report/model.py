@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.report.plan_file import ReviewedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,8 @@ class RunReport:
     """One per move of the plan, in its order."""
     standstill: tuple[str, ...] = ()
     """Why the plan must not be executed on this cluster as it is."""
+    reviewed: ReviewedPlan | None = None
+    """The file that the plan was read from; None for a run that made its plan itself."""
     cut: str | None = None
     """Why the run ended before the plan did."""
     timings: Mapping[str, float] = field(default_factory=dict)

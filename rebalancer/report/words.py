@@ -49,8 +49,10 @@ def title(report: RunReport) -> str:
     policy, source = report.loaded.policy, report.loaded.source
     dry = report.dry_run and policy.mode is Mode.ENFORCE
     named = f"the {source} policy" if report.loaded.is_built_in else f"policy {source}"
+    plan = report.reviewed
+    of = f" of plan {plan.name} of {rfc3339(plan.captured_at)}" if plan is not None else ""
     return (
-        f"{'Dry run' if dry else _KIND[policy.mode]} with {named} "
+        f"{'Dry run' if dry else _KIND[policy.mode]}{of} with {named} "
         f"(mode {policy.mode}, eagerness {policy.eagerness})"
     )
 

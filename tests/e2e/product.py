@@ -125,11 +125,17 @@ class Product:
 
     def run(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
         """Run ``rebalancer run`` with a JSON report."""
+        return self._act("run", *args, start=start)
+
+    def apply(self, plan: Path, *args: str) -> Ran:
+        """Run ``rebalancer apply`` with a JSON report."""
+        return self._act("apply", str(plan), *args)
+
+    def _act(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
         return rebalancer(
-            "run",
+            *args,
             f"--policy={self.policy}",
             f"--kubeconfig={self.kubeconfig}",
             "--output=json",
-            *args,
             start=start,
         )

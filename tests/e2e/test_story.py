@@ -1,5 +1,6 @@
 """The story on a real control plane: a third zone joins, one pod moves there, then silence."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -53,6 +54,36 @@ def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, l
         assert silent.code == 0, silent.err
         assert silent.report["moves"] == []
         assert "every rule holds" in silent.report["stopped"]
+
+
+def test_a_reviewed_plan_mends_the_same_and_applied_again_evicts_nothing(cluster, tmp_path):
+    drift.article(cluster)
+    product = Product(cluster, tmp_path)
+    planned = product.run("--dry-run")
+    [move] = planned.report["moves"]
+    # Somebody has added a pod of a zone that is well off, with a promise that it does not keep.
+    [lone] = [
+        pod
+        for pod in operations.pods(cluster.api, selector="app=nginx")
+        if pod["spec"]["nodeName"][:6] != move["from"][:6]
+    ]
+    names = {"pod": lone["metadata"]["name"], "uid": lone["metadata"]["uid"]}
+    added = {**move, **names, "from": lone["spec"]["nodeName"], "wave": 2}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**planned.report, "moves": [move, added]}))
+
+    first = product.apply(path)
+    assert first.code == 0, first.err
+    assert [moved["uid"] for moved in first.evicted] == [move["uid"]]
+    assert first.evicted[0]["landed"].startswith("zone-c")
+    assert first.report["moves"][1]["outcome"] == "dropped"
+    assert zones_of(cluster, objects.DEPRECATED_ZONE) == {"zone-a": 1, "zone-b": 1, "zone-c": 1}
+
+    again = product.apply(path)
+    assert again.code == 0, again.err
+    assert [moved["outcome"] for moved in again.report["moves"]] == ["gone", "dropped"]
+    assert again.report["stopped"].startswith("Nothing to do: nothing is left of the plan")
+    assert zones_of(cluster, objects.DEPRECATED_ZONE) == {"zone-a": 1, "zone-b": 1, "zone-c": 1}
 
 
 def test_events_on_pod_and_owner_say_who_and_why(cluster, tmp_path):

@@ -1,77 +1,36 @@
 """Runs on the embedded cluster that remember: what the next plan makes of it, and what a signal leaves."""
 
-import io
-import json
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rebalancer.app import run_once
 from rebalancer.cli import command
-from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
-from rebalancer.options import RunOptions
 from rebalancer.planner.plan import Cost, Landing, Move
-from rebalancer.simulator.engine import Timings
-from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
+from rebalancer.testing.objects import EmbeddedCluster
+from tests.unit.app.embedded import MEMORY, Runner, SignalAfterEviction, third_zone_joined
 
-MEMORY = "default/memory"
 WEB = "Deployment/default/web"
-NOW_POLICY = """
-apiVersion: rebalancer/v1
-kind: Policy
-protect: {minPodAge: 0s}
-strategies: {anti-affinity: {}}
-"""
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
 def drifted() -> Iterator[EmbeddedCluster]:
-    """Three replicas that want a zone each, two zones, and a third that has just joined."""
-    with EmbeddedCluster(
-        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    ) as cluster:
-        for zone in "ab":
-            cluster.add_node(f"n-{zone}", zone)
-        cluster.settle()
-        labels = {"app": "web"}
-        cluster.apply(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}},
-            deployment("web", 3, labels=labels, affinity=prefer_apart(labels)),
-        )
-        cluster.settle()
-        cluster.add_node("n-c", "c")
-        cluster.settle()
+    with third_zone_joined("web") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def run(drifted: EmbeddedCluster, tmp_path: Path) -> Run:
     """Run on the cluster with its memory; return the exit code and the report."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(NOW_POLICY)
-
-    def once(stop: threading.Event | None = None, **options: Any) -> tuple[int, dict[str, Any]]:
-        out, err = io.StringIO(), io.StringIO()
-        environment = Environment(
-            SystemClock(), {}, out, err, stop if stop is not None else threading.Event()
-        )
-        chosen: dict[str, Any] = {"memory": MEMORY, "quiet": True, "output": "json", **options}
-        code = run_once(
-            RunOptions(policy_path=str(policy), kubeconfig=str(drifted.kubeconfig), **chosen),
-            environment,
-        )
-        return int(code), json.loads(out.getvalue())
-
-    return once
+    return partial(Runner(drifted, tmp_path), memory=MEMORY)
 
 
 def remembered(cluster: EmbeddedCluster) -> Document:
@@ -171,25 +130,6 @@ def test_without_the_config_map_a_run_goes_on(drifted, run):
     code, report = run()
     assert (code, len(report["moves"])) == (0, 1)
     assert any("there is no ConfigMap default/memory" in text for text in report["warnings"])
-
-
-class SignalAfterEviction(threading.Event):
-    """Set as soon as a pod that was there at the beginning is going, or gone."""
-
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        super().__init__()
-        self._cluster = cluster
-        self._known = self._living()
-
-    def _living(self) -> set[str]:
-        return {
-            pod["metadata"]["uid"]
-            for pod in self._cluster.objects("Pod", "default")
-            if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    def is_set(self) -> bool:
-        return not self._known <= self._living()
 
 
 def test_a_signal_after_an_eviction_leaves_it_remembered_and_exit_code_4(drifted, run):

@@ -34,7 +34,7 @@ def build(shape):
 
 def cost(shape):
     """(hard, soft) of a placement as the terms see it."""
-    scores = make_planner(build(shape), strategies=RULED)._scores()
+    scores = make_planner(build(shape), strategies=RULED).scores()
     hard = sum(score.cost.hard for score in scores.values())
     return hard, sum(score.cost.soft for score in scores.values())
 

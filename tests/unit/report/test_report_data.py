@@ -97,6 +97,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "standstill",
         "cut",
         "heldBy",
+        "reviewedPlan",
         "warnings",
         "exitCode",
         "timings",

@@ -1,0 +1,322 @@
+"""A report of a dry run read back: the reviewed plan that ``apply`` is given.
+
+What a file must hold is checked strictly, what it may hold besides is passed over: reports grow keys, and a
+reviewer may leave out what no move needs (``jq 'del(.skipped)'``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import yaml
+
+from rebalancer.errors import PolicyError
+from rebalancer.evictor.outcomes import Status
+from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode
+from rebalancer.policy.values import format_duration
+from rebalancer.report.as_json import API_VERSION
+from rebalancer.snapshot.text import YamlLoader
+from rebalancer.wire.times import unix_seconds
+
+_MOST_BYTES = 128 << 20
+"""15,000 moves, a tenth of the largest cluster that is measured, with 20 landings each take 50 MB."""
+_MOST_YAML_BYTES = 16 << 20
+_MOST_MOVES = 100_000
+_MOST_DEPTH = 16
+_ANEW = "make the plan anew: rebalancer run --dry-run -o json"
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+"""No name in a cluster is longer, and no uid."""
+
+
+class _Landing(msgspec.Struct):
+    node: _Name
+    probability: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    domains: dict[str, str] = {}
+
+
+class _Gain(msgspec.Struct):
+    hard: float
+    soft: float
+    imbalance: float
+
+
+class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFor"}):
+    namespace: _Name
+    pod: _Name
+    uid: _Name
+    node: _Name
+    strategy: _Name
+    gain: _Gain
+    wave: Annotated[int, msgspec.Meta(ge=1, le=_MOST_MOVES)]
+    makes_way_for: _Name | None = None
+    owner: str = ""
+    reason: str = ""
+    cost: float = 1.0
+    landings: list[_Landing] = []
+    outcome: str = Status.PLANNED.value
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: Any = None
+    kind: Any = None
+    dry_run: Any = None
+
+
+class _File(msgspec.Struct, rename="camel"):
+    captured_at: str
+    policy_hash: str
+    moves: Annotated[list[_Move], msgspec.Meta(max_length=_MOST_MOVES)]
+    policy_source: str = ""
+    source: str = ""
+
+
+# Of a report of `apply --dry-run`, what was dropped there is no longer part of the plan.
+_STANDING = {
+    status.value
+    for status in (Status.PLANNED, Status.OBSERVED, Status.NOT_ATTEMPTED, Status.BLOCKED)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewedPlan:
+    """A plan that was made by a dry run, and from which people may have taken moves."""
+
+    name: str
+    """The file, or ``standard input``."""
+    captured_at: float
+    """When the cluster stood as the plan saw it; Unix seconds, by the cluster's clock."""
+    source: str
+    """The API server or file that it was made on."""
+    policy_hash: str
+    policy_source: str
+    moves: tuple[Move, ...]
+    """By wave; each of another pod, and who makes way in an earlier wave than the other."""
+
+    def check_policy(self, loaded: LoadedPolicy) -> None:
+        """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
+        if self.policy_hash != loaded.policy_hash:
+            raise self._wrong(
+                f"policyHash: the plan was made under another policy ({self.policy_source or 'unknown'})"
+                f" than the one in force ({loaded.source}): give the same --policy, or {_ANEW}"
+            )
+        if (mode := loaded.policy.mode) is not Mode.ENFORCE:
+            raise self._wrong(
+                f"policy {loaded.source} is in mode {mode}, which lets nothing be moved:"
+                f" set mode: enforce, then {_ANEW}"
+            )
+        for move in self.moves:
+            if loaded.policy.mode_of(move.strategy) is Mode.OFF:
+                raise self._wrong(
+                    f"the move of {move.ref}: strategy: {_shown(move.strategy)} is none of the policy,"
+                    f" or is off; {_ANEW}"
+                )
+
+    def check_age(self, now: float, max_age: float, tolerance: float) -> None:
+        """Raise PolicyError if the plan is older than ``max_age`` seconds at ``now``, or of the future.
+
+        ``tolerance`` are the seconds that clocks may be apart. Where there is nothing to do, age is no matter.
+        """
+        age = now - self.captured_at
+        if age > max_age and self.moves:
+            raise self._wrong(
+                f"capturedAt: the plan is {_span(age)} old, older than --max-age {_span(max_age)}: {_ANEW}"
+            )
+        if age < -tolerance:
+            raise self._wrong(
+                f"capturedAt: lies {_span(-age)} in the future, by the cluster's clock:"
+                " is it a plan of this cluster?"
+            )
+
+    def _wrong(self, text: str) -> PolicyError:
+        return PolicyError([f"{self.name}: {text}"])
+
+
+def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
+    """Return the plan in a file, JSON or YAML; ``-`` is ``stdin``.
+
+    Raises:
+        PolicyError: no such file, no report of a dry run, or a key that is missing or wrong; says which.
+    """
+    name = "standard input" if path == "-" else path
+    try:
+        raw = _bytes(path, stdin)
+    except OSError as error:
+        raise PolicyError([f"{name}: cannot be read ({error.strerror})"]) from None
+    try:
+        decode = _decoder(raw)
+        _check_kind(decode(_Head))
+        return _plan(name, decode(_File))
+    except _WrongError as error:
+        raise PolicyError([f"{name}: {error}"]) from None
+    except msgspec.ValidationError as error:
+        raise PolicyError([f"{name}: {_problem(str(error))}; {_ANEW}"]) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PolicyError([f"{name}: is no JSON, or cut off: {error}"]) from None
+    except UnicodeDecodeError:
+        raise PolicyError([f"{name}: is not UTF-8 text; save it as UTF-8"]) from None
+    except yaml.YAMLError as error:
+        what = " ".join(str(error).split())
+        raise PolicyError([f"{name}: is neither JSON nor YAML: {what}"]) from None
+
+
+class _WrongError(Exception):
+    """What is wrong with the file, in words."""
+
+
+def _bytes(path: str, stdin: BinaryIO) -> bytes:
+    if path == "-":
+        return stdin.read(_MOST_BYTES + 1)
+    with Path(path).open("rb") as file:
+        return file.read(_MOST_BYTES + 1)
+
+
+# -- text to data ----------------------------------------------------------------------------------
+
+
+def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
+    """Return what decodes the file as one type or another, without what that type does not name."""
+    if len(raw) > _MOST_BYTES:
+        raise _WrongError(
+            f"is larger than {_MOST_BYTES >> 20} MiB; take out what no move needs: jq 'del(.skipped)'"
+        )
+    text = raw.removeprefix(b"\xef\xbb\xbf").strip()
+    if not text:
+        raise _WrongError(f"is empty; {_ANEW}")
+    if text.startswith((b"{", b"[")):
+        return lambda kind: msgspec.json.decode(text, type=kind)
+    data = _yaml(text)
+    return lambda kind: msgspec.convert(data, kind)
+
+
+def _yaml(text: bytes) -> Any:
+    if len(text) > _MOST_YAML_BYTES:
+        raise _WrongError(
+            f"is larger than {_MOST_YAML_BYTES >> 20} MiB, too much for YAML; write the plan as JSON: -o json"
+        )
+    decoded = text.decode()
+    _check_events(yaml.parse(decoded, Loader=YamlLoader))
+    return yaml.load(decoded, Loader=YamlLoader)  # noqa: S506 - a safe loader
+
+
+def _check_events(events: Iterator[Any]) -> None:
+    """Refuse what no report holds, and what a small file could blow up a process with."""
+    depth = 0
+    for event in events:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise _WrongError(f"line {line}: aliases are not allowed")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise _WrongError(f"line {line}: is nested more than {_MOST_DEPTH} levels deep")
+
+
+# -- data to plan ----------------------------------------------------------------------------------
+
+
+def _check_kind(head: _Head) -> None:
+    for key, found, wanted in (
+        ("kind", head.kind, "Report"),
+        ("apiVersion", head.api_version, API_VERSION),
+    ):
+        if found != wanted:
+            what = "is missing" if found is None else f"is {_shown(found)}"
+            raise _WrongError(f"{key}: {what}, a plan has {key}: {wanted}; {_ANEW}")
+    if head.dry_run is not True:
+        raise _WrongError(
+            f"dryRun: is {_shown(head.dry_run)}: the report of a run that has acted is no plan,"
+            f" its moves are over; {_ANEW}"
+        )
+
+
+def _plan(name: str, file: _File) -> ReviewedPlan:
+    captured_at = unix_seconds(file.captured_at)
+    if not captured_at:
+        raise _WrongError(f"capturedAt: {_shown(file.captured_at)} is no time; {_ANEW}")
+    standing = [(i, move) for i, move in enumerate(file.moves) if move.outcome in _STANDING]
+    _check_links(standing)
+    moves = [_move(move) for _, move in standing]
+    return ReviewedPlan(
+        name=name,
+        captured_at=captured_at,
+        source=file.source,
+        policy_hash=file.policy_hash,
+        policy_source=file.policy_source,
+        moves=tuple(sorted(moves, key=lambda move: move.wave)),
+    )
+
+
+def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
+    """Check that each pod moves once, and that who makes way does so before the other goes.
+
+    ``moves`` come with their place in the file.
+    """
+    by_uid: dict[str, tuple[int, _Move]] = {}
+    for index, move in moves:
+        first, _ = by_uid.setdefault(move.uid, (index, move))
+        if first != index:
+            raise _WrongError(f"moves[{index}].uid: stands in moves[{first}], too; remove one")
+    for index, move in moves:
+        place, other = by_uid.get(move.makes_way_for or "", (index, None))
+        if other is not None and other.wave <= move.wave:
+            raise _WrongError(
+                f"moves[{index}].makesWayFor: moves[{place}] is in wave {other.wave}, not after"
+                f" wave {move.wave}; {_ANEW}"
+            )
+
+
+def _move(told: _Move) -> Move:
+    return Move(
+        namespace=told.namespace,
+        pod=told.pod,
+        uid=told.uid,
+        owner=told.owner,
+        node=told.node,
+        landings=tuple(Landing(one.node, one.probability, one.domains) for one in told.landings),
+        strategy=told.strategy,
+        reason=told.reason,
+        gain=Cost(told.gain.hard, told.gain.soft, told.gain.imbalance),
+        cost=told.cost,
+        wave=told.wave,
+        makes_way_for=told.makes_way_for or "",
+    )
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?\Z", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`\Z")
+
+
+def _problem(error: str) -> str:
+    """Return what msgspec says of a value with its key in front, as in ``moves[3].uid: is missing``."""
+    match = _PLACE.match(error)
+    what, path = (match["what"], match["path"] or "") if match else (error, "")
+    path = path.removeprefix("$").removeprefix(".")
+    if (missing := _MISSING.match(what)) is not None:
+        path, what = f"{path}.{missing[1]}".removeprefix("."), "is missing"
+    return f"{path or 'is no report'}: {what[:1].lower()}{what[1:]}"
+
+
+_SHOWN = 60
+
+
+def _shown(value: Any) -> str:
+    """Return a value in as few characters as tell which it is."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _span(seconds: float) -> str:
+    """Return seconds as ``2h5m``, without seconds where they do not matter."""
+    whole = int(seconds) if seconds < 120 else int(seconds // 60) * 60
+    return format_duration(timedelta(seconds=whole))
