@@ -10,7 +10,7 @@ from rebalancer.cost.term import Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.planner.planner import Contribution, Planner
+from rebalancer.planner.planner import Contribution, Onlooker, Planner
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
@@ -89,19 +89,27 @@ class Planning:
         self._moved_last_hour = moved_last_hour
         self._signals = signals
 
-    def plan(self, snapshot: Snapshot, clock_skew: float, timings: Timings) -> Planned:
+    def plan(
+        self,
+        snapshot: Snapshot,
+        clock_skew: float,
+        timings: Timings,
+        onlooker: Onlooker | None = None,
+    ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings."""
         with collector_paused(), timings.phase("terms"):
             planner = self.planner(snapshot)
         with collector_paused(), timings.phase("plan"):
-            plan, ended = self._decided(planner, snapshot)
+            plan, ended = self._decided(planner, snapshot, onlooker)
         reasons = tuple(self.standstill(snapshot, clock_skew))
         return Planned(snapshot, plan, reasons, planner.signals(), ended)
 
-    def _decided(self, planner: Planner, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Outcome]]:
+    def _decided(
+        self, planner: Planner, snapshot: Snapshot, onlooker: Onlooker | None
+    ) -> tuple[Plan, Mapping[str, Outcome]]:
         """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
         if self._reviewed is None:
-            return planner.plan(), {}
+            return planner.plan(onlooker), {}
         from rebalancer.reviewing import review  # noqa: PLC0415
 
         found = review(self._reviewed, planner, lambda: self.planner(snapshot))

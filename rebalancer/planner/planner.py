@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -43,6 +44,16 @@ class Contribution:
     """What it has seen in earlier runs, see ``View.signals``."""
 
 
+class Onlooker(Protocol):
+    """Sees a planner before and after the moves of its plan; asks, and changes nothing."""
+
+    def before(self, planner: Planner) -> None:
+        """Look at the terms while the state is the snapshot's."""
+
+    def after(self, planner: Planner) -> None:
+        """Look at them while the state holds the plan's moves, those that only show among them."""
+
+
 class Planner:
     """Plans on one snapshot. ``plan`` may be called once; the view shows the planned state after it."""
 
@@ -67,10 +78,15 @@ class Planner:
             for contribution in contributions
             for term in contribution.terms(replace(self.view, signals=contribution.signals))
         ]
+        self._chosen: list[Chosen] = []
 
     def weighted_terms(self) -> list[Weighted]:
         """Return the terms of the enforcing strategies."""
         return [weighted for contribution, weighted in self._terms if not contribution.observed]
+
+    def all_terms(self) -> list[tuple[Weighted, bool]]:
+        """Return the terms of all strategies, each with whether its strategy only observes."""
+        return [(weighted, contribution.observed) for contribution, weighted in self._terms]
 
     def pods_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
         """Return the index of each pod that the snapshot has among ``uids``."""
@@ -116,12 +132,17 @@ class Planner:
         """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
         move_in_state(self.view, pod, cls, node)
 
-    def plan(self) -> Plan:
-        """Return the plan."""
+    def plan(self, onlooker: Onlooker | None = None) -> Plan:
+        """Return the plan; the same whether or not anybody looks on."""
+        if onlooker is not None:
+            onlooker.before(self)
         before = self.scores()
         bounds = self.bounds()
-        chosen, refusals, pairs = self._search()
+        self._chosen, refusals, pairs = self._search()
+        chosen = self._chosen
         after = self.scores()
+        if onlooker is not None:
+            onlooker.after(self)
         skips = self._skips(refusals, pairs)
         moves = tuple(self._move(move) for move in chosen)
         funnel = self._funnel(skips, moves)
@@ -233,6 +254,19 @@ class Planner:
             landings.append(Landing(snapshot.nodes.names[node], round(probability, 6), domains))
         return tuple(landings)
 
+    def arriving(self, node: int) -> dict[int, float]:
+        """Return place in the plan -> probability of each move that may land on ``node``.
+
+        ``Move.landings`` names the most probable places only.
+        """
+        found: dict[int, float] = {}
+        for place, move in enumerate(self._chosen):
+            prediction = move.verdict.prediction
+            share = float(prediction.probability[prediction.nodes == node].sum())
+            if share > 0:
+                found[place] = share
+        return found
+
     def _domains_of(self, node: int, keys: tuple[str, ...]) -> Mapping[str, str]:
         """Return the values of a node's labels, one object for all landings there: thousands may be shown."""
         found = self._domains.get((node, keys))
@@ -285,14 +319,9 @@ class Planner:
     def _why(
         self, pod: int, pair: tuple[int, int], refusal: Refusal | None, strategy: str
     ) -> Skip | None:
-        bits = int(self.protected[pod])
-        if bits:
-            names = names_of(bits)
-            text = (
-                f"{', '.join(names)}: {'; '.join(self._protection_text(pair[0], n) for n in names)}"
-            )
-            code = Code.PROTECTED
-        elif (forbidden := self._allowance.forbidden(pair[0])) is not None:
+        if held := self.protections(pod):
+            code, text = Code.PROTECTED, f"{', '.join(held)}: {'; '.join(held.values())}"
+        elif (forbidden := self.forbidden(pair[0])) is not None:
             code, text = forbidden
         elif refusal is not None:
             strategy, code, text = refusal.strategy, refusal.code, refusal.message
@@ -306,6 +335,16 @@ class Planner:
             code=code,
             message=text,
         )
+
+    def protections(self, pod: int) -> dict[str, str]:
+        """Return name -> text of each protection that holds a pod."""
+        cls = int(self._snapshot.pods.cls[pod])
+        names = names_of(int(self.protected[pod]))
+        return {name: self._protection_text(cls, name) for name in names}
+
+    def forbidden(self, cls: int) -> tuple[Code, str] | None:
+        """Say why no pod of ``cls`` can be evicted now, if a PodDisruptionBudget forbids it."""
+        return self._allowance.forbidden(cls)
 
     def _protection_text(self, cls: int, name: str) -> str:
         owner = self._snapshot.classes[cls].owner
