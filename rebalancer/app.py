@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rebalancer.environment import Environment, Timings, collector_paused
+from rebalancer.deciding import Deciding
+from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.options import RunOptions, duration, reference, scope_of
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.kube.read import Reading
-    from rebalancer.memory.keeper import Keeper
     from rebalancer.report.plan_file import ReviewedPlan
 
 
@@ -79,7 +79,6 @@ class _Run:
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
         self._deadline = environment.clock.now() + options.deadline
-        self._timings = Timings(environment.clock)
         scope = scope_of(options, environment)
         self._planning = Planning(
             loaded,
@@ -90,21 +89,18 @@ class _Run:
         )
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
-        self._notes: list[str] = list(loaded.warnings)
         self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
         self._lease = reference("--lease", lease) if lease is not None else None
-        self._memory = reference("--memory", memory) if memory is not None else None
-        self._keeper: Keeper | None = None
+        remembered = reference("--memory", memory) if memory is not None else None
+        self._deciding = Deciding(self._planning, environment, loaded, remembered)
+        self._timings, self._notes = self._deciding.timings, self._deciding.notes
 
     def on_file(self, path: str) -> ExitCode:
         """Report on a snapshot file."""
-        from rebalancer.snapshot.load import load_snapshot  # noqa: PLC0415
-
-        with self._timings.phase("read"), collector_paused(for_good=True):
-            snapshot = load_snapshot(path, stdin=sys.stdin.buffer)
+        snapshot = self._deciding.load(path)
         self._check_age(snapshot)
-        planned = self._planning.plan(snapshot, 0.0, self._timings)
+        planned = self._deciding.plan(snapshot)
         return self._report(planned, None, source=path)
 
     def on_cluster(self) -> ExitCode:
@@ -135,13 +131,14 @@ class _Run:
                     require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
-            reading = self._read(client)
+            reading = self._deciding.read(client, keep=self._acts)
             self._check_age(reading.snapshot)
             if self._reviewed is not None and self._reviewed.source != client.server:
                 self._notes.append(
                     f"the plan was made on {self._reviewed.source or 'an unnamed cluster'}"
                 )
-            planned = self._plan(client, reading)
+            skew = reading.readings.clock_skew or 0.0
+            planned = self._deciding.plan(reading.snapshot, client=client, clock_skew=skew)
             execution = None
             if self._acts and not planned.standstill:
                 execution = self._execute(client, planned, reading)
@@ -152,53 +149,17 @@ class _Run:
         dry = self._options.dry_run or self._options.snapshot_path is not None
         return not dry and self._loaded.policy.mode is Mode.ENFORCE
 
-    def _read(self, client: Client) -> Reading:
-        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
-
-        with self._timings.phase("read"):
-            reading = read_cluster(
-                client,
-                clock=self._environment.clock.unix,
-                keep=self._acts,
-                usage=self._planning.needs_usage,
-            )
-        self._notes += reading.readings.notes
-        return reading
-
     def _check_age(self, snapshot: Snapshot) -> None:
         """Refuse a reviewed plan that is too old."""
         if self._reviewed is not None:
             tolerance = self._loaded.policy.safety.max_clock_skew.total_seconds()
             self._reviewed.check_age(snapshot.captured_at, self._max_age, tolerance)
 
-    def _plan(self, client: Client, reading: Reading) -> Planned:
-        if self._memory is not None:
-            self._recall(client, reading.snapshot, *self._memory)
-        skew = reading.readings.clock_skew or 0.0
-        planned = self._planning.plan(reading.snapshot, skew, self._timings)
-        if self._keeper is not None:
-            self._keeper.saw(planned.signals)
-        return planned
-
     # -- what is kept from run to run --------------------------------------------------------------
 
-    def _recall(self, client: Client, snapshot: Snapshot, namespace: str, name: str) -> None:
-        """Let the plan know what came of earlier runs."""
-        from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
-        from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
-
-        store = MemoryStore(client, namespace, name)
-        self._keeper = Keeper(store, f"{namespace}/{name}", self._notes.append)
-        self._keeper.load(snapshot)
-        signals = self._keeper.signals()
-        if not signals and self._loaded.policy.mode is not Mode.ENFORCE:
-            # Runs that only observe write nothing: whoever waits for the next one waits in vain.
-            signals = None
-        self._planning.remember(self._keeper.cooling(), self._keeper.moved_last_hour(), signals)
-
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
-        if self._keeper is not None:
-            self._keeper.record(outcomes, self._environment.clock.unix())
+        if self._deciding.keeper is not None:
+            self._deciding.keeper.record(outcomes, self._environment.clock.unix())
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""

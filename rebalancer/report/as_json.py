@@ -53,7 +53,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "before": _scores(plan.before),
         "after": _scores(plan.after),
         "lowerBound": plan.lower_bound,
-        "moves": map(_move, report.outcomes),
+        "moves": map(move_data, report.outcomes),
         "skipped": map(_skip, plan.skips),
         "funnel": dict(plan.funnel),
         "rest": {"moves": plan.rest.moves, "runs": plan.rest.runs, "more": plan.rest.more},
@@ -64,7 +64,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
         "exitCode": report.exit_code,
-        "timings": {phase: _number(seconds, 4) for phase, seconds in report.timings.items()},
+        "timings": {phase: plain(seconds, 4) for phase, seconds in report.timings.items()},
     }
 
 
@@ -126,13 +126,14 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 def _cost(cost: Cost) -> dict[str, Any]:
     return {
-        "hard": _number(cost.hard),
-        "soft": _number(cost.soft),
-        "imbalance": _number(cost.imbalance),
+        "hard": plain(cost.hard),
+        "soft": plain(cost.soft),
+        "imbalance": plain(cost.imbalance),
     }
 
 
-def _move(outcome: Outcome) -> dict[str, Any]:
+def move_data(outcome: Outcome) -> dict[str, Any]:
+    """Return a move with what came of it, as the report has it."""
     move = outcome.move
     return {
         "namespace": move.namespace,
@@ -143,7 +144,7 @@ def _move(outcome: Outcome) -> dict[str, Any]:
         "landings": [
             {
                 "node": landing.node,
-                "probability": _number(landing.probability),
+                "probability": plain(landing.probability),
                 "domains": dict(sorted(landing.domains.items())),
             }
             for landing in move.landings
@@ -151,7 +152,7 @@ def _move(outcome: Outcome) -> dict[str, Any]:
         "strategy": move.strategy,
         "reason": move.reason,
         "gain": _cost(move.gain),
-        "cost": _number(move.cost),
+        "cost": plain(move.cost),
         "wave": move.wave,
         "budgets": list(move.budgets),
         "observed": move.observed,
@@ -160,7 +161,7 @@ def _move(outcome: Outcome) -> dict[str, Any]:
         "message": outcome.message,
         "landed": outcome.landed,
         "predicted": outcome.predicted,
-        "seconds": _number(outcome.seconds, 4),
+        "seconds": plain(outcome.seconds, 4),
     }
 
 
@@ -175,7 +176,7 @@ def _skip(skip: Skip) -> dict[str, Any]:
     }
 
 
-def _number(value: float, digits: int = 9) -> int | float | None:
+def plain(value: float, digits: int = 9) -> int | float | None:
     """Return ``value`` with so many significant digits; whole numbers without a point, others than numbers as null."""
     if not math.isfinite(value):
         return None
