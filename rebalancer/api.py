@@ -14,6 +14,7 @@ from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.cost.telling import Gauge, Gauging, Grouped, Level, Standing, Told
 from rebalancer.cost.term import (
     Bound,
     Candidates,
@@ -48,9 +49,13 @@ __all__ = [
     "Domains",
     "Entry",
     "Floats",
+    "Gauge",
+    "Gauging",
     "Group",
+    "Grouped",
     "Int32s",
     "Ints",
+    "Level",
     "Measuring",
     "Nodes",
     "Noting",
@@ -66,8 +71,10 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
+    "Standing",
     "Strategy",
     "Term",
+    "Told",
     "Usage",
     "View",
     "affinity_classes",

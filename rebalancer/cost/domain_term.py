@@ -98,6 +98,19 @@ class DomainTerm:
         asked = (self._groups[index] for index in np.flatnonzero(~self._at_ease).tolist())
         return [text for group in asked if (text := group.unsatisfiable()) is not None]
 
+    def groups_of(self, classes: Int32s) -> Sequence[Group]:
+        """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""
+        indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
+        found = [self._groups[index] for index in sorted(indices)]
+        told: set[int] = set()
+        for cls in classes.tolist():
+            if self._later is None or cls in self._of_class or cls in told:
+                continue
+            if (group := self._later(cls)) is not None:
+                told.update(group.members.tolist())
+                found.append(group)
+        return found
+
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
         if not self._groups and self._later is None:

@@ -7,6 +7,8 @@ has lost its last match.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from rebalancer.cost.domain_term import DomainTerm
@@ -20,7 +22,8 @@ from rebalancer.snapshot.affinity import affinity_classes
 
 def guard_term(view: View) -> DomainTerm:
     """Return a hard term of which only increases matter."""
-    return DomainTerm(view, Entry.HARD, [*_hard_spread(view), *_attraction(view)])
+    groups = [*_hard_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
+    return DomainTerm(view, Entry.HARD, groups)
 
 
 def _hard_spread(view: View) -> list[Group]:
@@ -41,10 +44,11 @@ def _hard_spread(view: View) -> list[Group]:
     return list(groups.values())
 
 
-def _attraction(view: View) -> list[Group]:
+def attractions(view: View, classes: Iterable[int]) -> list[Group]:
+    """Return the required affinity of ``classes`` as groups that no move may make worse."""
     owners: dict[tuple[str, bytes], list[int]] = {}
-    for cls, of_class in enumerate(view.snapshot.classes):
-        affinity = of_class.spec.affinity
+    for cls in classes:
+        affinity = view.snapshot.classes[cls].spec.affinity
         declared = affinity.pod_affinity if affinity is not None else None
         for term in (declared.required or ()) if declared is not None else ():
             matched = affinity_classes(view.snapshot, cls, term)

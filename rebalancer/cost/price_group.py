@@ -89,6 +89,19 @@ class PriceGroup:
         """See Group."""
         return f"{self.label}: {self._describe(node)}"
 
+    def wish(self) -> str:
+        """See Told."""
+        return "on nodes that suit them"
+
+    def standing(self) -> str:
+        """See Told: a node that does not suit as an example, and how many pods are on such nodes."""
+        counts = self._view.state.counts(self.members)
+        badly = np.flatnonzero((counts > 0) & (self._price > 0))
+        if not len(badly):
+            return "all on nodes that suit them"
+        worst = int(badly[np.argmax(self._price[badly])])
+        return f"{int(counts[badly].sum())} of {int(counts.sum())} not: {self._describe(worst)}"
+
 
 def least_with_room(view: View, classes: Sequence[int], price: Floats) -> float:
     """Return the lowest price (N,) that a replacement of ``classes``, which share one, could have now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,8 @@ from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
 _NOBODY = np.zeros(0, np.int32)
+# So many domains are told of by name.
+_SHOWN = 6
 
 
 @dataclass(slots=True)
@@ -84,6 +86,22 @@ class _SeparableGroup:
         for role, (domains, of_role) in enumerate(held):
             counts[role, np.searchsorted(at, domains)] = of_role
         return at, counts
+
+    def _shown(self, words: Callable[[Ints], str], nothing: str, *, crowded: bool = False) -> str:
+        """Return ``words`` for the counts (roles,) of up to six domains, those with most to mend first.
+
+        ``crowded``: only of domains where something is to be mended.
+        """
+        now = self._now()
+        order = np.lexsort((now.at, -now.counts.sum(axis=0), -now.covers))
+        order = order[now.covers[order] > 0] if crowded else order[now.counts[:, order].any(axis=0)]
+        names = self.domains.names
+        shown = [
+            f"{names[int(now.at[place])]} {words(now.counts[:, place])}"
+            for place in order[:_SHOWN].tolist()
+        ]
+        more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
+        return f"{', '.join(shown)}{more}" if shown else nothing
 
     def potential(self) -> float:
         now = self._now()
@@ -182,6 +200,14 @@ class CapGroup(_SeparableGroup):
         here = self._view.state.count_on(self.members, node)
         return f"{self.label}: {here} on one node, at most {self.cap} needed"
 
+    def wish(self) -> str:
+        """See Told."""
+        return f"at most {self.cap} on one node"
+
+    def standing(self) -> str:
+        """See Told."""
+        return self._shown(lambda counts: f"{int(counts[0])}", "none anywhere")
+
 
 class ConflictGroup(_SeparableGroup):
     """Pods that own an anti-affinity term apart from the pods it matches."""
@@ -235,6 +261,23 @@ class ConflictGroup(_SeparableGroup):
         here = int(self._now().counts[:, self._now().at == domain].sum())
         return f"{self.label}: {here} that repel each other in {self.domains.names[domain]}"
 
+    def wish(self) -> str:
+        """See Told."""
+        _, owners, matched = self._roles
+        mutual = not len(owners) and not len(matched)
+        return "at most 1 in a domain" if mutual else "none beside one that it repels"
+
+    def standing(self) -> str:
+        """See Told."""
+        _, owners, matched = self._roles
+        if len(owners) or len(matched):
+            return self._shown(
+                lambda c: f"{int(c[0] + c[1])} beside {int(c[0] + c[2])} that they repel",
+                "none that repel each other",
+                crowded=True,
+            )
+        return self._shown(lambda counts: f"{int(counts[0])}", "none anywhere")
+
 
 class AttractionGroup(_SeparableGroup):
     """Pods with a required affinity term, each of which needs a pod it matches in its domain.
@@ -255,6 +298,15 @@ class AttractionGroup(_SeparableGroup):
     def _cover(self, counts: Ints) -> Ints:
         both, alone, matched = counts
         return np.where(both + matched == 0, alone, 0)
+
+    def wish(self) -> str:
+        """See Told."""
+        return "each beside one that it matches"
+
+    def standing(self) -> str:
+        """See Told."""
+        now = self._now()
+        return f"{now.total} without a match" if now.total else "all have a match"
 
     def unsatisfiable(self) -> str | None:
         """None: guards do not report."""

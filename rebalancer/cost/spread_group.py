@@ -236,6 +236,15 @@ class SpreadGroup:
         """See Group."""
         return f"{self.label}: {self._shown(self._now().counts)}, maxSkew {self._max_skew}"
 
+    def wish(self) -> str:
+        """See Told."""
+        few = f", minDomains {self._min_domains}" if self._min_domains is not None else ""
+        return f"at most {self._max_skew} apart (maxSkew {self._max_skew}{few})"
+
+    def standing(self) -> str:
+        """See Told."""
+        return self._shown(self._now().counts)
+
     def joint(self, per_node: Int32s, cap: int) -> float:
         """Return the joint lower bound with a per-node cap, see ``joint_minimum``."""
         inside = self.domains.of_node >= 0

@@ -10,13 +10,17 @@ import numpy as np
 from rebalancer.api import (
     Candidates,
     Concerned,
+    Gauging,
+    Grouped,
     Measuring,
     Noting,
     Params,
     Signalling,
     Signals,
+    Standing,
     Strategy,
     Term,
+    Told,
     View,
 )
 from rebalancer.policy.protect import Protect
@@ -115,7 +119,7 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
 
 
 def _check_faces(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check what a term may have besides (``rebalancer.cost.term``)."""
+    """Check what a term may have besides (``rebalancer.cost.term``, ``rebalancer.cost.telling``)."""
     if isinstance(term, Concerned):
         _check_concerns(view, term, where)
     if isinstance(term, Signalling) and isinstance(twin, Signalling):
@@ -123,6 +127,10 @@ def _check_faces(view: View, term: Term, twin: Term, where: str) -> None:
     if isinstance(term, Noting):
         lines = all(note.strip() and "\n" not in note for note in term.notes())
         _require(lines, f"{where}: a note is a line")
+    if isinstance(term, Grouped):
+        _check_groups(view, term, where)
+    if isinstance(term, Gauging) and isinstance(twin, Gauging):
+        _check_gauges(view, term, twin, where)
 
 
 def _check_concerns(view: View, term: Term, where: str) -> None:
@@ -135,6 +143,40 @@ def _check_concerns(view: View, term: Term, where: str) -> None:
             _require(
                 not change.any(), f"{where}: changes by a move that it says leaves it as it is"
             )
+
+
+def _check_groups(view: View, term: Grouped, where: str) -> None:
+    before = _weight(term)
+    for cls in range(len(view.snapshot.classes)):
+        for group in term.groups_of(np.array([cls], np.int32)):
+            _require(cls in group.members, f"{where}: a group of a class that is no member")
+            told = [group.label]
+            told += [group.wish(), group.standing()] if isinstance(group, Told) else []
+            lines = all(text.strip() and "\n" not in text for text in told)
+            _require(lines, f"{where}: what is told of a group is a line each")
+    _require(before == _weight(term), f"{where}: changes by being told of")
+
+
+def _weight(term: object) -> tuple[float, int]:
+    return (term.potential(), len(term.candidates().cls)) if isinstance(term, Term) else (0.0, 0)
+
+
+def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
+    for node_index in range(len(view.snapshot.nodes)):
+        gauge = term.gauge(node_index)
+        _require(gauge == twin.gauge(node_index), f"{where}: gauges are not deterministic")
+        if gauge is None:
+            continue
+        over = any(level.share > level.over for level in gauge.levels)
+        under = all(level.share <= level.under for level in gauge.levels)
+        _require(over or gauge.standing is not Standing.OVER, f"{where}: over no threshold")
+        _require(
+            under or gauge.standing is not Standing.UNDER, f"{where}: not under all thresholds"
+        )
+        gives = gauge.gives and gauge.standing is not Standing.OVER
+        _require(not gives, f"{where}: a node gives that is not over-used")
+        line = gauge.note.strip() and "\n" not in gauge.note
+        _require(bool(line), f"{where}: what follows from a gauge is a line")
 
 
 def _check_signals(view: View, term: Signalling, twin: Signalling, where: str) -> None:

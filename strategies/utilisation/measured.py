@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals, View
+from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals, Standing, View
 from strategies.utilisation.requested import UtilisationTerm
 
 if TYPE_CHECKING:
@@ -197,6 +197,17 @@ class MeasuredTerm(UtilisationTerm):
         if node not in texts:
             texts[node] = super().describe(cls, node) + self._so_far(node)
         return texts[node]
+
+    def _consequence(self, node: int, standing: Standing) -> str:
+        if self._signal == "usage" and not self._known[node]:
+            return "gives none and invites none: what it uses is not measured"
+        text = super()._consequence(node, standing)
+        if standing is not Standing.OVER or self._nodes().giving[node]:
+            return text
+        if (kept := self._kept_from_work()) is not None:
+            return f"gives none: {kept}"
+        so_far = self._so_far(node).removeprefix(", ")
+        return f"gives none yet: {so_far}" if so_far else text
 
     def _so_far(self, node: int) -> str:
         if self._give_now(np.array([node], np.int32))[0]:

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rebalancer.api import Bools, Bound, Candidates, Entry, Floats, Int32s, View
+from rebalancer.api import (
+    Bools,
+    Bound,
+    Candidates,
+    Entry,
+    Floats,
+    Gauge,
+    Int32s,
+    Level,
+    Standing,
+    View,
+)
 
 if TYPE_CHECKING:
     from strategies.low_utilisation import LowUtilisationParams
@@ -226,6 +237,55 @@ class UtilisationTerm:
         ]
         name = self._view.snapshot.nodes.names[node]
         return f"node {name}: {', '.join(parts) or 'not over-used'}"
+
+    def gauge(self, node: int) -> Gauge | None:
+        """See Gauging; None for a node that is not Ready, or has none of the resources."""
+        counts = np.flatnonzero(self._counts[:, node]).tolist()
+        if not counts:
+            return None
+        one, nodes = np.array([node], np.int32), self._nodes()
+        share = self._share(self._used(one), one)[:, 0]
+        under, over = (
+            np.broadcast_to(limit[:, 0], share.shape) for limit in (self._under, self._over)
+        )
+        standing, gives = self._standing(node), bool(nodes.giving[node])
+        return Gauge(
+            standing=standing,
+            gives=gives,
+            note=self._consequence(node, standing),
+            levels=tuple(
+                Level(
+                    self._names[row],
+                    float(share[row]),
+                    float(under[row]),
+                    float(over[row]),
+                    self._what(row, node).strip(),
+                )
+                for row in counts
+            ),
+        )
+
+    def _standing(self, node: int) -> Standing:
+        share = self._share(self._used())
+        if self._over_nodes(share)[node]:
+            return Standing.OVER
+        under = (share[:, node] <= self._under[:, 0]) | ~self._counts[:, node]
+        return Standing.UNDER if under.all() else Standing.BETWEEN
+
+    def _consequence(self, node: int, standing: Standing) -> str:
+        """Return what a node's standing means for its pods and for others'."""
+        nodes = self._nodes()
+        inviting = nodes.inviting[node]
+        takes = int(np.count_nonzero(nodes.inviting <= nodes.full[node]))
+        if standing is Standing.OVER and nodes.giving[node]:
+            return f"gives pods: {takes} node{'' if takes == 1 else 's'} may take them"
+        if standing is Standing.OVER:
+            return f"gives none: no node is under-used, or {self._gap:.0%} below it"
+        if np.isposinf(inviting):
+            return "gives none and invites none: it is cordoned or about to go"
+        if standing is Standing.UNDER:
+            return "invites pods of over-used nodes"
+        return f"gives none, and invites pods of over-used nodes that are {self._gap:.0%} above it"
 
     def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
         """Return how a share is come by, in a word."""

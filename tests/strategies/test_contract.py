@@ -12,8 +12,11 @@ from rebalancer.api import (
     Domains,
     DomainTerm,
     Entry,
+    Gauge,
+    Level,
     Params,
     Signals,
+    Standing,
     Term,
     View,
 )
@@ -77,6 +80,20 @@ class Silent(DomainTerm):
         return [""]
 
 
+class Confused(DomainTerm):
+    """One that tells of all groups whoever is asked about."""
+
+    def groups_of(self, classes):
+        return self._groups
+
+
+class Boasting(DomainTerm):
+    """One that says of every node that it is over-used."""
+
+    def gauge(self, node):
+        return Gauge(Standing.OVER, True, "gives", (Level("cpu", 0.1, 0.2, 0.5, "requested"),))
+
+
 class Crowd:
     """Hands over a term of duplicates of the given kind."""
 
@@ -115,6 +132,8 @@ def test_a_strategy_that_keeps_the_contract_passes():
         (Crowd(Forgetful), "a candidate that waits"),
         (Crowd(Stranger), "a node that there is not"),
         (Crowd(Silent), "a note is a line"),
+        (Crowd(Confused), "a class that is no member"),
+        (Crowd(Boasting), "over no threshold"),
         (Crowd(needs="perhaps"), "neither yes nor no"),
     ],
 )
