@@ -306,31 +306,89 @@ def simulate(**options: object) -> int:
 
 @main.group()
 def explain() -> None:
-    """Say why the scheduler would do what it would do."""
+    """Say what is seen in a pod, node or workload, and what the plan of a dry run does with it."""
+
+
+_explained = [
+    _policy,
+    *_cluster,
+    click.option(
+        "--snapshot",
+        "snapshot_path",
+        type=click.Path(),
+        help="Explain on a snapshot file ('-': standard input), without a cluster.",
+    ),
+    click.option(
+        "--memory",
+        metavar="NS/NAME",
+        help="ConfigMap of run --memory: who rests, and what is used up.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Form of the explanation.",
+    ),
+]
+
+
+def _explains(function: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(_explained):
+        function = option(function)
+    return function
 
 
 @explain.command("pod")
-@click.argument("pod", metavar="NAMESPACE/NAME")
+@click.argument("pod", metavar="[NAMESPACE/]NAME")
 @click.option(
     "--node", help="Only this node: why it would not take the replacement, or its scores."
 )
-@_policy
-@_on_cluster
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Explain on a snapshot file ('-': standard input), without a cluster.",
-)
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
-def explain_pod(**options: Any) -> int:
-    """Print each node's filter or scores for the pod's replacement, and where it would land."""
-    from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.explaining import ExplainOptions, explain  # noqa: PLC0415
+@_explains
+def explain_pod(pod: str, node: str | None, **options: Any) -> int:
+    """Where its replacement would land, and its plan.
 
-    return int(explain(ExplainOptions(**options), system_environment()))
+    Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
+    where it is, and what the plan of a dry run does with it.
+    """
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.explaining import command as explaining  # noqa: PLC0415
+
+    chosen = explaining.ExplainOptions(**options)
+    return int(explaining.explain_pod(pod, node, chosen, system_environment()))
+
+
+@explain.command("node")
+@click.argument("node", metavar="NAME")
+@_explains
+def explain_node(node: str, **options: Any) -> int:
+    """How it stands, its pods, what leaves and lands.
+
+    Prints whether replacements land on the node, how full it is beside the thresholds, each of its pods with
+    what it breaks there and why it moves or stays, and the planned moves that may land on it.
+    """
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.explaining import command as explaining  # noqa: PLC0415
+
+    chosen = explaining.ExplainOptions(**options)
+    return int(explaining.explain_node(node, chosen, system_environment()))
+
+
+@explain.command("workload")
+@click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME")
+@_explains
+def explain_workload(workload: str, **options: Any) -> int:
+    """Where its pods stand, its rules, its plan.
+
+    Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
+    PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
+    """
+    from rebalancer.environment import system_environment  # noqa: PLC0415
+    from rebalancer.explaining import command as explaining  # noqa: PLC0415
+
+    chosen = explaining.ExplainOptions(**options)
+    return int(explaining.explain_workload(workload, chosen, system_environment()))
 
 
 @main.group()

@@ -1,8 +1,7 @@
-"""The explanation of one pod's landing, for people and as JSON."""
+"""The explanation of one pod's landing, for people."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from rebalancer.report.text import harmless, wrapped
@@ -10,11 +9,6 @@ from rebalancer.scheduler.explain import ExplainedNode, Explanation
 
 _SHOWN_NAMES = 4
 _SHOWN_LANDINGS = 10
-
-
-def explained_as_json(explanation: Explanation) -> str:
-    """Return the explanation as JSON."""
-    return json.dumps(explanation.as_json(), indent=2) + "\n"
 
 
 def explained_as_table(explanation: Explanation, node: str | None = None) -> str:

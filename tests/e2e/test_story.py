@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
+from rebalancer.kube.access import READ_RULES
 from tests.controlplane import drift, objects, operations
-from tests.e2e.product import Product
+from tests.e2e.product import NO_WAIT, Product, grant, rebalancer
 
 
 def zones_of(plane, label):
@@ -99,3 +100,24 @@ def test_events_on_pod_and_owner_say_who_and_why(cluster, tmp_path):
     for event in events:
         assert event["reason"] == "Rebalanced"
         assert "zone-c" in event["note"]
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("workload", "deploy/default/nginx"), ("node", "zone-a-0")]
+)
+def test_an_explanation_needs_the_rights_of_a_dry_run_and_tells_its_plan(
+    cluster, tmp_path, what, name
+):
+    drift.article(cluster)
+    flags = [f"--policy={tmp_path / 'policy.yaml'}", f"--kubeconfig={grant(cluster, READ_RULES)}"]
+    (tmp_path / "policy.yaml").write_text(NO_WAIT)
+    planned = rebalancer("run", "--dry-run", *flags, "--output=json")
+    (move,) = planned.report["moves"]
+    told = rebalancer("explain", what, name, *flags, "--output=json")
+    assert told.code == 0, told.err
+    pods = json.loads(told.out)["pods"]
+    moves = {pod["pod"]: pod["plan"]["move"] for pod in pods if pod["plan"]["move"]}
+    here = what == "workload" or move["from"] == name
+    assert moves == ({move["pod"]: move} if here else {})
+    table = rebalancer("explain", what, name, *flags)
+    assert (table.code, "Deployment/default/nginx" in table.out) == (0, True), table.err

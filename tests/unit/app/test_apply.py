@@ -303,7 +303,7 @@ def test_a_snapshot_file_tells_offline_what_is_left(drifted, run, capsys, tmp_pa
     # The same from a pipe, as its own process.
     piped = [sys.executable, "-m", "rebalancer", "apply", "-", *args[2:]]
     plan = Path(path).read_bytes()
-    done = subprocess.run(piped, input=plan, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(piped, input=plan, capture_output=True, timeout=600, check=True)
     again = json.loads(done.stdout)
     assert again["moves"] == report["moves"]
     assert again["reviewedPlan"]["file"] == "standard input"

@@ -1,4 +1,4 @@
-"""``explain pod``, as a process on a snapshot file."""
+"""``explain``, as a process on a snapshot file."""
 
 import json
 import subprocess
@@ -9,27 +9,25 @@ import pytest
 from rebalancer.testing.workloads import apart, node, workload
 
 
+def rebalancer(*args):
+    command = [sys.executable, "-m", "rebalancer", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
 @pytest.fixture
-def explain(tmp_path):
-    """Run the command on a small cluster with one full node."""
+def cluster(tmp_path):
+    """A snapshot file of a small cluster with one full node: one of web's two pods has to go to n-b."""
     nodes = [node("n-a", "a"), node("n-b", "b"), node("full", "c", cpu="50m")]
     objects = [*nodes, *workload("web", ["n-a", "n-a"], spec=apart("web", weight=100))]
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
+    return f"--snapshot={path}"
 
-    def run(*args):
-        command = [
-            sys.executable,
-            "-m",
-            "rebalancer",
-            "explain",
-            "pod",
-            *args,
-            f"--snapshot={path}",
-        ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
-    return run
+@pytest.fixture
+def explain(cluster):
+    """Run ``explain pod`` on the cluster."""
+    return lambda *args: rebalancer("explain", "pod", *args, cluster)
 
 
 def test_it_names_filters_scores_and_landings(explain):
@@ -65,8 +63,7 @@ def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
     pod["spec"]["containers"] = [*pod["spec"]["containers"], sidecar]
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
-    command = [sys.executable, "-m", "rebalancer", "explain", "pod", "web-0", f"--snapshot={path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = rebalancer("explain", "pod", "web-0", f"--snapshot={path}")
     assert "Assumed: container proxy is injected again" in done.stdout
 
 
@@ -76,4 +73,62 @@ def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
 def test_what_is_not_there_is_said_to_be_so(explain, args, says):
     done = explain(*args)
     assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_the_plan_for_the_pod_is_told_and_the_json_says_what_it_is(explain):
+    assert "the plan moves it to n-b (b) in wave 1" in explain("web-0").stdout
+    found = json.loads(explain("web-0", "-o", "json").stdout)
+    assert (found["apiVersion"], found["kind"]) == ("rebalancer/v1", "PodExplanation")
+    assert found["plan"]["verdict"] == "moves"
+    assert found["plan"]["move"]["landings"] == [
+        {"node": "n-b", "probability": 1, "domains": {"topology.kubernetes.io/zone": "b"}}
+    ]
+    assert [wish["strategy"] for wish in found["breaks"]] == ["anti-affinity", "duplicates"]
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "kind"),
+    [
+        ("node", "n-a", "NodeExplanation"),
+        ("workload", "default/web", "WorkloadExplanation"),
+    ],
+)
+def test_nodes_and_workloads_tell_of_the_plan_that_a_run_makes(cluster, what, name, kind):
+    report = json.loads(rebalancer("run", cluster, "-o", "json").stdout)
+    done = rebalancer("explain", what, name, cluster, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["apiVersion"], found["kind"]) == ("rebalancer/v1", kind)
+    assert [found[key] for key in ("source", "capturedAt", "policyHash")] == [
+        report[key] for key in ("source", "capturedAt", "policyHash")
+    ]
+    assert found["warnings"] == report["warnings"]
+    moves = [pod["plan"]["move"] for pod in found["pods"] if pod["plan"]["move"]]
+    assert moves == report["moves"]
+    table = rebalancer("explain", what, name, cluster)
+    assert table.returncode == 0, table.stderr
+    assert "the plan moves it to n-b (b) in wave 1" in table.stdout
+
+
+def test_the_policy_of_the_run_is_the_policy_of_the_explanation(cluster, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {taints: {}}\n")
+    done = rebalancer("explain", "node", "n-a", cluster, f"--policy={policy}", "-o", "json")
+    found = json.loads(done.stdout)
+    assert {pod["plan"]["verdict"] for pod in found["pods"]} == {"fine"}
+    assert found["policySource"] == str(policy)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["node", "n-c"], "node n-c: there is no such node; did you mean n-"),
+        (["workload", "default/wep"], "did you mean Deployment/default/web?"),
+        (["node", "n-a", "--memory=a/b"], "a snapshot file is explained without it"),
+    ],
+)
+def test_what_cannot_be_explained_is_a_usage_error(cluster, args, says):
+    done = rebalancer("explain", *args, cluster)
+    assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr

@@ -55,6 +55,12 @@ def test_a_run_imports_only_what_it_uses(snapshot):
     assert not (unused | {f"rebalancer.{name}" for name in ours}) & modules
 
 
+def test_an_explanation_on_a_file_imports_no_client(snapshot):
+    modules, _ = watched("explain", "node", "n-a", f"--snapshot={snapshot}")
+    unused = {"croniter", "html", "kubernetes", "urllib3", "ssl", "google.protobuf"}
+    assert not (unused | {"rebalancer.evictor.executor", "rebalancer.kube.client"}) & modules
+
+
 def test_a_policy_with_windows_and_a_report_in_html_import_the_rest(snapshot, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(

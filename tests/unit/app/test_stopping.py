@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 60
+SECONDS = 600
 
 
 @contextlib.contextmanager

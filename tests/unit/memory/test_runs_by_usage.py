@@ -189,6 +189,25 @@ def test_a_dry_run_reads_what_was_seen_and_writes_nothing(hot, run):
     assert hot.cluster.get("ConfigMap", "memory") == written
 
 
+def test_an_explanation_reads_what_is_used_and_says_for_how_long_a_node_waits(
+    hot, run, tmp_path, capsys
+):
+    run()
+    hot.at += 15
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.format(signal="usage", mode="enforce"))
+    options = [f"--kubeconfig={hot.cluster.kubeconfig}", f"--policy={policy}", "--output=json"]
+    assert command(["explain", "node", "n-a", *options, f"--memory={MEMORY}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["resources"][0]["used"] == 3200
+    (gauge,) = found["utilisation"]
+    assert (gauge["standing"], gauge["message"]) == (
+        "over-used",
+        "gives none yet: so far in 2 of 3 runs in a row",
+    )
+    assert {pod["plan"]["code"] for pod in found["pods"]} == {"TooFewRuns"}
+
+
 def test_a_node_that_cools_down_begins_anew(hot, run):
     for pods in ({"n-a": 4}, {"n-a": 4}, {"n-a": 1}, {"n-a": 4}, {"n-a": 4}):
         hot.on, hot.at = pods, hot.at + 15

@@ -1,5 +1,6 @@
 """Runs on the embedded cluster that remember: what the next plan makes of it, and what a signal leaves."""
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,13 @@ from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
 from rebalancer.planner.plan import Cost, Landing, Move
 from rebalancer.testing.objects import EmbeddedCluster
-from tests.unit.app.embedded import MEMORY, Runner, SignalAfterEviction, third_zone_joined
+from tests.unit.app.embedded import (
+    MEMORY,
+    NOW_POLICY,
+    Runner,
+    SignalAfterEviction,
+    third_zone_joined,
+)
 
 WEB = "Deployment/default/web"
 
@@ -112,6 +119,26 @@ def test_a_dry_run_knows_the_memory_and_leaves_it_alone(drifted, run):
     written = drifted.get("ConfigMap", "memory")
     _, report = run(dry_run=True)
     assert report["moves"] == []
+    assert drifted.get("ConfigMap", "memory") == written
+
+
+def test_an_explanation_knows_the_memory_as_a_dry_run_does_and_leaves_it_alone(
+    drifted, tmp_path, capsys
+):
+    rewrite(drifted, strike(drifted))
+    written = drifted.get("ConfigMap", "memory")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(NOW_POLICY)
+    options = [f"--kubeconfig={drifted.kubeconfig}", f"--policy={policy}", "--output=json"]
+    verdicts = []
+    for memory in ([], [f"--memory={MEMORY}"]):
+        assert command(["explain", "workload", "default/web", *options, *memory]) == 0
+        pods = json.loads(capsys.readouterr().out)["pods"]
+        verdicts.append({pod["plan"]["verdict"] for pod in pods})
+        held = {one["protection"]: one["message"] for pod in pods for one in pod["forbiddenBy"]}
+    assert verdicts[0] == {"moves", "mended", "fine"}
+    assert verdicts[1] == {"stays", "fine"}
+    assert "anti-affinity/soft rests until" in held["coolDown"]
     assert drifted.get("ConfigMap", "memory") == written
 
 
