@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable
+from itertools import takewhile
 
 import numpy as np
 
@@ -20,7 +22,7 @@ _SHORT = {
     "sts": "statefulset",
 }
 # Up to so many names are told where none is alike, and compared with what was asked for.
-_FEW, _MANY = 8, 2000
+_FEW, _MANY = 8, 1000
 
 
 def find_pod(snapshot: Snapshot, text: str) -> int:
@@ -116,10 +118,15 @@ def _no_workload(snapshot: Snapshot, text: str, of_other_kinds: Iterable[Owner])
 def _hint(word: str, known: Collection[str]) -> str:
     """Return what was probably meant; all that there is only where that is little.
 
-    Comparing takes long: of very many names only those are compared that begin alike.
+    Comparing takes long: of very many names those are compared that begin most alike.
     """
     if len(known) > _MANY:
-        begins = word[:2].lower()
-        known = [name for name in known if name.lower().startswith(begins)][:_MANY]
+        known = heapq.nlargest(_MANY, known, key=lambda name: _shared(name, word))
     hint = did_you_mean(word, known)
     return hint if hint.endswith("?") or len(known) <= _FEW else ""
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two names begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

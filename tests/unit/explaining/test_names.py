@@ -75,6 +75,8 @@ def test_of_thousands_of_nodes_only_those_are_compared_that_begin_alike():
     snapshot = snapshot_of([node(f"{'ab'[i % 2]}node-{i:05}") for i in range(3000)])
     with pytest.raises(PolicyError, match=r"did you mean anode-00002\?"):
         find_node(snapshot, "anode-00002x")
+    with pytest.raises(PolicyError, match=r"did you mean bnode-02999\?"):
+        find_node(snapshot, "bnode-0299")
     with pytest.raises(PolicyError) as caught:
         find_node(snapshot, "zzz")
     assert str(caught.value) == "node zzz: there is no such node"
