@@ -15,7 +15,7 @@ from rebalancer.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
-from rebalancer.reporting import not_executed
+from rebalancer.reporting import outcomes_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
@@ -60,7 +60,7 @@ class Explaining:
             snapshot=snapshot,
             loaded=loaded,
             plan=planned.plan,
-            outcomes=not_executed(planned),
+            outcomes=outcomes_of(planned, None),
             standstill=planned.standstill,
         )
         return report, onlooker
