@@ -56,12 +56,6 @@ def wait_budgets(plane: ControlPlane, seconds: float = 30) -> None:
     wait_until(counted, seconds, "every budget allows one disruption")
 
 
-def settle(plane: ControlPlane, apps: int) -> None:
-    """Wait until all replicas stand again after a run was cut off."""
-    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
-    wait_budgets(plane)
-
-
 def come_to_rest(plane: ControlPlane, apps: int) -> None:
     """Wait until nothing is on its way any more: all replicas stand, no pod terminates, all budgets are whole."""
     wait_until(lambda: not plane.abandoned(), 60, "what dead clients had asked for done")

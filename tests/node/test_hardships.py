@@ -35,7 +35,7 @@ def moving(ground, job, spec=None, **container):
 
 def finish(ground, watcher):
     """Whatever happened before: the next run mends the rest, and no budget was broken."""
-    crowd.settle(ground.plane, APPS)
+    crowd.come_to_rest(ground.plane, APPS)
     free_lease(ground)
     ground.start_job("the-next-run")
     pod = ground.wait_finished("the-next-run", 90)
@@ -139,7 +139,7 @@ def test_killed_for_its_memory_after_an_eviction_the_next_run_goes_on(crowded):
         log = crowded.log(pod)
         assert terminated(pod)["reason"] == "OOMKilled", log
         assert " evicted " in log
-        crowd.settle(crowded.plane, APPS)
+        crowd.come_to_rest(crowded.plane, APPS)
         assert 0 < crowd.moved(crowded.plane) < APPS, log
         finish(crowded, watcher)
 
