@@ -51,6 +51,7 @@ class _Review:
 
     def __init__(self, moves: Sequence[Move], anew: Callable[[], Planner]) -> None:
         self._moves, self._anew = moves, anew
+        self._named = {move.uid for move in moves}
         self._ended: dict[str, Why] = {}
 
     def on(self, planner: Planner) -> Reviewed:
@@ -133,7 +134,7 @@ class _Review:
     def _in_vain(self, other: str) -> str:
         if other in self._ended:
             return f"the pod that it makes way for stays: {self._ended[other][1]}"
-        if any(move.uid == other for move in self._moves):
+        if other in self._named:
             return "the pod that it makes way for stays: its strategy only observes"
         return "the move that it makes way for is not in the plan"
 
