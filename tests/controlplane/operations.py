@@ -71,10 +71,16 @@ def wait_pods_ready(
     try:
         wait_until(settled, timeout, f"{count} pods Ready")
     except TimeoutError as error:
-        waiting = [pod["metadata"]["name"] for pod in found if not is_ready(pod)]
+        waiting = [_told(pod) for pod in found if not is_ready(pod)]
         seen = f"{len(found)} pods, of which not Ready: {', '.join(waiting[:10]) or 'none'}"
         raise TimeoutError(f"{error}: {seen}") from None
     return found
+
+
+def _told(pod: dict[str, Any]) -> str:
+    where = pod["spec"].get("nodeName", "no node")
+    ending = ", terminating" if "deletionTimestamp" in pod["metadata"] else ""
+    return f"{pod['metadata']['name']} ({pod['status'].get('phase')} on {where}{ending})"
 
 
 def evict(api: ApiClient, namespace: str, name: str) -> None:

@@ -60,12 +60,7 @@ def come_to_rest(plane: ControlPlane, apps: int) -> None:
     """Wait until nothing is on its way any more: all replicas stand, no pod terminates, all budgets are whole."""
     wait_until(lambda: not plane.abandoned(), 60, "what dead clients had asked for done")
 
-    def stands() -> bool:
-        found = operations.pods(plane.api, "default", "crowd=yes")
-        going = any("deletionTimestamp" in pod["metadata"] for pod in found)
-        return not going and len(found) == 3 * apps and all(map(operations.is_ready, found))
-
-    wait_until(stands, 60, "the crowd at rest")
+    operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     # The server spends a budget before it deletes the pod. Where its client dies in between, the disruption
     # controller gives the budget back after two minutes (its DeletionTimeout); so much time passes here.
     for found in plane.api.list_all(_BUDGETS):
