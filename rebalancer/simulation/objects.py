@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import yaml
 
 from rebalancer.errors import PolicyError
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.text import YamlLoader, chunks, unpacked
+from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
 
 Json = dict[str, Any]
 
@@ -93,7 +92,7 @@ def read_objects(data: bytes) -> Objects:
     if text[:1] == b"{":
         documents = [msgspec.json.decode(text)]
     else:
-        documents = [found for found in yaml.load_all(text, YamlLoader) if found is not None]
+        documents = [found for found in yaml_documents(text) if found is not None]
     metadata: Mapping[str, Any] = {}
     items: list[Json] = []
     for document in documents:

@@ -21,7 +21,7 @@ from rebalancer.snapshot.items import Item, ItemScanner, Kind
 from rebalancer.snapshot.likeness import KIND_FIRST, Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pattern import Match
-from rebalancer.snapshot.text import YamlLoader, chunks, unpacked
+from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
 from rebalancer.wire.times import unix_seconds
@@ -166,7 +166,7 @@ class _Loader:
     def _read_yaml(self, text: bytes) -> None:
         documents = 0
         try:
-            for document in yaml.load_all(text, YamlLoader):
+            for document in yaml_documents(text):
                 if document is None:
                     continue
                 documents += 1

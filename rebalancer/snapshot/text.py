@@ -10,6 +10,8 @@ import yaml
 
 _CHUNK = 1 << 21
 _GZIP_MAGIC = b"\x1f\x8b"
+_MOST_DEPTH = 500
+"""Levels of nesting. API objects have a few dozen; some hundred thousand overflow the stack of the loader in C."""
 
 
 def unpacked(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
@@ -56,3 +58,21 @@ def _yaml_loader() -> Any:
 
 
 YamlLoader = _yaml_loader()
+
+
+def yaml_documents(text: bytes) -> Iterator[Any]:
+    """Yield the documents of a YAML text.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, or nested too deep.
+    """
+    depth = 0
+    event: Any
+    for event in yaml.parse(text, Loader=YamlLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"nested more than {_MOST_DEPTH} levels deep", problem_mark=event.start_mark
+            )
+    yield from yaml.load_all(text, YamlLoader)

@@ -242,6 +242,7 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         (OURS + '{"kind":"Pod","metadata":{"name":7}}]}', r"object 1 \(Pod\) at byte 56: .*name"),
         (OURS + '{"kind":"Pod",}]}', r"object 1 \(Pod\) at byte 56: .*malformed"),
         ("kind: [List", ":2:1: neither JSON nor YAML"),
+        ("a: " + "[" * 200_000, ":1:503: neither JSON nor YAML: nested more than 500 levels deep"),
         ("just text", "no list of API objects"),
         ("- a\n- b", "no list of API objects"),
         ("kind: Policy\nmode: off", "kind Policy: expected"),
