@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import yaml
 
 from tests.controlplane import accounts, build, commands, health, pki, ports, reset, waiting
-from tests.controlplane.api import ApiClient, ApiError
+from tests.controlplane.api import ApiClient
 from tests.controlplane.options import ALL_COMPONENTS, Options
 from tests.controlplane.process import Component, ProcessGroup
 
@@ -105,10 +105,6 @@ class ControlPlane:
 
     def start(self, name: str) -> None:
         """Start a component again, and wait until it is ready."""
-        if name == "kwok":
-            # A new KWOK does not touch a node before the lease of the old one is over.
-            with contextlib.suppress(ApiError):
-                self.api.delete("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
         self._process(name).start()
         self.wait_ready(name)
 

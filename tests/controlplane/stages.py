@@ -43,7 +43,6 @@ _ENDED_AT = "rebalancer.test/ended-at"
 _HEARTBEAT_SECONDS = 300
 _END_AGAIN_SECONDS = 5
 """After which a pod is ended once more, should its deletion have failed in an outage."""
-_LEASE_SECONDS = 40
 _WORKERS = 16
 
 
@@ -56,9 +55,7 @@ def render(options: Options) -> str:
         "options": {
             "podPlayStageParallelism": _WORKERS,
             "nodePlayStageParallelism": _WORKERS,
-            "nodeLeaseParallelism": _WORKERS,
             "podsOnNodeSyncParallelism": _WORKERS,
-            "nodeLeaseDurationSeconds": _LEASE_SECONDS,
         },
     }
     return yaml.safe_dump_all([settings, *_node_stages(), *_pod_stages(options)])
