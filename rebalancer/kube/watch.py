@@ -20,6 +20,8 @@ SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 _LONGEST_STREAM = 300.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0
+_REFUSALS = 6
+"""As many in a row may pass by themselves: a quarter of a minute with the waits between them."""
 
 
 class EventType(enum.Enum):
@@ -67,7 +69,8 @@ class Watch(Generic[T]):
     from another thread and ends a wait.
 
     Raises (while iterating)
-        ClusterReadError: watching is forbidden, or the credentials are no longer accepted.
+        ClusterReadError: watching is forbidden, or the credentials are no longer accepted. What was allowed
+            before is given some attempts: a server that has just started answers before it knows its roles.
     """
 
     def __init__(self, client: Client, where: Where[T], *, seconds: float) -> None:
@@ -82,6 +85,8 @@ class Watch(Generic[T]):
         self._deadline = client.monotonic() + seconds
         self._stream: Stream | None = None
         self._closed = False
+        self._was_live = False
+        self._refusals = 0
 
     def __iter__(self) -> Iterator[Event[T]]:
         wait = _FIRST_WAIT
@@ -131,7 +136,8 @@ class Watch(Generic[T]):
         decoder = self._where.decoder()
         try:
             self._check(stream)
-            self.live = True
+            self.live = self._was_live = True
+            self._refusals = 0
             while not self._closed and self._left() > 0:
                 piece = stream.read()
                 if not piece:
@@ -158,6 +164,9 @@ class Watch(Generic[T]):
             raise _ExpiredError
         if stream.status == 429 or stream.status >= 500:
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
+        if stream.status == 403 and self._was_live and self._refusals < _REFUSALS:
+            self._refusals += 1
+            raise TransportError("watch: HTTP 403", sent=False)
         resource = self._where.resource
         rule = Rule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)

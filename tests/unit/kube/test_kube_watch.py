@@ -128,6 +128,30 @@ def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> No
     assert time.monotonic() - started < 300
 
 
+FORBIDDEN = Say(status_body(403, "RBAC: clusterrole not found"), 403)
+OPEN = Say(lines=(told("ADDED", "a", "11"),), torn=True)
+
+
+def test_a_server_that_has_just_started_may_refuse_what_it_allowed_before(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    """It serves requests before it has read its roles."""
+    again = Say(lines=(told("ADDED", "b", "12"),), torn=True)
+    server.on("GET", PATH, OPEN, FORBIDDEN, FORBIDDEN, again, FORBIDDEN, EXPIRED)
+    watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100)
+    assert names(watch) == ["a", "b"]
+    assert watch.expired
+
+
+def test_a_refusal_that_stays_is_believed(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    server.on("GET", PATH, OPEN, FORBIDDEN)
+    with pytest.raises(ClusterReadError, match="may not watch pods"):
+        names(watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100))
+    assert 10 < sum(sleeps.waits) < 30
+
+
 def test_a_refusal_is_an_error_and_not_a_loop(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     with pytest.raises(ClusterReadError, match="may not watch pods"):
