@@ -90,6 +90,7 @@ def _facts(
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
     protections = watched.planner.protections(pod)
+    lasts = any(breach.lasts for breach in breaches)
     verdict, message = Verdict.FINE, "no rule wants it elsewhere"
     if move is not None:
         verdict, message = Verdict.MOVES, move.message
@@ -97,7 +98,11 @@ def _facts(
         verdict, message = Verdict.STAYS, skip.message
     elif not _stands(report, pod):
         verdict, message = Verdict.NOTHING, "; ".join(protections.values())
-    elif any(breach.lasts for breach in breaches):
+    elif lasts and any(one.move.observed for one in report.outcomes):
+        # What is asked last is the state with them made; those that are carried out were found before.
+        verdict = Verdict.MENDED
+        message = "the moves of others mend it, until moves that are only observed were made"
+    elif lasts:
         verdict, message = Verdict.STAYS, "no move of it was found to be worth a look"
     elif breaches:
         verdict, message = Verdict.MENDED, "the moves of others mend it"

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.explaining.node import WatchedNode
@@ -50,6 +50,19 @@ clusters = st.builds(
 )
 
 
+ONLY_OBSERVED = [
+    *(
+        node(name, "abc"[i % 3], cpu="2", labels={"disk": "ssd"} if i < 2 else {})
+        for i, name in enumerate(NODES)
+    ),
+    *workload("web", ["n-0", "n-2"], spec=SPECS["ssd"]),
+    *workload("db", ["n-0", "n-0"], kind="StatefulSet", cpu="300m"),
+    *workload("api", ["n-0", "n-0"], cpu="200m"),
+    disruption_budget("db", "db", allowed=0),
+]
+"""A move that is only observed fills a node again that the others have eased."""
+
+
 def told(report):
     found = as_data(report)
     return msgspec.json.encode({key: found[key] for key in found if key != "timings"})
@@ -74,6 +87,7 @@ def test_whoever_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(objects=clusters)
+@example(objects=ONLY_OBSERVED)
 def test_all_nodes_and_all_workloads_together_tell_the_whole_report_once(explaining, objects):
     snapshot = snapshot_of(objects)
     report, _ = explaining.plan(snapshot, policy=POLICY)
