@@ -23,10 +23,10 @@ from rebalancer.planner.planner import Onlooker
 from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
-from rebalancer.report.as_json import API_VERSION
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
+from rebalancer.report.version import API_VERSION
 from rebalancer.reporting import outcomes_of
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel

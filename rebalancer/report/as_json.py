@@ -16,12 +16,11 @@ import yaml
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Cost, Score, Skip
 from rebalancer.report.model import RunReport
+from rebalancer.report.version import API_VERSION
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
-
-API_VERSION = "rebalancer/v1"
 
 
 def as_data(report: RunReport) -> dict[str, Any]:

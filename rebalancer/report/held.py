@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.report.as_json import API_VERSION, reviewed_plan
+from rebalancer.report.as_json import reviewed_plan
+from rebalancer.report.version import API_VERSION
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan

@@ -22,7 +22,7 @@ from rebalancer.planner.plan import Cost, Landing, Move
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.values import format_duration
-from rebalancer.report.as_json import API_VERSION
+from rebalancer.report.version import API_VERSION
 from rebalancer.snapshot.text import YamlLoader
 from rebalancer.wire.times import unix_seconds
 

@@ -1,1 +1,1 @@
-"""The terms of low-utilisation: by what is requested, and by what is measured."""
+"""What low-utilisation is made of: its options, and its terms by what is requested and by what is measured."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals, Standing, View
+from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
-
-if TYPE_CHECKING:
-    from strategies.low_utilisation import LowUtilisationParams
 
 # So many nodes that are not measured are named.
 _SHOWN = 3

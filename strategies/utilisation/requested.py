@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from rebalancer.api import (
     Standing,
     View,
 )
-
-if TYPE_CHECKING:
-    from strategies.low_utilisation import LowUtilisationParams
+from strategies.utilisation.params import LowUtilisationParams
 
 # A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
 # pod that carries the overload to another node gains nothing worth an eviction.

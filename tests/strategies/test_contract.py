@@ -22,7 +22,7 @@ from rebalancer.api import (
 )
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
-from strategies.low_utilisation import LowUtilisationParams
+from strategies.utilisation.params import LowUtilisationParams
 
 REGISTRY = Registry.installed()
 

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import node, workload
-from strategies.low_utilisation import LowUtilisationParams
+from strategies.utilisation.params import LowUtilisationParams
 from tests.unit.planner.conftest import make_planner
 
 ONLY = {"strategies": ["low-utilisation"]}

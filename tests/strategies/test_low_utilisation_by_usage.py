@@ -11,7 +11,7 @@ from rebalancer.planner.plan import Code
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import node, workload
-from strategies.low_utilisation import LowUtilisationParams
+from strategies.utilisation.params import LowUtilisationParams
 from tests.unit.planner.conftest import make_planner
 
 GIB = 2**30
