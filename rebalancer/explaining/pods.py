@@ -89,7 +89,7 @@ def _facts(
     breaches = tuple(watched.breaches((cls, node))) if _stands(report, pod) else ()
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
-    protections = watched.planner.protections(pod)
+    protections = watched.planner.staying.protections(pod)
     lasts = any(breach.lasts for breach in breaches)
     verdict, message = Verdict.FINE, "no rule wants it elsewhere"
     if move is not None:
@@ -114,7 +114,7 @@ def _facts(
         ready=bool(flags & PodFlag.READY),
         terminating=bool(flags & PodFlag.TERMINATING),
         protections=protections,
-        forbidden=watched.planner.forbidden(cls),
+        forbidden=watched.planner.staying.forbidden(cls),
         breaches=breaches,
         verdict=verdict,
         code=skip.code.value if skip is not None and move is None else None,

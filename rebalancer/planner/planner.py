@@ -19,11 +19,13 @@ from rebalancer.planner.judge import Weighted
 from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
 from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.staying import Staying
+from rebalancer.planner.stopping import stopped
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.protect import COOL_DOWN, TEXTS, names_of
+from rebalancer.snapshot.protect import COOL_DOWN
 from rebalancer.snapshot.state import ClusterState
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
@@ -78,6 +80,13 @@ class Planner:
             for contribution in contributions
             for term in contribution.terms(replace(self.view, signals=contribution.signals))
         ]
+        self.staying = Staying(
+            self.view,
+            [weighted for _, weighted in self._terms],
+            self._allowance,
+            protected,
+            settings.cooling,
+        )
         self._chosen: list[Chosen] = []
 
     def weighted_terms(self) -> list[Weighted]:
@@ -143,7 +152,7 @@ class Planner:
         after = self.scores()
         if onlooker is not None:
             onlooker.after(self)
-        skips = self._skips(refusals, pairs)
+        skips = self.staying.skips(refusals, pairs)
         moves = tuple(self._move(move) for move in chosen)
         funnel = self._funnel(skips, moves)
         rest = self._rest(chosen)
@@ -154,7 +163,7 @@ class Planner:
             before=before,
             after=after,
             lower_bound=lower_bound(bounds, left),
-            stopped=_stopped(moves, skips, after, rest),
+            stopped=stopped(moves, skips, after, rest),
             rest=rest,
             funnel=funnel,
             warnings=tuple(self.warnings()),
@@ -277,83 +286,6 @@ class Planner:
             self._domains[node, keys] = found
         return found
 
-    # -- what stays --------------------------------------------------------------------------------
-
-    def _skips(
-        self, refusals: Mapping[tuple[int, int], Refusal], pairs: set[tuple[int, int]]
-    ) -> list[Skip]:
-        final = self._remaining()
-        why = self._waiting()
-        why |= {pair: refusals[pair] for pair in pairs & final.keys() & refusals.keys()}
-        skips: list[Skip] = []
-        for pair in sorted((pairs & final.keys()) | why.keys()):
-            refusal = why.get(pair)
-            strategy = final[pair] if pair in final or refusal is None else refusal.strategy
-            for pod in self.view.state.pods_on(*pair).tolist():
-                found = self._why(pod, pair, refusal, strategy)
-                if found is not None:
-                    skips.append(found)
-        return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
-
-    def _remaining(self) -> dict[tuple[int, int], str]:
-        """Return the pairs that terms still would rather see gone, with the first strategy to say so."""
-        found: dict[tuple[int, int], str] = {}
-        for _, weighted in self._terms:
-            rows = weighted.term.candidates()
-            for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-                found.setdefault(pair, weighted.strategy)
-        return found
-
-    def _waiting(self) -> dict[tuple[int, int], Refusal]:
-        """Return the pairs that wait for what is seen of them to last."""
-        found: dict[tuple[int, int], Refusal] = {}
-        for _, weighted in self._terms:
-            if not isinstance(weighted.term, Signalling):
-                continue
-            rows = weighted.term.waiting()
-            for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-                text = weighted.term.describe(*pair)
-                found.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))
-        return found
-
-    def _why(
-        self, pod: int, pair: tuple[int, int], refusal: Refusal | None, strategy: str
-    ) -> Skip | None:
-        if held := self.protections(pod):
-            code, text = Code.PROTECTED, f"{', '.join(held)}: {'; '.join(held.values())}"
-        elif (forbidden := self.forbidden(pair[0])) is not None:
-            code, text = forbidden
-        elif refusal is not None:
-            strategy, code, text = refusal.strategy, refusal.code, refusal.message
-        else:
-            return None
-        return Skip(
-            namespace=self._snapshot.classes[pair[0]].namespace,
-            pod=self._snapshot.pods.name[pod],
-            node=self._snapshot.nodes.names[pair[1]],
-            strategy=strategy,
-            code=code,
-            message=text,
-        )
-
-    def protections(self, pod: int) -> dict[str, str]:
-        """Return name -> text of each protection that holds a pod."""
-        cls = int(self._snapshot.pods.cls[pod])
-        names = names_of(int(self.protected[pod]))
-        return {name: self._protection_text(cls, name) for name in names}
-
-    def forbidden(self, cls: int) -> tuple[Code, str] | None:
-        """Say why no pod of ``cls`` can be evicted now, if a PodDisruptionBudget forbids it."""
-        return self._allowance.forbidden(cls)
-
-    def _protection_text(self, cls: int, name: str) -> str:
-        owner = self._snapshot.classes[cls].owner
-        if name == "ownerUnsettled" and owner >= 0:
-            return f"{self._snapshot.owners[owner].ref}: {self._snapshot.owners[owner].unsettled}"
-        if name == "coolDown" and owner >= 0:
-            return self.settings.cooling.get(self._snapshot.owners[owner].ref, TEXTS[name])
-        return TEXTS[name]
-
     def _funnel(self, skips: Sequence[Skip], moves: Sequence[Move]) -> dict[str, int]:
         codes = Counter(skip.code.value for skip in skips)
         candidates = len(skips) + len(moves)
@@ -415,36 +347,3 @@ def _topology_keys(of_class: PodClass) -> tuple[str, ...]:
             keys += [t.topology_key for t in part.required or ()]
             keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
     return tuple(sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"}))
-
-
-def _stopped(
-    moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score], rest: Rest
-) -> str:
-    """Say in one line why the plan ends where it does."""
-    left = sum(score.violated for score in after.values())
-    codes = Counter(skip.code.value for skip in skips)
-    reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
-    impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
-    if left == 0:
-        rules = "every rule that can hold holds" if impossible else "every rule holds"
-        return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
-    if rest.moves:
-        return f"The budgets of this run are used up: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
-    head = "Nothing can be gained" if not moves else "Nothing more can be gained"
-    head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
-    return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
-
-
-def _rest_words(rest: Rest) -> str:
-    """Say what the budgets held back: `` 12 moves wait for the budgets, for 2 further runs.``"""
-    if not rest.moves:
-        return ""
-    least = "at least " if rest.more else ""
-    moves = "1 move waits" if rest.moves == 1 else f"{rest.moves} moves wait"
-    runs = "1 further run" if rest.runs == 1 else f"{rest.runs} further runs"
-    return f" {least.capitalize()}{moves} for the budgets, for {least}{runs}."
-
-
-def _most_first(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]

@@ -1,0 +1,41 @@
+"""Why a plan ends where it does, in one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rebalancer.planner.plan import Code, Move, Rest, Score, Skip
+
+
+def stopped(
+    moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score], rest: Rest
+) -> str:
+    """Say in one line why the plan ends where it does."""
+    left = sum(score.violated for score in after.values())
+    codes = Counter(skip.code.value for skip in skips)
+    reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
+    impossible = sum(len(score.unsatisfiable) for score in after.values())
+    end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
+    if left == 0:
+        rules = "every rule that can hold holds" if impossible else "every rule holds"
+        return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
+    if rest.moves:
+        return f"The budgets of this run are used up: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
+    head = "Nothing can be gained" if not moves else "Nothing more can be gained"
+    head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
+    return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+
+
+def _rest_words(rest: Rest) -> str:
+    """Say what the budgets held back: `` 12 moves wait for the budgets, for 2 further runs.``"""
+    if not rest.moves:
+        return ""
+    least = "at least " if rest.more else ""
+    moves = "1 move waits" if rest.moves == 1 else f"{rest.moves} moves wait"
+    runs = "1 further run" if rest.runs == 1 else f"{rest.runs} further runs"
+    return f" {least.capitalize()}{moves} for the budgets, for {least}{runs}."
+
+
+def _most_first(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
