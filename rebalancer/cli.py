@@ -223,7 +223,10 @@ def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage:
     help="Form of the history.",
 )
 def history(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
-    """Print what is remembered of earlier runs: their moves, which workloads rest, hot nodes."""
+    """Print what is remembered of earlier runs.
+
+    Their moves, which workloads rest until when, and which nodes were over-used.
+    """
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.memory.show import show_history  # noqa: PLC0415
     from rebalancer.options import reference  # noqa: PLC0415
@@ -295,7 +298,10 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
     help="Form of the report.",
 )
 def simulate(**options: object) -> int:
-    """Play run after run offline, on a snapshot file and what-if changes to it."""
+    """Play run after run offline, with what-if changes.
+
+    On a snapshot file, with the scheduler model in the place of kube-scheduler.
+    """
     from rebalancer.environment import system_environment  # noqa: PLC0415
     from rebalancer.simulation.command import SimulateOptions  # noqa: PLC0415
     from rebalancer.simulation.command import simulate as play  # noqa: PLC0415
@@ -306,7 +312,10 @@ def simulate(**options: object) -> int:
 
 @main.group()
 def explain() -> None:
-    """Say what is seen in a pod, node or workload, and what the plan of a dry run does with it."""
+    """Explain a pod, a node or a workload.
+
+    What is seen in it, and what the plan of a dry run does with it.
+    """
 
 
 _explained = [
@@ -423,7 +432,10 @@ def policy_show(policy_path: str | None) -> None:
 
 @policy.command("schema")
 def policy_schema() -> None:
-    """Print the JSON schema of policy files, with the installed strategies' options."""
+    """Print the JSON schema of policy files.
+
+    With the options of the installed strategies.
+    """
     import json  # noqa: PLC0415
 
     from rebalancer.policy.forms import schema  # noqa: PLC0415
@@ -467,7 +479,10 @@ def strategies() -> None:
 @main.command()
 @click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
 def demo(speed: float) -> int:
-    """Tell the story in an embedded cluster: drift, plan, evictions, landings, silence."""
+    """Tell the story in an embedded cluster.
+
+    Drift, plan, evictions, landings, silence.
+    """
     from rebalancer.simulator.demo import run_demo  # noqa: PLC0415
 
     return int(run_demo(speed=speed, run=command))
