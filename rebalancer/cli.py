@@ -138,22 +138,23 @@ _acting = [
 """What ``run`` and ``apply`` have in common besides."""
 
 
-def _on_cluster(function: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_cluster):
-        function = option(function)
-    return function
+def _with(
+    options: Sequence[Callable[..., Any]],
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command these options, in this order."""
+
+    def decorated(function: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
 
 
 def _acts(dry_run: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a command the flags of whatever may evict; ``dry_run`` says what it does instead."""
-
-    def decorated(function: Callable[..., int]) -> Callable[..., int]:
-        option = click.option("--dry-run", is_flag=True, help=dry_run)
-        for one in reversed([_policy, *_cluster, option, *_acting]):
-            function = one(function)
-        return function
-
-    return decorated
+    option = click.option("--dry-run", is_flag=True, help=dry_run)
+    return _with([_policy, *_cluster, option, *_acting])
 
 
 @main.command()
@@ -195,7 +196,7 @@ def _run(options: dict[str, object]) -> int:
 
 
 @main.command()
-@_on_cluster
+@_with(_cluster)
 @click.option(
     "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
 )
@@ -212,7 +213,7 @@ def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage:
 
 
 @main.command()
-@_on_cluster
+@_with(_cluster)
 @click.option("--memory", metavar="NS/NAME", required=True, help="ConfigMap of run --memory.")
 @click.option(
     "-o",
@@ -343,18 +344,12 @@ _explained = [
 ]
 
 
-def _explains(function: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_explained):
-        function = option(function)
-    return function
-
-
 @explain.command("pod")
 @click.argument("pod", metavar="[NAMESPACE/]NAME")
 @click.option(
     "--node", help="Only this node: why it would not take the replacement, or its scores."
 )
-@_explains
+@_with(_explained)
 def explain_pod(pod: str, node: str | None, **options: Any) -> int:
     """Where its replacement would land, and its plan.
 
@@ -370,7 +365,7 @@ def explain_pod(pod: str, node: str | None, **options: Any) -> int:
 
 @explain.command("node")
 @click.argument("node", metavar="NAME")
-@_explains
+@_with(_explained)
 def explain_node(node: str, **options: Any) -> int:
     """How it stands, its pods, what leaves and lands.
 
@@ -386,7 +381,7 @@ def explain_node(node: str, **options: Any) -> int:
 
 @explain.command("workload")
 @click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME")
-@_explains
+@_with(_explained)
 def explain_workload(workload: str, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 from rebalancer.errors import PolicyError
 from rebalancer.policy.document import Document, Problem, parse
+from rebalancer.policy.forms import without_nulls
 from rebalancer.policy.params import shown
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
@@ -29,7 +29,7 @@ def peer_document(raw: bytes, file: str) -> Document:
     if isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
         document = _in_config_map(document, raw)
     _check_kind(document)
-    return replace(document, data=_present(document.data))
+    return replace(document, data=without_nulls(document.data))
 
 
 def _whole(document: Document | None, problems: list[Problem]) -> Document:
@@ -73,11 +73,3 @@ def _check_kind(document: Document) -> None:
     else:
         return
     raise PolicyError([str(document.problem((key,), message))])
-
-
-def _present(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _present(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_present(item) for item in value]
-    return value

@@ -141,9 +141,7 @@ class Judge:
     def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
         """Predict in the state that the scheduler will see: the victim terminating, or gone."""
         state = self._view.state
-        owner = self._view.snapshot.classes[cls].owner
-        waits = owner >= 0 and self._view.snapshot.owners[owner].waits
-        with state.lifted(pod, gone=waits):
+        with state.lifted(pod, gone=self._view.snapshot.waits(cls)):
             return self._view.scheduler.predict(state, replacement)
 
     def _changes(

@@ -75,11 +75,11 @@ def _is_gamble(verdict: Verdict) -> bool:
 
 def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
     """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
-    state, of_class = view.state, view.snapshot.classes[cls]
+    state, snapshot = view.state, view.snapshot
     state.evict(pod)
-    if of_class.owner >= 0 and view.snapshot.owners[of_class.owner].waits:
+    if snapshot.waits(cls):
         state.reap(state.ghosts[-1])
-    state.place(pod, of_class.replacement, node)
+    state.place(pod, snapshot.classes[cls].replacement, node)
 
 
 class Search:
@@ -255,7 +255,7 @@ class Search:
         return (
             not self.candidates.rests(cls)
             and self._allowance.waits(cls, node, strategy) is None
-            and (self._waits(cls) or self._quota.lacks(cls) is None)
+            and (self._view.snapshot.waits(cls) or self._quota.lacks(cls) is None)
         )
 
     def _pop(self, heap: list[Entry]) -> Entry | None:
@@ -301,7 +301,7 @@ class Search:
         if limit is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             return None
-        if not self._waits(cls) and (lack := self._quota.lacks(cls)) is not None:
+        if not self._view.snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
             return None
         pod = self.candidates.pods(pair)[0]
@@ -339,10 +339,6 @@ class Search:
             f"the policy asks for {self._least:g}"
         )
 
-    def _waits(self, cls: int) -> bool:
-        owner = self._view.snapshot.classes[cls].owner
-        return owner >= 0 and self._view.snapshot.owners[owner].waits
-
     def _commit(
         self, pod: int, pair: Pair, verdict: Verdict, wave: int, *, observed: bool
     ) -> Chosen:
@@ -361,7 +357,7 @@ class Search:
     def _carry_out(self, pod: int, pair: Pair, verdict: Verdict, strategy: str) -> None:
         """Move a pod in the state, and count what that uses."""
         cls, node = pair
-        if not self._waits(cls):
+        if not self._view.snapshot.waits(cls):
             self._quota.take(cls)
         self.candidates.take(pod, pair)
         move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))

@@ -53,17 +53,12 @@ class Waves:
     def _waits(self, cls: int, node: int, strategy: str) -> Held | None:
         if (limit := self._allowance.waits(cls, node, strategy)) is not None:
             return Code.BUDGET, limit
-        if not self._lingers(cls) and (lack := self._quota.lacks(cls)) is not None:
+        if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
             return Code.QUOTA, lack
         return None
 
     def _spend(self, cls: int, node: int, strategy: str) -> None:
         self._taken += 1
         self._allowance.spend(cls, node, strategy)
-        if not self._lingers(cls):
+        if not self._snapshot.waits(cls):
             self._quota.take(cls)
-
-    def _lingers(self, cls: int) -> bool:
-        """Tell whether the replacement comes only once its victim is gone, and needs no room beside it."""
-        owner = self._snapshot.classes[cls].owner
-        return owner >= 0 and self._snapshot.owners[owner].waits

@@ -22,7 +22,7 @@ def plain(policy: Policy) -> dict[str, Any]:
 
     The keys and values are those of the file, so that the result can be loaded again.
     """
-    data = _present(policy.model_dump(mode="json", by_alias=True, exclude={"strategies"}))
+    data = without_nulls(policy.model_dump(mode="json", by_alias=True, exclude={"strategies"}))
     data["strategies"] = {
         name: _flat(strategy) | {"mode": policy.mode_of(name).value}
         for name, strategy in sorted(policy.strategies.items())
@@ -32,19 +32,19 @@ def plain(policy: Policy) -> dict[str, Any]:
 
 
 def _flat(strategy: StrategyPolicy) -> dict[str, Any]:
-    data: dict[str, Any] = _present(
+    data: dict[str, Any] = without_nulls(
         strategy.model_dump(mode="json", by_alias=True, exclude={"params"})
     )
-    own: dict[str, Any] = _present(strategy.params.model_dump(mode="json", by_alias=True))
+    own: dict[str, Any] = without_nulls(strategy.params.model_dump(mode="json", by_alias=True))
     return {"mode": None, **data, **own}
 
 
-def _present(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Drop nulls: an absent key says the same, and reads better."""
     if isinstance(value, dict):
-        return {key: _present(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_present(item) for item in value]
+        return [without_nulls(item) for item in value]
     return value
 
 
@@ -103,7 +103,7 @@ class _Generator(GenerateJsonSchema):
             if described.get(key):
                 entry["description"] = described[key]
             if "default" in entry and key in defaults:
-                entry["default"] = _present(defaults[key])
+                entry["default"] = without_nulls(defaults[key])
         return result
 
 

@@ -23,7 +23,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.values import format_duration
 from rebalancer.report.version import API_VERSION
-from rebalancer.snapshot.text import YamlLoader
+from rebalancer.snapshot.text import YamlLoader, yaml_events
 from rebalancer.wire.times import unix_seconds
 
 _MOST_BYTES = 128 << 20
@@ -203,19 +203,16 @@ def _yaml(text: bytes) -> Any:
             f"is larger than {_MOST_YAML_BYTES >> 20} MiB, too much for YAML; write the plan as JSON: -o json"
         )
     decoded = text.decode()
-    _check_events(yaml.parse(decoded, Loader=YamlLoader))
+    _check_events(yaml_events(decoded))
     return yaml.load(decoded, Loader=YamlLoader)  # noqa: S506 - a safe loader
 
 
-def _check_events(events: Iterator[Any]) -> None:
+def _check_events(events: Iterator[tuple[Any, int]]) -> None:
     """Refuse what no report holds, and what a small file could blow up a process with."""
-    depth = 0
-    for event in events:
+    for event, depth in events:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise _WrongError(f"line {line}: aliases are not allowed")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEPTH:
             raise _WrongError(f"line {line}: is nested more than {_MOST_DEPTH} levels deep")
 

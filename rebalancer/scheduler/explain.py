@@ -84,7 +84,7 @@ def explain_pod(
     of_class = snapshot.classes[int(state.cls_of[pod])]
     if state.node_of[pod] < 0:
         return _explained(snapshot, model, state, pod, int(state.cls_of[pod]))
-    waits = of_class.owner >= 0 and snapshot.owners[of_class.owner].waits
+    waits = snapshot.waits(int(state.cls_of[pod]))
     state.evict(pod)
     try:
         if waits:

@@ -130,9 +130,10 @@ class World:
         for move in moves:
             self._let_go(state)
             pod = rows[move.uid]
-            of_class = self._living.classes[int(self._cls[pod])]
+            cls = int(self._cls[pod])
+            of_class = self._living.classes[cls]
             self._evict(state, pod)
-            if of_class.owner >= 0 and self._living.owners[of_class.owner].waits:
+            if self._living.waits(cls):
                 state.reap(state.ghosts[-1])
                 self._victims.pop()
             node = self._draw(model.predict(state, of_class.replacement))
@@ -214,10 +215,11 @@ class World:
         """Let what terminates be gone: replaced already, or waiting to be if the owner waits for it."""
         going = np.flatnonzero((self._flags & PodFlag.TERMINATING) != 0)
         for pod in going.tolist():
-            of_class = self._first.classes[int(self._cls[pod])]
+            cls = int(self._cls[pod])
             self.node[pod] = -1
-            if of_class.owner >= 0 and self._first.owners[of_class.owner].waits:
-                self._cls[pod], self._flags[pod] = of_class.replacement, PodFlag.OWNED
+            if self._first.waits(cls):
+                self._cls[pod] = self._first.classes[cls].replacement
+                self._flags[pod] = PodFlag.OWNED
 
     # -- the next snapshot -------------------------------------------------------------------------
 

@@ -214,6 +214,11 @@ class Snapshot:
         """Selector look-ups over the classes."""
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
 
+    def waits(self, cls: int) -> bool:
+        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone, see ``Owner.waits``."""
+        owner = self.classes[cls].owner
+        return owner >= 0 and self.owners[owner].waits
+
     def pod_ref(self, pod: int) -> str:
         """``namespace/name`` of a pod."""
         return f"{self.classes[self.pods.cls[pod]].namespace}/{self.pods.name[pod]}"

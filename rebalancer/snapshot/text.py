@@ -60,17 +60,26 @@ def _yaml_loader() -> Any:
 YamlLoader = _yaml_loader()
 
 
+def yaml_events(text: bytes | str) -> Iterator[tuple[Any, int]]:
+    """Yield the events of a YAML text, each with how deep it is nested: nothing is built, however deep.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=YamlLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        yield event, depth
+
+
 def yaml_documents(text: bytes) -> Iterator[Any]:
     """Yield the documents of a YAML text.
 
     Raises:
         yaml.YAMLError: it is no YAML, or nested too deep.
     """
-    depth = 0
-    event: Any
-    for event in yaml.parse(text, Loader=YamlLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
+    for event, depth in yaml_events(text):
         if depth > _MOST_DEPTH:
             raise yaml.MarkedYAMLError(
                 problem=f"nested more than {_MOST_DEPTH} levels deep", problem_mark=event.start_mark
