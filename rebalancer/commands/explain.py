@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from rebalancer.commands.decide import Deciding
+from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
 from rebalancer.commands.options import RunOptions, reference, scope_of
 from rebalancer.commands.result import outcomes_of
-from rebalancer.environment import Environment
+from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.explain.names import find_node, find_pod, find_workload
 from rebalancer.explain.node import WatchedNode, node_data, node_facts
@@ -182,3 +185,68 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
         "standstill": list(report.standstill),
         "warnings": list(report.warnings),
     }
+
+
+@click.group("explain")
+def command() -> None:
+    """Explain a pod, a node or a workload.
+
+    What is seen in it, and what the plan of a dry run does with it.
+    """
+
+
+_EXPLAINED = [
+    POLICY,
+    *CLUSTER,
+    click.option(
+        "--snapshot",
+        "snapshot_path",
+        type=click.Path(),
+        help="Explain on a snapshot file ('-': standard input), without a cluster.",
+    ),
+    click.option(
+        "--memory",
+        metavar="NS/NAME",
+        help="ConfigMap of run --memory: who rests, and what is used up.",
+    ),
+    output_flag("table", "json", of="explanation"),
+]
+
+
+@command.command("pod")
+@click.argument("pod", metavar="[NAMESPACE/]NAME")
+@click.option(
+    "--node", help="Only this node: why it would not take the replacement, or its scores."
+)
+@with_flags(_EXPLAINED)
+def _pod(pod: str, node: str | None, **options: Any) -> int:
+    """Where its replacement would land, and its plan.
+
+    Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
+    where it is, and what the plan of a dry run does with it.
+    """
+    return int(explain_pod(pod, node, ExplainOptions(**options), system_environment()))
+
+
+@command.command("node")
+@click.argument("node", metavar="NAME")
+@with_flags(_EXPLAINED)
+def _node(node: str, **options: Any) -> int:
+    """How it stands, its pods, what leaves and lands.
+
+    Prints whether replacements land on the node, how full it is beside the thresholds, each of its pods with
+    what it breaks there and why it moves or stays, and the planned moves that may land on it.
+    """
+    return int(explain_node(node, ExplainOptions(**options), system_environment()))
+
+
+@command.command("workload")
+@click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME")
+@with_flags(_EXPLAINED)
+def _workload(workload: str, **options: Any) -> int:
+    """Where its pods stand, its rules, its plan.
+
+    Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
+    PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
+    """
+    return int(explain_workload(workload, ExplainOptions(**options), system_environment()))

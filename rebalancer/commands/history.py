@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rebalancer.environment import Environment
+import click
+
+from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
+from rebalancer.commands.options import reference
+from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode
 from rebalancer.kube.client import connect
 from rebalancer.kube.memory import MemoryStore
@@ -31,3 +35,16 @@ def show_history(
         environment.err.write(f"rebalancer: {warning}\n")
     environment.out.write(render_history(document, environment.clock.unix(), output))
     return ExitCode.DONE
+
+
+@click.command("history")
+@with_flags(CLUSTER)
+@click.option("--memory", metavar="NS/NAME", required=True, help="ConfigMap of run --memory.")
+@output_flag("table", "json", "yaml", of="history")
+def command(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
+    """Print what is remembered of earlier runs.
+
+    Their moves, which workloads rest until when, and which nodes were over-used.
+    """
+    where = reference("--memory", memory)
+    return int(show_history(kubeconfig, context_name, where, output, system_environment()))

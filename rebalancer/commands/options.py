@@ -29,7 +29,7 @@ class RunOptions:
     output: str = "table"
     lift_budgets: bool = False
     detailed_exitcode: bool = False
-    deadline: float = 600.0
+    deadline: float = 600
     lease: str | None = None
     memory: str | None = None
     max_requests: int = 8

@@ -12,12 +12,15 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from rebalancer.commands.decide import Deciding
+from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.commands.result import Reporting
-from rebalancer.environment import Environment
+from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.problem import Planned, Planning
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
 
 
+PATIENCE = 5.0
+"""Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
 _LAST_WORDS = 10.0
 """Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
 
@@ -237,3 +242,12 @@ class _Run:
             timings=self._timings.seconds,
             notes=tuple(self._notes),
         )
+
+
+@click.command("run")
+@with_flags([POLICY, *CLUSTER])
+@click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
+@with_flags(RUN)
+def command(**flags: Any) -> int:
+    """Plan moves and carry them out, once."""
+    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import click
 import numpy as np
 
-from rebalancer.environment import Environment, Timings
+from rebalancer.commands.flags import POLICY, output_flag
+from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.planner.problem import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
@@ -123,3 +126,65 @@ def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
 
 def _has_windows(policy: Policy) -> bool:
     return bool(policy.windows) or any(of.windows for of in policy.strategies.values())
+
+
+@click.command("simulate")
+@POLICY
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    required=True,
+    help="Snapshot file to begin with ('-': standard input).",
+)
+@click.option(
+    "--cycles",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Runs to play, two minutes apart or when there is something to do again; it ends earlier when "
+    "nothing more will be done.",
+)
+@click.option(
+    "--add-node",
+    multiple=True,
+    metavar="NAME[:zone=Z,...]",
+    help="A node joins; more keys: like=NODE, cpu, memory, pods, or labels.",
+)
+@click.option("--remove-node", multiple=True, metavar="NAME", help="A node is gone.")
+@click.option(
+    "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."
+)
+@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
+@click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
+@click.option(
+    "--ready-after",
+    default="10",
+    show_default=True,
+    metavar="SECONDS|FROM-TO",
+    help="Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
+)
+@click.option(
+    "--gone-after",
+    default="0-20",
+    show_default=True,
+    metavar="SECONDS|FROM-TO",
+    help="Time until an evicted pod is gone; it holds its place until then.",
+)
+@click.option(
+    "--apart",
+    default="0.08",
+    show_default=True,
+    metavar="SECONDS|FROM-TO",
+    help="Time from one eviction to the next in a wave.",
+)
+@click.option(
+    "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."
+)
+@output_flag("table", "json", of="report")
+def command(**flags: Any) -> int:
+    """Play run after run offline, with what-if changes.
+
+    On a snapshot file, with the scheduler model in the place of kube-scheduler.
+    """
+    return int(simulate(SimulateOptions(**flags), system_environment(), sys.stdin.buffer))

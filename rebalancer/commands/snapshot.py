@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rebalancer.environment import Environment
+import click
+
+from rebalancer.commands.flags import CLUSTER, with_flags
+from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
@@ -31,3 +34,16 @@ def save_snapshot(
         environment.err.write(f"rebalancer: {note}\n")
     environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
     return ExitCode.DONE
+
+
+@click.command("snapshot")
+@with_flags(CLUSTER)
+@click.option(
+    "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
+)
+@click.option(
+    "--usage", is_flag=True, help="Also what is really used, from the metrics API (metrics-server)."
+)
+def command(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
+    """Write the cluster's state to a file, for run --snapshot."""
+    return int(save_snapshot(kubeconfig, context_name, path, system_environment(), usage=usage))

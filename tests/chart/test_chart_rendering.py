@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from rebalancer.cli import run as run_command
+from rebalancer.commands.run import command as run_command
 from rebalancer.kube.access import (
     ACT_RULES,
     EVENT_RULES,

@@ -1,0 +1,36 @@
+"""``apply``: carry out a plan that people have reviewed; a run whose plan comes from a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY, RUN, with_flags
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import PATIENCE, run_once
+from rebalancer.environment import system_environment
+
+
+@click.command("apply")
+@click.argument("plan_path", metavar="PLAN")
+@with_flags([POLICY, *CLUSTER])
+@click.option("--dry-run", is_flag=True, help="Report only: what is left of the plan now.")
+@with_flags(RUN)
+@click.option(
+    "--max-age",
+    default=DEFAULTS.max_age,
+    show_default=True,
+    metavar="DURATION",
+    help="Refuse a plan that was made on an older picture of the cluster: 90s, 5m, 1h30m.",
+)
+def command(**flags: Any) -> int:
+    """Carry out a plan that was reviewed before.
+
+    PLAN is what `rebalancer run --dry-run -o json` (or yaml) printed, '-' for standard input. Moves may have
+    been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
+    of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
+    break something. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be
+    the one that the plan was made under.
+    """
+    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))

@@ -1,0 +1,26 @@
+"""``demo``: the story in an embedded cluster, told with the very command ``run``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from rebalancer.commands import run
+from rebalancer.commands.call import call
+from rebalancer.embedded.demo import run_demo
+
+
+@click.command("demo")
+@click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
+def command(speed: float) -> int:
+    """Tell the story in an embedded cluster.
+
+    Drift, plan, evictions, landings, silence.
+    """
+    return int(run_demo(speed=speed, run=_run))
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Carry out ``run`` with these arguments, the name of the command first."""
+    return call(run.command, argv[1:])

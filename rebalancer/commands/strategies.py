@@ -1,0 +1,16 @@
+"""``strategies``: which strategies are installed, and from which distribution."""
+
+from __future__ import annotations
+
+import click
+
+from rebalancer.registry import Registry
+
+
+@click.command("strategies")
+def command() -> None:
+    """List the installed strategies."""
+    registry = Registry.installed()
+    for listed in registry.listed():
+        text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
+        click.echo(f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]")
