@@ -1,0 +1,48 @@
+"""The strategy that CONTRIBUTING shows works as it stands there, and needs one import of ours."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rebalancer import api
+from rebalancer.testing.contract import check_strategy, view_of
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+
+def tutorial_source() -> str:
+    section = CONTRIBUTING.read_text(encoding="utf-8").partition("## Write a strategy")[2]
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def tutorial(monkeypatch):
+    module = ModuleType("my_package")
+    monkeypatch.setitem(sys.modules, "my_package", module)
+    exec(compile(tutorial_source(), "CONTRIBUTING.md", "exec"), vars(module))  # noqa: S102
+    return module
+
+
+def test_it_keeps_the_contract(tutorial):
+    check_strategy(tutorial.PerRack())
+
+
+def test_it_asks_the_crowded_rack_for_a_pod(tutorial):
+    nodes = [node(f"n{i}", labels={"example.com/rack": f"r{i}"}) for i in range(2)]
+    view = view_of(snapshot_of([*nodes, *workload("web", ["n0", "n0", "n1"])]))
+    (term,) = tutorial.PerRack().terms(view, tutorial.PerRackParams(cap=1))
+    assert term.potential() == 1
+    assert term.candidates().node.tolist() == [0]
+
+
+def test_it_takes_one_import_of_ours(tutorial):
+    lines = re.findall(r"^(?:from|import) (rebalancer\S*)", tutorial_source(), re.MULTILINE)
+    assert lines == ["rebalancer.api"]
+    assert set(vars(tutorial)) & set(api.__all__)
