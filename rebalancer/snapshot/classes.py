@@ -115,6 +115,7 @@ class Classes:
                 spec=spec,
                 owner=owner_of[index],
                 controller_kind=controller.kind,
+                controller_group=controller.group,
                 controller_uid=controller.uid,
                 replacement=self._replacement[index],
                 unreadable=self._unreadable.get(index),

@@ -101,6 +101,8 @@ class PodClass:
     owner: int
     """Top controller, -1 if none."""
     controller_kind: str
+    controller_group: str
+    """API group of that kind, empty for the core group."""
     controller_uid: str
     replacement: int
     """Class of the pod that the controller would create next (its current template)."""
@@ -108,6 +110,11 @@ class PodClass:
     """Why the class cannot be predicted, if so."""
     assumed: tuple[str, ...] = ()
     """What is taken for granted of the replacement, since no object says it."""
+
+    @property
+    def controller(self) -> str:
+        """Kind and API group of the controller in one word, ``ReplicaSet.apps``; empty without one."""
+        return f"{self.controller_kind}.{self.controller_group}".removesuffix(".")
 
     @property
     def priority(self) -> int:

@@ -21,6 +21,8 @@ class Controller:
 
     namespace: str
     kind: str
+    group: str
+    """API group, empty for the core group."""
     name: str
     uid: str
 
