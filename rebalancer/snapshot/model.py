@@ -131,7 +131,9 @@ class Owner:
     name: str
     uid: str
     replicas: int
+    """Pods asked for; where no object was read, the living ones."""
     ready: int
+    """Pods seen Ready, whatever the status says."""
     unsettled: str | None
     """What is going on (rollout, scaling, unready replicas), or None when at rest."""
     waits: bool
