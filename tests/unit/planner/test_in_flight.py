@@ -5,10 +5,11 @@ import pytest
 from rebalancer.planner.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import node, workload
 
 NODES = ("n0", "n1", "n2", "n3")
-TWO = Settings(budgets=Budgets(in_flight=2))
+TWO = Settings(budgets=Budgets(in_flight=Limit.parse(2)))
 CREATED = {60: "2027-01-15T07:59:00Z", 599: "2027-01-15T07:50:01Z", 601: "2027-01-15T07:49:59Z"}
 """Seconds before the snapshot -> time."""
 
