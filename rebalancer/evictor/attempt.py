@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Move
 
 Stopped = Callable[[], str | None]
 """Says why the run must end (a signal, a lost Lease), or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from rebalancer.evictor.attempt import Clock, Stopped
-from rebalancer.planner.plan import Move
+from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.8

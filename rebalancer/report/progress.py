@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal, TextIO
 
-from rebalancer.evictor.outcomes import Outcome
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Move
 from rebalancer.report.text import harmless
 from rebalancer.report.words import count
 

@@ -7,10 +7,10 @@ import pytest
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import Executor, Pace, contradicts
 from rebalancer.evictor.landing import Replacement
-from rebalancer.evictor.outcomes import Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
-from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Cost, Landing, Move
 
 
 def move(name, *, wave=1, budget=None, observed=False):

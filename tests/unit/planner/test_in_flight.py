@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
