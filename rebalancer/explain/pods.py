@@ -12,6 +12,7 @@ import numpy as np
 from rebalancer.explain.watched import Breach, Watched
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Skip
+from rebalancer.planner.staying import protection_code
 from rebalancer.report.as_json import move_data, plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools
@@ -150,7 +151,7 @@ def pod_data(facts: PodFacts) -> dict[str, Any]:
 def standing_data(facts: PodFacts) -> dict[str, Any]:
     """Return what holds a pod, what it breaks, and what the plan does with it."""
     held: list[dict[str, Any]] = [
-        {"code": Code.PROTECTED.value, "protection": name, "message": text}
+        {"code": protection_code([name]).value, "protection": name, "message": text}
         for name, text in facts.protections.items()
     ]
     if facts.forbidden is not None:

@@ -34,7 +34,7 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
         "minPodAge": _min_age(evictors, notes),
     }
     silent = ", ".join(f"{_OPEN[key]} (protect.{key})" for key in _OPEN if found.get(key) is None)
-    text = f"protected here, though not there: {silent}; false, or 0s, lifts each"
+    text = f"protected here, though not there: {silent}; false, 0s, or the kinds, lifts each"
     notes.add((), Fate.DIFFERS, text)
     for evictor in evictors:
         _remarks(evictor, notes)
@@ -46,6 +46,7 @@ _OPEN = {
     "singleReplicas": "single replicas",
     "minPodAge": f"pods younger than {format_duration(Protect().min_pod_age)}",
     "jobs": "pods of Jobs",
+    "recreatedBy": "pods of custom controllers",
 }
 """What our defaults protect, and the descheduler's do not."""
 

@@ -12,6 +12,8 @@ class Code(enum.StrEnum):
 
     PROTECTED = "Protected"
     """A protection forbids it; the message names which."""
+    NOT_RECREATED = "NotRecreated"
+    """A protection, too: its controller is not known to create it anew once it is evicted."""
     NO_ROOM = "NoRoom"
     """No node would take the replacement."""
     COMES_BACK = "ComesBack"

@@ -11,10 +11,13 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
 # Pods on their way out that no budget of ours is about.
-_NOT_SERVING = ("Job", "CronJob", "DaemonSet")
+_NOT_SERVING = ("Job", "CronJob", "DaemonSet", "Node")
+# A replacement that is not Ready after so long is taken to be stuck, as by a Deployment's progressDeadlineSeconds:
+# one that never gets Ready must not keep a budget used up for ever.
+STARTING_SECONDS = 600.0
 
 
 class _Tally:
@@ -33,12 +36,14 @@ class _Tally:
         # Shares are exact fractions, and few sizes are asked for again and again.
         self._most_of_node = cache(budgets.per_node_of)
         self._most_of_owner = cache(budgets.per_owner_of)
-        self._run = 0
+        self._run = self._of_wave = 0
         self.held = False
         """Whether a limit of the whole run has kept something back."""
         self._in_flight = 0
         self._nodes: Counter[int] = Counter()
         self._owners: Counter[int] = Counter()
+        self._starting: Counter[int] = Counter()
+        """Owner -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
 
     @property
     def per_run(self) -> int:
@@ -67,7 +72,7 @@ class _Tally:
 
     def waits(self, owner: int, node: int) -> str | None:
         """Say which limit makes a move wait for what is in flight."""
-        if self._in_flight >= self._in_flight_most:
+        if self.full():
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
         if self._nodes[node] >= most:
@@ -83,19 +88,45 @@ class _Tally:
         self._nodes[node] += 1
         self._owners[owner] += 1
 
+    def leave(self, node: int) -> None:
+        """Count a pod that leaves ``node``, and whose replacement is counted as starting."""
+        self._nodes[node] += 1
+
+    def start(self, owner: int, pods: int) -> None:
+        """Count replacements that are not Ready yet."""
+        self._starting[owner] = pods
+        self._in_flight += pods
+        self._owners[owner] += pods
+
     def count(self) -> None:
         """Count a move of this run."""
         self._run += 1
+        self._of_wave += 1
 
     def full(self) -> bool:
         """Tell whether nothing more may be in flight."""
         return self._in_flight >= self._in_flight_most
 
+    def filled_before(self) -> str | None:
+        """Say that what was in flight already leaves nothing of this wave, if so."""
+        if self._of_wave or not self.full():
+            return None
+        return f"inFlight {self._in_flight_most}: {self._in_flight} in flight already"
+
     def land(self) -> None:
-        """Let all that is in flight have landed."""
-        self._in_flight = 0
+        """Let all have landed but what earlier runs left behind, which no wave of this run waits for."""
+        self._of_wave = 0
+        self._in_flight = self._starting.total()
         self._nodes.clear()
-        self._owners.clear()
+        self._owners = self._starting.copy()
+
+
+def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
+    """Return the owner of the pods of ``cls``, -1 if they are no business of our budgets (batch, bare pods)."""
+    batch = cls.spec.restart_policy != "Always"
+    if cls.owner < 0 or batch or snapshot.owners[cls.owner].kind in _NOT_SERVING:
+        return -1
+    return cls.owner
 
 
 class Allowance:
@@ -116,12 +147,28 @@ class Allowance:
         self._seen_in_flight()
 
     def _seen_in_flight(self) -> None:
-        pods = self._snapshot.pods
-        going = np.flatnonzero(((pods.flags & PodFlag.TERMINATING) != 0) & (pods.node >= 0))
-        for pod in going.tolist():
-            owner = self._snapshot.classes[pods.cls[pod]].owner
-            if owner >= 0 and self._snapshot.owners[owner].kind not in _NOT_SERVING:
-                self._all.fly(owner, int(pods.node[pod]))
+        """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
+
+        A victim and its replacement are one move, unless the owner creates the replacement only once the
+        victim is gone. Pods on their way up for another reason (a rollout, more replicas) are told from
+        replacements by nothing, and count as well.
+        """
+        snapshot, pods = self._snapshot, self._snapshot.pods
+        owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
+        owner_of = owner[pods.cls] if len(owner) else np.zeros(0, np.int32)
+        going = (pods.flags & PodFlag.TERMINATING) != 0
+        young = snapshot.captured_at - pods.created < STARTING_SECONDS
+        starting = ~going & young & ((pods.flags & PodFlag.READY) == 0) & (owner_of >= 0)
+        replaced = Counter(owner_of[starting].tolist())
+        for of, count in replaced.items():
+            self._all.start(of, count)
+        for pod in np.flatnonzero(going & (pods.node >= 0) & (owner_of >= 0)).tolist():
+            of, node = int(owner_of[pod]), int(pods.node[pod])
+            if replaced[of] and not snapshot.owners[of].waits:
+                replaced[of] -= 1
+                self._all.leave(node)
+            else:
+                self._all.fly(of, node)
 
     def budgets_of(self, cls: int) -> list[int]:
         """Return the PodDisruptionBudgets that select a class."""
@@ -161,7 +208,7 @@ class Allowance:
 
     def ended(self) -> str | None:
         """Say which limit ends the run for all strategies, if one does."""
-        return self._all.over()
+        return self._all.over() or self._all.filled_before()
 
     def over(self, strategy: str) -> str | None:
         """Say which limit of the whole run is used up for a strategy, if one is."""

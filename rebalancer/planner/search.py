@@ -260,9 +260,11 @@ class Search:
 
     def _pop(self, heap: list[Entry]) -> Entry | None:
         """Return the best entry that still stands, None when the wave is full or nothing is left."""
-        while heap and not self._allowance.full():
+        while heap:
             if (limit := self._allowance.ended()) is not None:
                 self._hold_back(heap, limit)
+                return None
+            if self._allowance.full():
                 return None
             key, pair = heapq.heappop(heap)
             if (named := self.candidates.refresh_stale(pair)) is not None:

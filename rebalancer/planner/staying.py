@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from rebalancer.cost.term import Signalling, View
 from rebalancer.plan.plan import Code, Skip
@@ -11,7 +11,7 @@ from rebalancer.planner.judge import Weighted
 from rebalancer.planner.pool import Pair
 from rebalancer.planner.search import Refusal
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.protect import TEXTS, names_of
+from rebalancer.snapshot.protect import NOT_RECREATED, names_of, text_of
 
 
 class Staying:
@@ -70,7 +70,7 @@ class Staying:
 
     def _why(self, pod: int, pair: Pair, refusal: Refusal | None, strategy: str) -> Skip | None:
         if held := self.protections(pod):
-            code, text = Code.PROTECTED, f"{', '.join(held)}: {'; '.join(held.values())}"
+            code, text = protection_code(held), f"{', '.join(held)}: {'; '.join(held.values())}"
         elif (forbidden := self.forbidden(pair[0])) is not None:
             code, text = forbidden
         elif refusal is not None:
@@ -88,18 +88,21 @@ class Staying:
 
     def protections(self, pod: int) -> dict[str, str]:
         """Return name -> text of each protection that holds a pod."""
-        cls = int(self._view.snapshot.pods.cls[pod])
         names = names_of(int(self._protected[pod]))
-        return {name: self._protection_text(cls, name) for name in names}
+        return {name: self._protection_text(pod, name) for name in names}
 
     def forbidden(self, cls: int) -> tuple[Code, str] | None:
         """Say why no pod of ``cls`` can be evicted now, if a PodDisruptionBudget forbids it."""
         return self._allowance.forbidden(cls)
 
-    def _protection_text(self, cls: int, name: str) -> str:
-        owner = self._view.snapshot.classes[cls].owner
-        if name == "ownerUnsettled" and owner >= 0:
-            return f"{self._view.snapshot.owners[owner].ref}: {self._view.snapshot.owners[owner].unsettled}"
-        if name == "coolDown" and owner >= 0:
-            return self._cooling.get(self._view.snapshot.owners[owner].ref, TEXTS[name])
-        return TEXTS[name]
+    def _protection_text(self, pod: int, name: str) -> str:
+        snapshot = self._view.snapshot
+        if name == "coolDown":
+            owner = snapshot.owners[snapshot.classes[snapshot.pods.cls[pod]].owner]
+            return self._cooling.get(owner.ref, text_of(snapshot, pod, name))
+        return text_of(snapshot, pod, name)
+
+
+def protection_code(names: Container[str]) -> Code:
+    """Return the reason code for a pod that the protections of these names hold."""
+    return Code.NOT_RECREATED if NOT_RECREATED in names else Code.PROTECTED

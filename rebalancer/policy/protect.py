@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from rebalancer.policy.params import Section
+from rebalancer.policy.params import Section, shown
 from rebalancer.policy.values import Duration
 
 
@@ -54,11 +55,35 @@ class NamespaceFilter(Section):
         return namespace not in self.exclude and (not self.include or namespace in self.include)
 
 
+_GROUP_KIND = r"^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$"
+_OTHERWISE = {
+    "Job.batch": "protect.jobs: false lets Jobs' pods move",
+    "DaemonSet.apps": "its pods are never moved",
+}
+"""Kinds that have a rule of their own -> that rule."""
+
+
+def _group_kind(text: str) -> str:
+    if not re.match(_GROUP_KIND, text, re.ASCII):
+        raise ValueError(f"{shown(text)} is no Kind.group, like CloneSet.apps.kruise.io")
+    if text in _OTHERWISE:
+        raise ValueError(f"{text} cannot stand here: {_OTHERWISE[text]}")
+    return text
+
+
+GroupKind = Annotated[
+    str,
+    AfterValidator(_group_kind),
+    WithJsonSchema({"type": "string", "pattern": _GROUP_KIND}),
+]
+"""A kind with its API group, as Kubernetes writes both in one word: ``CloneSet.apps.kruise.io``."""
+
+
 class Protect(Section):
     """The protections that a policy may lift, each named; true protects.
 
-    Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, terminating pods, the
-    rebalancer's own pod, opt-out annotations (ours, the descheduler's, Cluster Autoscaler's, Karpenter's),
+    Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, pods of custom
+    controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, the descheduler's, Cluster Autoscaler's, Karpenter's),
     owners in a rollout or with unready replicas, PodDisruptionBudgets and ResourceQuotas.
     """
 
@@ -80,6 +105,12 @@ class Protect(Section):
         description="Pods of system-critical priority; an exception names namespaces and labels.",
     )
     jobs: bool = Field(default=True, description="Pods of Jobs: their work starts again.")
+    recreated_by: tuple[GroupKind, ...] = Field(
+        default=(),
+        description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that create a pod anew once it"
+        " is evicted, beside ReplicaSet, StatefulSet and ReplicationController; pods of any other kind stay, and pods"
+        " whose restartPolicy is not Always stay whatever is named here.",
+    )
     namespaces: NamespaceFilter = Field(
         default=NamespaceFilter(), description="Which namespaces' pods may be moved."
     )

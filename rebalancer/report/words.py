@@ -14,6 +14,7 @@ from rebalancer.wire.times import rfc3339
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
+    Code.NOT_RECREATED: "its controller is not known to create it anew",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
     Code.NO_GAIN: "nothing would improve, or something would get worse",

@@ -99,12 +99,12 @@ class Classes:
             counted = Counted(
                 living=sum(living_of[member] for member in members),
                 ready=sum(ready_of[member] for member in members),
-                controllers=len({self._specs[m].controller.uid for m in members if living_of[m]}),
+                controllers=list(dict.fromkeys(self._specs[m].controller for m in members)),
+                replica_sets=len({self._specs[m].controller.uid for m in members if living_of[m]}),
             )
             for member in members:
                 owner_of[member] = len(owners)
-            newest = self._specs[members[-1]].controller
-            owners.append(self._ownership.owner(newest, *top[1:], counted))
+            owners.append(self._ownership.owner(*top[1:], counted))
         return self._built(owner_of), tuple(owners)
 
     def _built(self, owner_of: Sequence[int]) -> list[PodClass]:
@@ -115,6 +115,7 @@ class Classes:
                 spec=spec,
                 owner=owner_of[index],
                 controller_kind=controller.kind,
+                controller_group=controller.group,
                 controller_uid=controller.uid,
                 replacement=self._replacement[index],
                 unreadable=self._unreadable.get(index),

@@ -101,6 +101,8 @@ class PodClass:
     owner: int
     """Top controller, -1 if none."""
     controller_kind: str
+    controller_group: str
+    """API group of that kind, empty for the core group."""
     controller_uid: str
     replacement: int
     """Class of the pod that the controller would create next (its current template)."""
@@ -108,6 +110,11 @@ class PodClass:
     """Why the class cannot be predicted, if so."""
     assumed: tuple[str, ...] = ()
     """What is taken for granted of the replacement, since no object says it."""
+
+    @property
+    def controller(self) -> str:
+        """Kind and API group of the controller in one word, ``ReplicaSet.apps``; empty without one."""
+        return f"{self.controller_kind}.{self.controller_group}".removesuffix(".")
 
     @property
     def priority(self) -> int:
@@ -124,7 +131,9 @@ class Owner:
     name: str
     uid: str
     replicas: int
+    """Pods asked for; where no object was read, the living ones."""
     ready: int
+    """Pods seen Ready, whatever the status says."""
     unsettled: str | None
     """What is going on (rollout, scaling, unready replicas), or None when at rest."""
     waits: bool

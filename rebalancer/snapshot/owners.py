@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +13,8 @@ from rebalancer.snapshot.model import Owner
 from rebalancer.wire import objects as o
 
 _INTERMEDIATE = ("ReplicaSet", "Job")
+_UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
+"""Kinds that no number of Ready pods is asked of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Controller:
 
     namespace: str
     kind: str
+    group: str
+    """API group, empty for the core group."""
     name: str
     uid: str
 
@@ -32,8 +36,10 @@ class Counted:
     living: int
     """Neither finished nor terminating."""
     ready: int
-    controllers: int
-    """Direct controllers (ReplicaSets) that have living pods."""
+    controllers: Sequence[Controller]
+    """The direct controllers (ReplicaSets), one at least, in order of their first pod."""
+    replica_sets: int
+    """How many of them have living pods."""
 
 
 class Ownership:
@@ -59,41 +65,53 @@ class Ownership:
                     return reference.kind, reference.name, reference.uid
         return controller.kind, controller.name, controller.uid
 
-    def owner(
-        self, controller: Controller, kind: str, name: str, uid: str, counted: Counted
-    ) -> Owner:
+    def owner(self, kind: str, name: str, uid: str, counted: Counted) -> Owner:
         """Return the Owner of this top controller.
 
-        What was ``counted`` stands in where no object was read, and where an object's status lags behind
-        its pods.
+        Where its object was not read, its ReplicaSets say how many pods are asked for, and where these were
+        not read either, the living pods are the count.
         """
-        workload = self._by_uid.get(uid) or self._by_uid.get(controller.uid)
-        if workload is None:
+        namespace = counted.controllers[0].namespace
+        workload = self._by_uid.get(uid)
+        parts = [
+            found
+            for each in counted.controllers
+            if (found := self._by_uid.get(each.uid)) is not None
+        ]
+        if workload is None and not parts:
             return Owner(
-                kind,
-                controller.namespace,
-                name,
-                uid,
-                counted.living,
-                counted.ready,
-                None,
-                kind == "StatefulSet",
-                "",
+                kind=kind,
+                namespace=namespace,
+                name=name,
+                uid=uid,
+                replicas=counted.living,
+                ready=counted.ready,
+                unsettled=None
+                if kind in _UNCOUNTED
+                else too_few_ready(counted.ready, counted.living),
+                waits=kind == "StatefulSet",
+                fingerprint="",
             )
-        replicas = workload.spec.replicas
-        if replicas is None:
-            replicas = workload.spec.parallelism if kind == "Job" else 1
+        read = [workload] if workload is not None else parts
+        replicas = sum(_asked(kind, each) for each in read)
         return Owner(
             kind=kind,
-            namespace=controller.namespace,
+            namespace=namespace,
             name=name,
             uid=uid,
-            replicas=replicas or 0,
-            ready=workload.status.ready_replicas,
-            unsettled=_unsettled(kind, workload, replicas or 0, counted),
-            waits=_waits(kind, workload),
-            fingerprint=_fingerprint(workload),
+            replicas=replicas,
+            ready=counted.ready,
+            unsettled=_unsettled(kind, read, replicas, counted),
+            waits=_waits(kind, read[-1]),
+            fingerprint=_fingerprint(read[-1]),
         )
+
+
+def _asked(kind: str, workload: o.Workload) -> int:
+    replicas = workload.spec.replicas
+    if replicas is None:
+        replicas = workload.spec.parallelism if kind == "Job" else 1
+    return replicas or 0
 
 
 def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
@@ -134,26 +152,35 @@ def _waits(kind: str, workload: o.Workload) -> bool:
     )
 
 
-def _unsettled(kind: str, workload: o.Workload, replicas: int, counted: Counted) -> str | None:
-    status = workload.status
-    if kind in ("Job", "CronJob", "DaemonSet"):
+def _unsettled(
+    kind: str, read: Sequence[o.Workload], replicas: int, counted: Counted
+) -> str | None:
+    """Say what is going on with an owner: by its pods, since a status may be as old as its controller is slow."""
+    if kind in _UNCOUNTED:
         return None
-    if status.observed_generation < workload.metadata.generation:
+    if any(each.status.observed_generation < each.metadata.generation for each in read):
         return "its controller has not seen the newest spec"
-    rolling = kind == "StatefulSet" and _rolling(workload, replicas)
+    if kind != "Deployment" and counted.replica_sets > 1:
+        return f"rollout: pods of {counted.replica_sets} controllers"
+    status = read[-1].status
+    rolling = kind == "StatefulSet" and _rolling(read[-1], replicas)
     # Pods are seen before their controllers have counted them: after an eviction of ours, above all.
-    whole = counted.living == counted.ready == replicas and counted.controllers == 1
+    whole = counted.living == counted.ready == replicas and counted.replica_sets == 1
     if whole and not rolling and (kind != "Deployment" or status.updated_replicas):
         return None
-    if status.replicas != replicas:
-        return f"scaling: {status.replicas} pods, {replicas} wanted"
+    if (pods := sum(each.status.replicas for each in read)) != replicas:
+        return f"scaling: {pods} pods, {replicas} wanted"
     if kind == "Deployment" and (status.updated_replicas or 0) < replicas:
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     if rolling:
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
-    if status.ready_replicas < replicas:
-        return f"{status.ready_replicas} of {replicas} replicas ready"
-    return None
+    reported = sum(each.status.ready_replicas for each in read)
+    return too_few_ready(min(reported, counted.ready), replicas)
+
+
+def too_few_ready(ready: int, asked: int) -> str | None:
+    """Say that fewer pods are Ready than are asked for, if so."""
+    return f"{ready} of {asked} replicas ready" if ready < asked else None
 
 
 def _rolling(workload: o.Workload, replicas: int) -> bool:

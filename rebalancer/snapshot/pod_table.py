@@ -193,6 +193,7 @@ class PodTable:
         controller = Controller(
             record.namespace,
             record.controller_kind,
+            record.controller_group,
             record.controller_name,
             record.controller_uid,
         )

@@ -16,6 +16,10 @@ from rebalancer.wire import objects as o
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
 
+RECREATING = frozenset({"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController"})
+"""Controllers that create a pod anew once it is evicted."""
+JOB = "Job.batch"
+
 NAMES = (
     "unscheduled",
     "terminating",
@@ -38,10 +42,13 @@ NAMES = (
     "selector",
     "schedulingGate",
     "coolDown",
+    "notRecreated",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
 """The one protection that ends by itself: the pod can be moved, and the wish to move it is told."""
+NOT_RECREATED = "notRecreated"
+"""The protection that has a reason code of its own."""
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
     "terminating": "is terminating",
@@ -64,6 +71,7 @@ TEXTS: Mapping[str, str] = {
     "selector": "left out by -n or -l",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
+    NOT_RECREATED: "its controller is not known to create it anew (protect.recreatedBy names such kinds)",
 }
 
 
@@ -97,6 +105,19 @@ def names_of(bits: int) -> list[str]:
     return [name for name in NAMES if bits & _BIT[name]]
 
 
+def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
+    """Return what a protection says of a pod."""
+    cls = snapshot.classes[snapshot.pods.cls[pod]]
+    if name == "ownerUnsettled":
+        owner = snapshot.owners[cls.owner]
+        return f"{owner.ref}: {owner.unsettled}"
+    if name == NOT_RECREATED:
+        if cls.spec.restart_policy != "Always":
+            return f"restartPolicy {cls.spec.restart_policy}: {cls.controller} may take its end for failed work"
+        return f"{cls.controller}: {TEXTS[name]}"
+    return TEXTS[name]
+
+
 def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -> int:
     bits = _of_owner(snapshot, cls, rules)
     if cls.priority >= SYSTEM_CRITICAL and rules.spares_critical(cls.namespace, cls.labels):
@@ -128,13 +149,28 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
         bits |= _BIT["daemonSet"]
     if cls.controller_kind == "Node":
         bits |= _BIT["mirror"]
-    if cls.controller_kind == "Job":
+    if cls.controller == JOB:
         bits |= _BIT["job"] * rules.jobs
     elif owner.replicas <= 1:
         bits |= _BIT["singleReplica"] * rules.single_replicas
+    if not _recreated(cls, rules):
+        bits |= _BIT[NOT_RECREATED]
     if owner.unsettled is not None:
         bits |= _BIT["ownerUnsettled"]
     return bits
+
+
+def _recreated(cls: PodClass, rules: Protect) -> bool:
+    """Return whether an evicted pod of ``cls`` comes back, as far as its own protections leave that open.
+
+    A controller of an unknown kind (an Argo Workflow, a PyTorchJob) may take an evicted pod for failed work.
+    So may any controller of pods that do not start again after their containers end; only of a Job is it
+    known that it tries once more, which ``protect.jobs`` is about.
+    """
+    if cls.controller_kind in ("DaemonSet", "Node") or cls.controller == JOB:
+        return True
+    known = cls.controller in RECREATING or cls.controller in rules.recreated_by
+    return known and cls.spec.restart_policy == "Always"
 
 
 _FLAG_BITS = {

@@ -111,6 +111,11 @@ def workload(
     return objects
 
 
+def api_version(kind: str) -> str:
+    """Return the API version of one of Kubernetes' own controllers."""
+    return {"Job": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
+
+
 def _controller(
     kind: str,
     name: str,
@@ -121,7 +126,7 @@ def _controller(
 ) -> Object:
     return {
         "kind": kind,
-        "apiVersion": "apps/v1",
+        "apiVersion": api_version(kind),
         "metadata": {"name": name, "namespace": namespace, "uid": f"{kind}/{namespace}/{name}"},
         "spec": {
             "replicas": replicas,
@@ -139,7 +144,8 @@ def _controller(
 
 def _reference(kind: str, namespace: str, name: str) -> Object:
     uid = f"{kind}/{namespace}/{name}"
-    return {"kind": kind, "name": name, "uid": uid, "controller": True}
+    reference = {"kind": kind, "apiVersion": api_version(kind), "name": name, "uid": uid}
+    return {**reference, "controller": True}
 
 
 def spread(

@@ -131,6 +131,7 @@ def _new_pod(wanted: Scale, maker: Json, pods: list[Json]) -> Json:
         template = maker["spec"].get("template") or {}
         owner = {
             "kind": maker["kind"],
+            "apiVersion": "v1" if maker["kind"] == "ReplicationController" else "apps/v1",
             "name": prefix,
             "uid": maker["metadata"]["uid"],
             "controller": True,

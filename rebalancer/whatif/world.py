@@ -19,6 +19,7 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Snapshot
+from rebalancer.snapshot.owners import too_few_ready
 from rebalancer.snapshot.state import ClusterState, Ghost
 from rebalancer.whatif.span import Span
 
@@ -232,7 +233,9 @@ class World:
             pods=self._pods(()),
             owners=tuple(
                 _owner(owner, int(count))
-                for owner, count in zip(first.owners, self._per_owner(waiting), strict=True)
+                for owner, count in zip(
+                    first.owners, self._per_owner(self._waiting_at_first - waiting), strict=True
+                )
             ),
             budgets=tuple(
                 _budget(budget, int((waiting - self._waiting_at_first)[budget.classes].sum()))
@@ -277,11 +280,13 @@ def _with(column: np.ndarray, more: Sequence[float]) -> np.ndarray:
     return frozen(np.concatenate([column, np.array(more, column.dtype)]))
 
 
-def _owner(owner: Owner, waiting: int) -> Owner:
-    if not waiting or owner.unsettled is not None:
+def _owner(owner: Owner, more_ready: int) -> Owner:
+    """Return the owner with so many more Ready pods than at first, below 0 with fewer."""
+    waited = owner.unsettled in (None, too_few_ready(owner.ready, owner.replicas))
+    if not more_ready or not waited:
         return owner
-    ready = max(0, owner.replicas - waiting)
-    return replace(owner, ready=ready, unsettled=f"{ready} of {owner.replicas} replicas ready")
+    ready = min(owner.replicas, max(0, owner.ready + more_ready))
+    return replace(owner, ready=ready, unsettled=too_few_ready(ready, owner.replicas))
 
 
 def _budget(budget: DisruptionBudget, more_waiting: int) -> DisruptionBudget:

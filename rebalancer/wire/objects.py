@@ -163,6 +163,7 @@ class SchedulingSpec(_Wire, frozen=True):
     resource_claims: tuple[dict[str, Any], ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
+    restart_policy: str = "Always"
 
 
 class OwnerReference(_Wire, frozen=True):
@@ -171,6 +172,11 @@ class OwnerReference(_Wire, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+
+    @property
+    def group(self) -> str:
+        """The API group: ``apps`` of ``apps/v1``, empty for the core group."""
+        return self.api_version.rpartition("/")[0]
 
 
 class ObjectMeta(_Wire, frozen=True):

@@ -71,6 +71,8 @@ class PodRecord(NamedTuple):
     phase: str
     ready: bool
     controller_kind: str
+    controller_group: str
+    """API group, empty for the core group."""
     controller_name: str
     controller_uid: str
     owned: bool
@@ -178,6 +180,7 @@ class _Spec(Struct, rename="camel", gc=False):
     resource_claims: Raw = _NULL
     volumes: tuple[_Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
+    restart_policy: str = "Always"
 
     def key(self) -> Hashable:
         return (
@@ -196,6 +199,7 @@ class _Spec(Struct, rename="camel", gc=False):
             bytes(self.resource_claims),
             tuple([k for v in self.volumes or () if (k := v.key()) is not None]),
             self.termination_grace_period_seconds,
+            self.restart_policy,
         )
 
     def forget_pinned_node(self) -> None:
@@ -226,6 +230,7 @@ class _Spec(Struct, rename="camel", gc=False):
             resource_claims=_decode(self.resource_claims, tuple[dict[str, object], ...]),
             volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),
             termination_grace_period_seconds=self.termination_grace_period_seconds,
+            restart_policy=self.restart_policy,
         )
 
 
@@ -267,6 +272,7 @@ class Pod(Struct, gc=False):
             phase=status.phase,
             ready=ready == "True",
             controller_kind=controller.kind if controller else "",
+            controller_group=controller.group if controller else "",
             controller_name=controller.name if controller else "",
             controller_uid=uid,
             owned=bool(meta.owner_references),

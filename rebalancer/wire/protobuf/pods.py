@@ -42,11 +42,12 @@ def pod_records(run: bytes) -> Iterator[PodRecord]:
 def _record(pod: Any) -> PodRecord:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     namespace = meta.namespace
-    owner_kind = owner_name = owner_uid = ""
+    owner_kind = owner_group = owner_name = owner_uid = ""
     references = meta.ownerReferences
     for reference in references:
         if reference.controller:
             owner_kind, owner_name, owner_uid = reference.kind, reference.name, reference.uid
+            owner_group = reference.apiVersion.rpartition("/")[0]
     ready, ready_since = False, 0.0
     for condition in status.conditions:
         if condition.type == "Ready":
@@ -69,6 +70,7 @@ def _record(pod: Any) -> PodRecord:
         status.phase,
         ready,
         owner_kind,
+        owner_group,
         owner_name,
         owner_uid,
         len(references) > 0,

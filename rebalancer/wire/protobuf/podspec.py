@@ -80,6 +80,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         termination_grace_period_seconds=spec.terminationGracePeriodSeconds
         if spec.HasField("terminationGracePeriodSeconds")
         else None,
+        restart_policy=intern(spec.restartPolicy) or "Always",
     )
 
 

@@ -4,8 +4,8 @@ import pytest
 
 DEFAULTS = (
     " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
-    "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs); "
-    "false, or 0s, lifts each"
+    "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
+    "pods of custom controllers (protect.recreatedBy); false, 0s, or the kinds, lifts each"
 )
 GAP = (
     "differs: LowNodeUtilization: an over-used node also gives while another is far below it; "

@@ -65,7 +65,8 @@ strategies:
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "
-            "than 5m (protect.minPodAge), pods of Jobs (protect.jobs); false, or 0s, lifts each"
+            "than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
+            "pods of custom controllers (protect.recreatedBy); false, 0s, or the kinds, lifts each"
         ),
     ]
 

@@ -282,6 +282,14 @@ strategies:
         ("protect: {systemCritical: 5}", "3: protect.systemCritical: 5 should be true or false"),
         ("protect: {systemCritical: {}}", "3: protect.systemCritical.except: is missing; add it"),
         (
+            "protect: {recreatedBy: [CloneSet]}",
+            '3: protect.recreatedBy[0]: "CloneSet" is no Kind.group, like CloneSet.apps.kruise.io',
+        ),
+        (
+            "protect: {recreatedBy: [Job.batch]}",
+            "3: protect.recreatedBy[0]: Job.batch cannot stand here: protect.jobs: false lets Jobs' pods move",
+        ),
+        (
             "protect: {minPodAge: 5}",
             "3: protect.minPodAge: 5 is no duration; write for example 90s, 5m, 1h30m or 2d",
         ),

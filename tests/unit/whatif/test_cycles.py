@@ -56,6 +56,15 @@ def test_the_story_is_one_eviction_and_then_silence_for_good():
     assert course.cycles[0].as_predicted == 1
 
 
+def test_an_owner_is_at_rest_once_its_waiting_pods_have_a_node():
+    web = workload("web", ["", "n-a", "n-a"], kind="StatefulSet", replicas=3)
+    web[1]["status"]["conditions"][0]["status"] = "False"
+    world, course = play([*zones("abc"), *web])
+    assert world.snapshot.owners[0].unsettled is None
+    assert on(world, "web") == ["n-a", "n-b", "n-c"]
+    assert sum(evictions(course)) == 1
+
+
 def test_what_was_measured_goes_along_with_the_pods():
     objects = [
         *zones("abc"),

@@ -78,7 +78,8 @@ def test_scaling_up_adds_waiting_pods_like_the_others(kind):
     assert snapshot.pods.node.tolist().count(-1) == 3
     assert len(set(snapshot.pods.cls.tolist())) == 1
     assert len(set(snapshot.pods.name)) == 5
-    assert [(owner.replicas, owner.unsettled) for owner in snapshot.owners] == [(5, None)]
+    (owner,) = snapshot.owners
+    assert (owner.replicas, owner.unsettled) == (5, "2 of 5 replicas ready")
 
 
 def test_stateful_pods_are_numbered_and_the_highest_goes_first():

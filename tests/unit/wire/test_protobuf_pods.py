@@ -40,7 +40,13 @@ FULL_JSON: dict[str, Any] = {
         "labels": {"app": "web", "tier": "front"},
         "annotations": {"rebalancer/evict": "true", "made-by": "us"},
         "ownerReferences": [
-            {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+            {
+                "kind": "ReplicaSet",
+                "apiVersion": "apps/v1",
+                "name": "web-1",
+                "uid": "rs-1",
+                "controller": True,
+            }
         ],
     },
     "spec": {
@@ -50,6 +56,7 @@ FULL_JSON: dict[str, Any] = {
         "priorityClassName": "high",
         "hostNetwork": True,
         "terminationGracePeriodSeconds": 30,
+        "restartPolicy": "OnFailure",
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 300}],
         "topologySpreadConstraints": [
@@ -137,7 +144,13 @@ def full_protobuf() -> bytes:
             {"name": "config", "volumeSource": {}},
         ],
     }
-    scalars = ("priority", "priorityClassName", "hostNetwork", "terminationGracePeriodSeconds")
+    scalars = (
+        "priority",
+        "priorityClassName",
+        "hostNetwork",
+        "restartPolicy",
+        "terminationGracePeriodSeconds",
+    )
     meta = FULL_JSON["metadata"]
     return pod(
         "a",

@@ -1,0 +1,79 @@
+"""What earlier runs have in flight counts against the budgets of the next."""
+
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.testing.workloads import node, workload
+
+NODES = ("n0", "n1", "n2", "n3")
+TWO = Settings(budgets=Budgets(in_flight=Limit.parse(2)))
+CREATED = {60: "2027-01-15T07:59:00Z", 599: "2027-01-15T07:50:01Z", 601: "2027-01-15T07:49:59Z"}
+"""Seconds before the snapshot -> time."""
+
+
+def starting(name, count, age, **more):
+    """A workload of four, of which ``count`` are not Ready and so many seconds old."""
+    objects = workload(name, NODES, **more)
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    for pod in pods[:count]:
+        pod["metadata"]["creationTimestamp"] = CREATED[age]
+        pod["status"]["conditions"][0]["status"] = "False"
+    return objects
+
+
+def ending(objects, count, *, anew):
+    """The workload with terminating pods beside it, whose replacements are there already if ``anew``."""
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    for index, pod in enumerate(pods[-count:]):
+        meta = {**pod["metadata"], "deletionTimestamp": "2027-01-15T08:00:20Z"}
+        gone = {**pod, "metadata": {**meta, "name": f"gone-{index}", "uid": f"gone-{index}"}}
+        objects = [*objects, gone] if anew else [gone if item is pod else item for item in objects]
+    return objects
+
+
+def moved(plan, *objects):
+    """How many of the duplicates on one node go, and in how many waves."""
+    nodes = [node(name) for name in NODES]
+    crowded = [each for i in range(4) for each in workload(f"web-{i}", ["n0", "n0"])]
+    result = plan([*nodes, *crowded, *objects], strategies=["duplicates"], settings=TWO)
+    waves = max((move.wave for move in result.moves), default=0)
+    return len(result.moves), waves, {skip.code for skip in result.skips}
+
+
+def test_nothing_in_flight_leaves_the_budget_whole(plan):
+    assert moved(plan) == (4, 2, set())
+
+
+@pytest.mark.parametrize(
+    ("count", "age", "waves"), [(1, 60, 4), (1, 599, 4), (1, 601, 2), (4, 601, 2)]
+)
+def test_a_replacement_not_ready_takes_its_part_of_every_wave_until_it_is_stuck(
+    plan, count, age, waves
+):
+    assert moved(plan, *starting("slow", count, age))[:2] == (4, waves)
+
+
+def test_with_the_budget_used_up_by_replacements_nothing_moves(plan):
+    assert moved(plan, *starting("slow", 2, 60)) == (0, 0, {Code.BUDGET})
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [("Job", {"restartPolicy": "Never"}), ("StatefulSet", {"restartPolicy": "OnFailure"})],
+)
+def test_batch_pods_are_not_in_flight(plan, kind, spec):
+    assert moved(plan, *starting("batch", 4, 60, kind=kind, spec=spec))[:2] == (4, 2)
+
+
+def test_a_victim_and_its_replacement_are_one_move(plan):
+    slow = ending(starting("slow", 1, 60), 1, anew=True)
+    assert moved(plan, *slow)[:2] == (4, 4)
+
+
+def test_the_victim_of_an_owner_that_waits_is_a_move_of_its_own(plan):
+    slow = ending(starting("slow", 1, 60, kind="StatefulSet"), 1, anew=False)
+    # Two in flight: none in the first wave, and nothing is planned behind an empty one.
+    assert moved(plan, *slow) == (0, 0, {Code.BUDGET})
