@@ -26,6 +26,7 @@ from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.reporting import Reporting
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
@@ -79,6 +80,7 @@ class _Run:
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
         self._deadline = environment.clock.now() + options.deadline
+        self._stop = Stop(environment.clock, self._deadline, environment.stop)
         scope = scope_of(options, environment)
         self._planning = Planning(
             loaded,
@@ -89,7 +91,6 @@ class _Run:
         )
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
-        self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
         self._lease = reference("--lease", lease) if lease is not None else None
         remembered = reference("--memory", memory) if memory is not None else None
@@ -173,7 +174,7 @@ class _Run:
         if isinstance(found, HeldByAnother):
             return found
         if isinstance(found, HeldLease):
-            self._held = found
+            self._stop.add(lambda: _lost(found))
             stack.callback(self._release, found)
         else:
             self._notes.append(found.message)
@@ -198,21 +199,13 @@ class _Run:
             clock=self._environment.clock,
             timings=self._timings,
             safety=self._loaded.policy.safety,
-            deadline=self._deadline,
             instance=self._identity,
             progress=self._progress(),
-            stopped=self._stopped,
+            stop=self._stop,
             warn=self._notes.append,
             remember=self._remember,
         )
         return acting.execute(planned, reading.kept, reading.readings.clock_skew or 0.0)
-
-    def _stopped(self) -> str | None:
-        if self._environment.stop.is_set():
-            return "stopped by a signal"
-        if self._held is not None and self._held.lost.is_set():
-            return "the Lease was lost to another run"
-        return None
 
     @property
     def _identity(self) -> str:
@@ -237,3 +230,7 @@ class _Run:
             timings=self._timings.seconds,
             notes=tuple(self._notes),
         )
+
+
+def _lost(lease: HeldLease) -> str | None:
+    return "the Lease was lost to another run" if lease.lost.is_set() else None
