@@ -19,6 +19,7 @@ from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.options import RunOptions, duration, reference, scope_of
+from rebalancer.output import say
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
@@ -182,7 +183,7 @@ class _Run:
 
     def _release(self, lease: HeldLease) -> None:
         if (warning := lease.release()) is not None:
-            self._environment.err.write(f"rebalancer: {warning}\n")
+            say(self._environment.err, f"rebalancer: {warning}")
 
     # -- acting ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from rebalancer.kube.client import connect
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
+from rebalancer.output import say, write
 
 
 def show_history(
@@ -28,6 +29,6 @@ def show_history(
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
     document, warning = decode(known.data)
     if warning is not None:
-        environment.err.write(f"rebalancer: {warning}\n")
-    environment.out.write(render_history(document, environment.clock.unix(), output))
+        say(environment.err, f"rebalancer: {warning}")
+    write(environment.out, [render_history(document, environment.clock.unix(), output)])
     return ExitCode.DONE

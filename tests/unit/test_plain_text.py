@@ -1,10 +1,12 @@
 """What of foreign text is shown as it is."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.plain_text import printable
+from rebalancer.plain_text import printable, printable_json
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,10 @@ def test_the_result_is_printable_and_can_be_written(text: str) -> None:
     assert shown.isprintable()
     shown.encode()  # no lone surrogate is left
     assert printable(shown) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())), st.booleans())
+def test_json_stays_the_same_json(text: str, ascii_only: bool) -> None:
+    shown = printable_json(json.dumps({text: [text]}, ensure_ascii=ascii_only, indent=1))
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown) == json.loads(json.dumps({text: [text]}))
