@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.environment import SystemClock, Timings, collector_paused
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
 from rebalancer.evictor.feed import PodFeed
@@ -35,8 +36,8 @@ class Acting:
     progress: Progress
     stop: Stop
     warn: Callable[[str], None]
-    remember: Callable[[Iterable[Outcome]], None]
-    """Keeps what came of the moves so far."""
+    remember: Callable[[Iterable[Outcome]], str | None]
+    """Keeps what came of the moves so far; returns why it could not, or None."""
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
@@ -72,16 +73,20 @@ class Acting:
 
             def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
                 # A run that is killed in a later wave has used up its part of the hour all the same.
-                self.remember(executor.outcomes)
+                why = self.remember(executor.outcomes)
+                if why is not None and self.planning.counts_the_hour:
+                    raise ClusterReadError(why)
                 return self._recheck(rest, recount, clock_skew)
 
+            forgotten: str | None = None
             try:
-                return executor.run(planned.left, checked)
+                execution = executor.run(planned.left, checked)
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
-                self.remember(executor.outcomes)
+                forgotten = self.remember(executor.outcomes)
                 for note in follower.notes:
                     self.warn(note)
+            return replace(execution, failed=execution.failed or forgotten is not None)
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""

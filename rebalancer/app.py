@@ -94,8 +94,8 @@ class _Run:
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
         lease, memory = options.lease, options.memory
         self._lease = reference("--lease", lease) if lease is not None else None
-        remembered = reference("--memory", memory) if memory is not None else None
-        self._deciding = Deciding(self._planning, environment, loaded, remembered)
+        self._memory = reference("--memory", memory) if memory is not None else None
+        self._deciding = Deciding(self._planning, environment, loaded, self._memory)
         self._timings, self._notes = self._deciding.timings, self._deciding.notes
 
     def on_file(self, path: str) -> ExitCode:
@@ -112,6 +112,7 @@ class _Run:
             READ_RULES,
             USAGE_RULES,
             lease_rules,
+            memory_rules,
             require,
         )
         from rebalancer.kube.client import connect  # noqa: PLC0415
@@ -129,8 +130,9 @@ class _Run:
             if self._acts:
                 with self._timings.phase("access"):
                     lease = lease_rules(*self._lease) if self._lease else ()
+                    memory = memory_rules(*self._memory) if self._memory else ()
                     usage = USAGE_RULES if self._planning.needs_usage else ()
-                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
+                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease, *memory))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._deciding.read(client, keep=self._acts)
@@ -159,9 +161,11 @@ class _Run:
 
     # -- what is kept from run to run --------------------------------------------------------------
 
-    def _remember(self, outcomes: Iterable[Outcome]) -> None:
-        if self._deciding.keeper is not None:
-            self._deciding.keeper.record(outcomes, self._environment.clock.unix())
+    def _remember(self, outcomes: Iterable[Outcome]) -> str | None:
+        keeper = self._deciding.keeper
+        if keeper is None:
+            return None
+        return keeper.record(outcomes, self._environment.clock.unix())
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""

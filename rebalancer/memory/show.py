@@ -27,8 +27,8 @@ def show_history(
     known = MemoryStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
-    document, warning = decode(known.data)
-    if warning is not None:
-        say(environment.err, f"rebalancer: {warning}")
+    document, flaw = decode(known.data)
+    if flaw is not None:
+        say(environment.err, f"rebalancer: {flaw.message}")
     write(environment.out, [render_history(document, environment.clock.unix(), output)])
     return ExitCode.DONE
