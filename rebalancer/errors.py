@@ -5,7 +5,7 @@
     |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
     |- PluginError            2  a strategy could not be loaded or broke its contract
 
-The answers to an eviction are not exceptions but outcomes (``rebalancer.evictor.outcomes``).
+The answers to an eviction are not exceptions but outcomes (``rebalancer.plan.outcome``).
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.decisions.reading import Objects
 from rebalancer.environment import SystemClock, Timings
-from rebalancer.planner.plan import Move, Skip
+from rebalancer.plan.plan import Move, Skip
+from rebalancer.planner.problem import Planning, scheduler_profile
 from rebalancer.planner.recheck import recheck
-from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel

@@ -21,10 +21,10 @@ from benchmarks.decisions.instance import Instance, counted
 from benchmarks.decisions.reading import Objects, placement, read
 from benchmarks.decisions.rules import HARD, Ints
 from benchmarks.decisions.tables import left, table
+from rebalancer.commands.simulate import SimulateOptions, simulate
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import ExitCode
-from rebalancer.simulation.command import SimulateOptions, simulate
-from rebalancer.simulation.objects import read_objects
+from rebalancer.whatif.objects import read_objects
 
 CYCLES = 25
 """As many as the live runs may make."""

@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.phases.shapes import Shape, as_json
 from rebalancer.cost.bound import bounds_of
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Plan
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Plan
 from rebalancer.planner.planner import Planner
-from rebalancer.planning import Planning
+from rebalancer.planner.problem import Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry

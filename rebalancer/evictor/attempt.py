@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Move
 from rebalancer.stop import Stop
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0

@@ -11,7 +11,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.events import Subject, write_move_events
 from rebalancer.kube.evict import Answer, evict, read_pod
 from rebalancer.kube.podview import PodView
-from rebalancer.planner.plan import Move
+from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
 
 

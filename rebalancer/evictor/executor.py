@@ -16,8 +16,8 @@ from typing import Protocol
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.attempt import Actor, Attempt
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Move
 from rebalancer.stop import Stop
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.planner.plan import Move
+from rebalancer.plan.plan import Move
 
 
 @dataclass(frozen=True, slots=True)

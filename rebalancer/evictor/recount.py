@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from rebalancer.planner.plan import Move
+from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
 

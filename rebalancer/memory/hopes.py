@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rebalancer.cost.signals import Signals
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.memory.remember import remember, struck, term_of
 from rebalancer.memory.signals import with_signals
+from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.snapshot.model import Snapshot
 
 FULFILLED_AFTER = 1800

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rebalancer.cost.signals import Signals
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.outcomes import Outcome
 from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
@@ -18,6 +17,7 @@ from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
+from rebalancer.plan.outcome import Outcome
 from rebalancer.snapshot.model import Snapshot
 
 _ATTEMPTS = 3

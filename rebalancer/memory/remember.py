@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
 from rebalancer.memory.hour import counted
 from rebalancer.memory.signals import without_old
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Move
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 

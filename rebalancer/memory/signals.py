@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rebalancer.cost.signals import Signals
-from rebalancer.evictor.outcomes import Outcome
 from rebalancer.memory.document import Document, SignalMemory
+from rebalancer.plan.outcome import Outcome
 
 FORGOTTEN_AFTER = 86_400
 """Seconds after which runs are not in a row any more."""

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.snapshot.columns import Int32s

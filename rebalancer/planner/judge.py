@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.term import Concerned, Entry, Term, View
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.model import Prediction
 

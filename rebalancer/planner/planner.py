@@ -13,10 +13,10 @@ from rebalancer.cost.bound import EntryBounds, bounds_of, lower_bound
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Noting, Signalling, Term, View
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
-from rebalancer.planner.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
 from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.staying import Staying

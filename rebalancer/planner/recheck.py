@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
+from rebalancer.plan.plan import Move
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.judge import Judge, Verdict
-from rebalancer.planner.plan import Move
 from rebalancer.planner.planner import Planner, cost_of_entries
 from rebalancer.snapshot.protect import names_of
 

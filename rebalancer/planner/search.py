@@ -16,12 +16,12 @@ from functools import partial
 import numpy as np
 
 from rebalancer.cost.term import Term, View
+from rebalancer.plan.plan import Code
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.candidates import Candidates, Entry, is_behind
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
-from rebalancer.planner.plan import Code
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings

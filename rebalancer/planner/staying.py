@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rebalancer.cost.term import Signalling, View
+from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.judge import Weighted
-from rebalancer.planner.plan import Code, Skip
 from rebalancer.planner.pool import Pair
 from rebalancer.planner.search import Refusal
 from rebalancer.snapshot.columns import Int32s

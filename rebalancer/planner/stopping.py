@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rebalancer.planner.plan import Code, Move, Rest, Score, Skip
+from rebalancer.plan.plan import Code, Move, Rest, Score, Skip
 
 
 def stopped(

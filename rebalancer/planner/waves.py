@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.planner.plan import Code, Move
+from rebalancer.plan.plan import Code, Move
 from rebalancer.planner.planner import Planner
 from rebalancer.planner.quota import QuotaLedger
 

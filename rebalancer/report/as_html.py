@@ -10,9 +10,9 @@ import html
 from collections.abc import Iterable, Iterator
 from string import Template
 
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.plain_text import printable
-from rebalancer.planner.plan import Landing, Score
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Landing, Score
 from rebalancer.report import words
 from rebalancer.report.html_page import PAGE
 from rebalancer.report.model import RunReport

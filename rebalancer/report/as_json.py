@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from rebalancer.evictor.outcomes import Outcome
 from rebalancer.plain_text import printable_json
-from rebalancer.planner.plan import Cost, Score, Skip
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Cost, Score, Skip
 from rebalancer.report.model import RunReport
 from rebalancer.report.version import API_VERSION
 from rebalancer.wire.times import rfc3339

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.plain_text import printable
-from rebalancer.planner.plan import Score
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Score
 from rebalancer.policy.model import Mode
 from rebalancer.report import words
 from rebalancer.report.model import RunReport

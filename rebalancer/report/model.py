@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rebalancer.evictor.outcomes import Outcome
-from rebalancer.planner.plan import Plan
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot

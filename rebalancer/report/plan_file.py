@@ -17,8 +17,8 @@ import msgspec
 import yaml
 
 from rebalancer.errors import PolicyError
-from rebalancer.evictor.outcomes import Status
-from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.values import format_duration

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal, TextIO
 
-from rebalancer.evictor.outcomes import Outcome
 from rebalancer.output import OutputError, write
 from rebalancer.plain_text import printable, printable_json
-from rebalancer.planner.plan import Move
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Move
 from rebalancer.report.words import count
 
 Form = Literal["text", "json", "quiet"]

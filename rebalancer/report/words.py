@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Code, Cost, Landing, Move, Score, Skip
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Score, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339

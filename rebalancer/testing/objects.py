@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebalancer.simulator.cluster import EmbeddedCluster
-from rebalancer.simulator.manifests import (
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.manifests import (
     HOSTNAME,
     ZONE,
     daemonset,

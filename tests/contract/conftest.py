@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.simulator.clock import Clock
-from rebalancer.simulator.cluster import TOKEN, EmbeddedCluster
-from rebalancer.simulator.engine import Timings
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
+from rebalancer.embedded.engine import Timings
 from tests.contract.ground import Ground
 from tests.controlplane import ApiClient
 

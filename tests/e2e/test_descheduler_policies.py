@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from rebalancer.commands.migrate import migrated
 from rebalancer.errors import PolicyError
-from rebalancer.migration.command import migrated
 from rebalancer.registry import Registry
 from tests.controlplane import build
 

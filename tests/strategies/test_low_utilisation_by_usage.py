@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.cost.signals import Signals
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import node, workload

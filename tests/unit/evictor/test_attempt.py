@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from rebalancer.evictor.attempt import Attempt, Patience
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.evictor.world import Time, World, move, opted_out, pod, stop_of
 
 K = AnswerKind

@@ -6,9 +6,9 @@ import pytest
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import contradicts
-from rebalancer.evictor.outcomes import Status
 from rebalancer.kube.evict import AnswerKind
-from rebalancer.planner.plan import Landing
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Landing
 from tests.unit.evictor.world import (
     Told,
     World,

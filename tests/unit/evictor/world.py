@@ -11,10 +11,10 @@ from typing import Any
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import Execution, Executor, Pace
 from rebalancer.evictor.landing import Replacement
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
-from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.stop import Stop
 from rebalancer.wire.pods import PodAnnotations
 

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.embedded import manifests
+from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube import follow
 from rebalancer.kube.client import Client, connect
@@ -19,10 +23,6 @@ from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import LISTED, PODS
 from rebalancer.kube.watch import EventType
-from rebalancer.simulator import manifests
-from rebalancer.simulator.apiserver.faults import Fault
-from rebalancer.simulator.clock import Clock
-from rebalancer.simulator.cluster import EmbeddedCluster
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire.pods import PodRecord

@@ -14,16 +14,16 @@ from rebalancer.memory.history import render_history
 from rebalancer.memory.hopes import FULFILLED_AFTER, after_run
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
 from rebalancer.memory.signals import remembered
-from rebalancer.planner.plan import Cost
-from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.plan.plan import Cost
+from rebalancer.planner.problem import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
-from rebalancer.simulation.world import World
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.whatif.world import World
 from tests.unit.memory.told import NOW, WEB, cluster, outcome
-from tests.unit.simulation.play import REGISTRY
+from tests.unit.whatif.play import REGISTRY
 
 LOW = "low-utilisation"
 TERM = f"{LOW}/imbalance"

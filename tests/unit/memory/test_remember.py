@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.evictor.outcomes import Status
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import FORGOTTEN_AFTER, Document
 from rebalancer.memory.hour import moved_last_hour
@@ -18,7 +17,8 @@ from rebalancer.memory.remember import (
     term_of,
     zones_of,
 )
-from rebalancer.planner.plan import Cost
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Cost
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
 from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, move, outcome, well

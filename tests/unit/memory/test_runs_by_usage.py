@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rebalancer.app import run_once
 from rebalancer.cli import command
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import run_once
+from rebalancer.embedded.engine import Timings
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.kube import read
 from rebalancer.kube.metrics import MetricsList
 from rebalancer.kube.pages import Listing
 from rebalancer.memory.document import Document, SignalMemory, decode
-from rebalancer.options import RunOptions
-from rebalancer.simulator.engine import Timings
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.testing.objects import EmbeddedCluster, deployment

@@ -10,13 +10,13 @@ import pytest
 
 from rebalancer.cli import command
 from rebalancer.errors import ClusterReadError, ExitCode
-from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
-from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.testing.objects import EmbeddedCluster
-from tests.unit.app.embedded import (
+from tests.unit.commands.embedded import (
     MEMORY,
     NOW_POLICY,
     Runner,

@@ -3,9 +3,9 @@
 import pytest
 
 from rebalancer.cost.signals import Signals
-from rebalancer.evictor.outcomes import Status
 from rebalancer.memory.document import LARGEST, Document, SignalMemory, encode
 from rebalancer.memory.signals import FORGOTTEN_AFTER, remembered, with_signals, without_old
+from rebalancer.plan.outcome import Status
 from tests.unit.memory.told import NOW, outcome
 
 LOW = "low-utilisation"

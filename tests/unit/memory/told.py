@@ -1,7 +1,7 @@
 """Moves and outcomes in a few words."""
 
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Cost, Landing, Move
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 

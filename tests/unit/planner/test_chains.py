@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
+from rebalancer.plan.plan import Code
 from rebalancer.planner.chain import Chains
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.plan import Code
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
-from rebalancer.planner.plan import Cost
+from rebalancer.plan.plan import Cost
 from rebalancer.planner.recheck import recheck
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import ZONE, node, spread, workload

@@ -1,6 +1,6 @@
 """Entries of the cost are compared left to right: what a later one gains is no success in an earlier one."""
 
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.testing.workloads import ZONE, node, spread, workload
 
 PINNED = {"rebalancer/evict": "false"}

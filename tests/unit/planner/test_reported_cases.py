@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.plan import Code
+from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import (
     HOSTNAME,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from rebalancer.plan.plan import Code, Rest
 from rebalancer.planner import search
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.plan import Code, Rest
 from rebalancer.planner.search import Search
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets

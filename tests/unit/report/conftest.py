@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from pydantic import Field
 
-from rebalancer.planner.plan import Cost, Plan, Score
+from rebalancer.plan.plan import Cost, Plan, Score
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.params import Params

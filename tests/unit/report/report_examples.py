@@ -1,7 +1,7 @@
 """Moves, skips and outcomes with everything filled in but what a test is about."""
 
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Code, Cost, Landing, Move, Skip
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Skip
 
 ZONE = "topology.kubernetes.io/zone"
 

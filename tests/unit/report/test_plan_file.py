@@ -6,7 +6,7 @@ from io import BytesIO
 import pytest
 
 from rebalancer.errors import PolicyError
-from rebalancer.evictor.outcomes import Status
+from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
 from rebalancer.report import plan_file
 from rebalancer.report.as_json import as_data, as_yaml

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.evictor.outcomes import Status
-from rebalancer.planner.plan import Code, Cost, Score
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code, Cost, Score
 from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
 from rebalancer.report.as_json import as_data, as_yaml, plain

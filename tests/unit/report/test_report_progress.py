@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rebalancer.evictor.executor import Progress as WhatTheExecutorCalls
-from rebalancer.evictor.outcomes import Status
+from rebalancer.plan.outcome import Status
 from rebalancer.report.progress import Progress
 from tests.unit.report.report_examples import move, outcome
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.evictor.outcomes import Status
-from rebalancer.planner.plan import Code, Cost, Score
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code, Cost, Score
 from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 

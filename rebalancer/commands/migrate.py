@@ -1,0 +1,100 @@
+"""``policy migrate``: reads a policy of the descheduler, writes ours, says what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rebalancer.environment import Environment
+from rebalancer.errors import ExitCode, PolicyError
+from rebalancer.migrate.merge import merged
+from rebalancer.migrate.notes import Fate, Notes, as_comments
+from rebalancer.migrate.source import V1ALPHA1, peer_document
+from rebalancer.migrate.uses import read_v1alpha2
+from rebalancer.migrate.v1alpha1 import read_v1alpha1
+from rebalancer.migrate.write import as_directory, as_file
+from rebalancer.output import say, write
+from rebalancer.policy.document import Problem
+from rebalancer.policy.params import Params
+from rebalancer.registry import Registry
+
+_STDIN = "standard input"
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """A policy of ours that came from one of the descheduler."""
+
+    data: dict[str, Any]
+    """As the file has it."""
+    head: str
+    """Comments: where it came from, and what differs."""
+    notes: tuple[Problem, ...]
+
+
+def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
+    """Return the policy of ours for what stands in ``raw``.
+
+    Raises:
+        PolicyError: it is no policy of the descheduler, or holds keys that the descheduler does not know.
+    """
+    document = peer_document(raw, file)
+    version = document.data["apiVersion"]
+    notes = Notes(document)
+    read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
+    data = merged(read(document, notes), known, notes)
+    if not data["strategies"]:
+        notes.add((), Fate.LOST, "nothing is left to do: the policy has no strategy")
+    head = f"# Migrated from a policy of the descheduler ({version}).\n{as_comments(notes)}"
+    return Migrated(data, head, tuple(notes))
+
+
+def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environment) -> ExitCode:
+    """Write the policy of ours for the one in ``file`` ('-': standard input) to ``output``, else to standard output.
+
+    Raises:
+        PolicyError: see ``migrated``; or a file cannot be read or written.
+    """
+    known = Registry.installed()
+    found = migrated(_read(file, stdin), _STDIN if file == "-" else file, known)
+    text = as_file(found.data, found.head, known)
+    if output is None:
+        write(environment.out, [text])
+    else:
+        _write(Path(output), text, found, into=output.endswith("/") or Path(output).is_dir())
+    for note in found.notes:
+        say(environment.err, str(note))
+    return ExitCode.DONE
+
+
+def _read(file: str, stdin: BinaryIO) -> bytes:
+    if file == "-":
+        return stdin.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise PolicyError([f"{file}: cannot be read ({error.strerror})"]) from None
+
+
+def _write(path: Path, text: str, found: Migrated, *, into: bool) -> None:
+    files = as_directory(found.data, found.head) if into else {}
+    try:
+        if into:
+            path.mkdir(parents=True, exist_ok=True)
+            _refuse_others(path, files)
+        for name, content in files.items():
+            (path / name).write_text(content, encoding="utf-8")
+        if not into:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
+
+
+def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
+    """Refuse a directory with other policy files: they would be taken for parts of this one."""
+    others = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
+    others = [name for name in others if name not in files]
+    if others:
+        raise PolicyError([f"{directory}: holds {others[0]} already; name an empty directory"])

@@ -1,0 +1,125 @@
+"""The command ``rebalancer simulate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import BinaryIO
+
+import numpy as np
+
+from rebalancer.environment import Environment, Timings
+from rebalancer.errors import ExitCode
+from rebalancer.output import write
+from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.policy.model import Policy
+from rebalancer.registry import Registry
+from rebalancer.snapshot.carried import with_usage_of
+from rebalancer.snapshot.columns import frozen
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.whatif.budgets import renew_budgets
+from rebalancer.whatif.cycles import Loop, Pace
+from rebalancer.whatif.nodes import NewNode, add_node, remove_node
+from rebalancer.whatif.objects import read_data, read_objects
+from rebalancer.whatif.show import render_course
+from rebalancer.whatif.span import Span
+from rebalancer.whatif.workloads import Scale, scale
+from rebalancer.whatif.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The flags of ``simulate``."""
+
+    snapshot_path: str
+    cycles: int = 20
+    policy_path: str | None = None
+    add_node: tuple[str, ...] = ()
+    remove_node: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    lift_budgets: bool = False
+    no_memory: bool = False
+    seed: int | None = None
+    """Draws landings from their distribution; None takes the most probable ones."""
+    ready_after: str = "10"
+    """Seconds, or a span of them, until a replacement is Ready."""
+    gone_after: str = "0-20"
+    """Seconds, or a span of them, until a victim is gone; until then it holds its place."""
+    apart: str = "0.08"
+    """Seconds, or a span of them, from one eviction to the next in a wave."""
+    output: str = "table"
+
+
+def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO) -> ExitCode:
+    """Play the cycles and print what happened.
+
+    Raises:
+        RebalancerError: the policy, the snapshot or an edit is wrong.
+    """
+    registry = Registry.installed()
+    loaded = load_policy(options.policy_path, registry)
+    snapshot = changed_snapshot(options, stdin)
+    loop = Loop(
+        World(
+            snapshot,
+            lambda of: scheduler_profile(loaded.policy, of),
+            None if options.seed is None else np.random.default_rng(options.seed),
+            gone_after=Span.parse(options.gone_after, "--gone-after"),
+            apart=Span.parse(options.apart, "--apart"),
+        ),
+        lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
+        Pace(
+            cycles=options.cycles,
+            ready_after=Span.parse(options.ready_after, "--ready-after"),
+            memory=not options.no_memory,
+        ),
+        Timings(environment.clock),
+        windows=_has_windows(loaded.policy),
+    )
+    text = render_course(
+        loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
+    )
+    write(environment.out, [text])
+    return ExitCode.DONE
+
+
+def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
+    """Return the snapshot of the file with the edits made: nodes first, then replicas.
+
+    Raises:
+        PolicyError: the file cannot be read, or an edit cannot be made on it.
+    """
+    new_nodes = [NewNode.parse(text) for text in options.add_node]
+    scales = [Scale.parse(text) for text in options.scale]
+    path = options.snapshot_path
+    if not (new_nodes or options.remove_node or scales):
+        return load_snapshot(path, stdin=stdin)
+    data = read_data(path, stdin)
+    # Read as it is first: what is wrong with the file is said in its own name.
+    first = load_snapshot(path, stdin=BytesIO(data))
+    objects = read_objects(data)
+    for new in new_nodes:
+        add_node(objects, new)
+    for name in options.remove_node:
+        remove_node(objects, name)
+    for wanted in scales:
+        scale(objects, wanted)
+    renew_budgets(objects)
+    # What was measured in the file was measured before the edits; nodes that join will be.
+    return _with_new_nodes(first, with_usage_of(first, objects.snapshot()))
+
+
+def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
+    """Return ``later`` with the use of nodes known that ``first`` does not have: there is nothing on them yet."""
+    usage = later.usage
+    if usage is None:
+        return later
+    new = [name not in first.nodes.index for name in later.nodes.names]
+    return replace(later, usage=replace(usage, known=frozen(usage.known | np.array(new, bool))))
+
+
+def _has_windows(policy: Policy) -> bool:
+    return bool(policy.windows) or any(of.windows for of in policy.strategies.values())

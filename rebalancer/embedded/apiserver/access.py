@@ -1,0 +1,72 @@
+"""Who may do what: bearer tokens, and rules that tests take away one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.embedded.apiserver import status
+from rebalancer.embedded.apiserver.kinds import Kind, Target
+from rebalancer.embedded.apiserver.store import Json
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclass
+class Access:
+    """Tokens and the names behind them; everybody may do everything that is not denied."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+    denied: set[tuple[str, str]] = field(default_factory=set)
+    """(verb, resource) such as ``("create", "pods/eviction")`` or ``("list", "deployments.apps")``."""
+
+    def user(self, authorization: str) -> str:
+        """Return the user of an Authorization header; 401 if it holds no token of ours."""
+        scheme, _, token = authorization.partition(" ")
+        user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise status.unauthorized()
+        return user
+
+    def check(self, user: str, verb: str, target: Target) -> None:
+        """Raise 403 as the server words it, where this verb is denied."""
+        resource = _resource(target.kind, target.subresource)
+        if (verb, resource) not in self.denied:
+            return
+        plural = resource.removesuffix(f".{target.kind.group}")
+        where = (
+            f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        )
+        why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
+        raise status.forbidden(target.kind, target.name, why)
+
+    def review(self, asked: Mapping[str, Any]) -> Json:
+        """Answer a SelfSubjectAccessReview."""
+        wanted = (asked.get("spec") or {}).get("resourceAttributes") or {}
+        group = f".{wanted['group']}" if wanted.get("group") else ""
+        resource = f"{wanted.get('resource', '')}{group}"
+        if wanted.get("subresource"):
+            resource = f"{wanted.get('resource', '')}/{wanted['subresource']}{group}"
+        allowed = (wanted.get("verb", ""), resource) not in self.denied
+        return {
+            "kind": "SelfSubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "metadata": {},
+            "spec": asked.get("spec") or {},
+            "status": {"allowed": allowed},
+        }
+
+
+def verb_of(method: str, target: Target, *, watch: bool) -> str:
+    """Return the verb that RBAC knows a request by."""
+    if method in _VERBS:
+        return "deletecollection" if method == "DELETE" and not target.name else _VERBS[method]
+    if target.name:
+        return "get"
+    return "watch" if watch else "list"
+
+
+def _resource(kind: Kind, subresource: str) -> str:
+    plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    return f"{plural}.{kind.group}" if kind.group else plural

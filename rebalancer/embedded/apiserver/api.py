@@ -1,0 +1,208 @@
+"""Requests to answers, without any network: the API server's logic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rebalancer.embedded.apiserver import discovery, status
+from rebalancer.embedded.apiserver.access import Access, verb_of
+from rebalancer.embedded.apiserver.defaults import admit
+from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import evict
+from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Target, parse_path
+from rebalancer.embedded.apiserver.paging import Pager
+from rebalancer.embedded.apiserver.patch import apply_patch
+from rebalancer.embedded.apiserver.quota import charge
+from rebalancer.embedded.apiserver.store import Json, Store, clone
+from rebalancer.embedded.apiserver.watching import Watch
+
+_REVIEWS = f"{ACCESS_REVIEW.root}/{ACCESS_REVIEW.plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, parsed as far as HTTP goes."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = "application/json"
+    authorization: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer: a body at once, or a stream of lines (a watch)."""
+
+    code: int
+    body: bytes = b""
+    stream: Iterator[bytes] | None = None
+    retry_after: int = 0
+    content_type: str = "application/json"
+
+
+class Api:
+    """The API server over one store. Thread-safe: every request but a watch runs under the store's lock."""
+
+    def __init__(self, store: Store, access: Access, version: tuple[int, int]) -> None:
+        self._store, self._access, self._version = store, access, version
+        self.pager = Pager(store)
+
+    def answer(self, request: Request) -> Answer:
+        """Answer one request; refusals are answers, too."""
+        try:
+            return self._answer(request)
+        except status.ApiError as refusal:
+            body = msgspec.json.encode(refusal.status())
+            return Answer(refusal.code, body, retry_after=refusal.retry_after)
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path in ("/healthz", "/livez", "/readyz"):
+            return Answer(200, b"ok", content_type="text/plain")
+        if request.path == "/version":
+            return _json(200, discovery.version(self._version))
+        user = self._access.user(request.authorization)
+        if request.path == _REVIEWS and request.method == "POST":
+            return _json(201, self._access.review(_decoded(request)))
+        found = discovery.document(request.path) if request.method == "GET" else None
+        if found is not None:
+            return _json(200, found)
+        target = parse_path(request.path)
+        if target is None:
+            raise status.no_such_path()
+        watch = request.query.get("watch", "") in ("1", "true", "True")
+        self._access.check(user, verb_of(request.method, target, watch=watch), target)
+        with self._store.lock:
+            if watch and request.method == "GET":
+                return Answer(200, stream=Watch(self._store, target, request.query).lines())
+            return self._do(request, target)
+
+    def _do(self, request: Request, target: Target) -> Answer:
+        if request.method == "GET":
+            return self._read(target, request.query)
+        if request.method == "POST":
+            return self._create(request, target)
+        if not target.name:
+            if request.method == "DELETE":
+                return self._delete_collection(request, target)
+            raise status.not_allowed(target.kind)
+        if request.method == "PUT":
+            return self._update(target, request.query, _decoded(request))
+        if request.method == "PATCH":
+            return self._patch(request, target)
+        if request.method == "DELETE":
+            found = self._store.get(target.kind, target.namespace, target.name)
+            options = _options(request)
+            return _json(200, typed(target, delete(self._store, target.kind, found, options)))
+        raise status.not_allowed(target.kind)
+
+    def _read(self, target: Target, query: Mapping[str, str]) -> Answer:
+        if target.name:
+            if target.subresource not in ("", "status"):
+                raise status.not_allowed(target.kind)
+            found = self._store.get(target.kind, target.namespace, target.name)
+            return _json(200, typed(target, found))
+        page = self.pager.page(target, query)
+        listed = {
+            "kind": f"{target.kind.kind}List",
+            "apiVersion": target.kind.api_version,
+            "metadata": page.metadata,
+            "items": page.items,
+        }
+        return _json(200, listed)
+
+    def _create(self, request: Request, target: Target) -> Answer:
+        evicts = target.subresource == "eviction"
+        if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
+            raise status.not_allowed(target.kind)
+        manifest = _decoded(request)
+        if evicts:
+            options = dict(manifest.get("deleteOptions") or {})
+            if request.query.get("dryRun"):
+                options.setdefault("dryRun", [request.query["dryRun"]])
+            manifest = {**manifest, "deleteOptions": options}
+            return _json(201, evict(self._store, target.namespace, target.name, manifest))
+        _check_type(target, manifest)
+        made = admit(self._store, target.kind, target.namespace, manifest)
+        charge(self._store, target.kind, target.namespace, made)
+        if request.query.get("dryRun"):
+            return _json(201, typed(target, made))
+        return _json(201, typed(target, self._store.create(target.kind, target.namespace, made)))
+
+    def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Answer:
+        _check_type(target, new)
+        found = self._store.get(target.kind, target.namespace, target.name)
+        new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
+        new.setdefault("metadata", {"name": target.name})
+        if new["metadata"].get("name", target.name) != target.name:
+            raise status.bad_request("the name of the object does not match the name on the URL")
+        if query.get("dryRun"):
+            return _json(200, typed(target, new))
+        only = target.subresource == "status"
+        stored = self._store.replace(target.kind, found, new, status_only=only)
+        return _json(200, typed(target, stored))
+
+    def _patch(self, request: Request, target: Target) -> Answer:
+        patch = _decoded(request, must_be_object=False)
+        found = self._store.find(target.kind, target.namespace, target.name)
+        applies = request.content_type.startswith("application/apply-patch")
+        if found is None and applies and not target.subresource:
+            whole = Target(target.kind, target.namespace)
+            made = Request("POST", request.path, request.query, request.body)
+            return self._create(made, whole)
+        found = self._store.get(target.kind, target.namespace, target.name)
+        new = apply_patch(request.content_type, typed(target, clone(found)), patch)
+        if applies:
+            # The applied manifest carries no version: it is meant for whatever there is.
+            new["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+        return self._update(target, request.query, new)
+
+    def _delete_collection(self, request: Request, target: Target) -> Answer:
+        if target.kind.namespaced and not target.namespace:
+            raise status.not_allowed(target.kind)
+        query = {key: value for key, value in request.query.items() if key.endswith("Selector")}
+        for found in self.pager.page(target, query).items:
+            delete(self._store, target.kind, found, _options(request))
+        return _json(200, status.success())
+
+
+def typed(target: Target, found: Mapping[str, Any]) -> Json:
+    """Return an object as it stands alone: with kind and apiVersion."""
+    return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **found}
+
+
+def _json(code: int, body: Any) -> Answer:
+    return Answer(code, msgspec.json.encode(body))
+
+
+def _decoded(request: Request, *, must_be_object: bool = True) -> Any:
+    try:
+        decoded = msgspec.json.decode(request.body)
+    except msgspec.DecodeError as error:
+        raise status.bad_request(f"the body is not JSON: {error}") from None
+    if must_be_object and not isinstance(decoded, dict):
+        raise status.bad_request("the body is not an object")
+    return decoded
+
+
+def _options(request: Request) -> Json:
+    options: Json = dict(_decoded(request)) if request.body else {}
+    if "gracePeriodSeconds" in request.query:
+        options.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))
+    if "propagationPolicy" in request.query:
+        options.setdefault("propagationPolicy", request.query["propagationPolicy"])
+    return options
+
+
+def _check_type(target: Target, manifest: Json) -> None:
+    kind = target.kind
+    given = (manifest.get("apiVersion") or kind.api_version, manifest.get("kind") or kind.kind)
+    if given != (kind.api_version, kind.kind):
+        raise status.bad_request(
+            f"{given[1]} in version {given[0]!r} cannot be handled as a {kind.kind}: the types differ"
+        )

@@ -1,0 +1,64 @@
+"""What the API server says about itself: its version, its groups and its resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rebalancer.embedded.apiserver.kinds import KINDS, Kind
+
+Json = dict[str, Any]
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+
+def version(of: tuple[int, int]) -> Json:
+    """Return the answer to ``/version``."""
+    major, minor = of
+    return {
+        "major": str(major),
+        "minor": str(minor),
+        "gitVersion": f"v{major}.{minor}.0+embedded",
+        "platform": "python",
+    }
+
+
+def document(path: str) -> Json | None:
+    """Return the discovery document at a path, or None if it is not one."""
+    path = path.rstrip("/")
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    groups = sorted({kind.group for kind in KINDS if kind.group})
+    if path == "/apis":
+        listed = [_group(group) for group in groups]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+    if path in {f"/apis/{group}" for group in groups}:
+        return {"kind": "APIGroup", "apiVersion": "v1", **_group(path.removeprefix("/apis/"))}
+    found = [kind for kind in KINDS if kind.root == path]
+    if not found:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": found[0].api_version,
+        "resources": [resource for kind in found for resource in _resources(kind)],
+    }
+
+
+def _group(group: str) -> Json:
+    versions = sorted({kind.version for kind in KINDS if kind.group == group})
+    listed = [{"groupVersion": f"{group}/{name}", "version": name} for name in versions]
+    return {"name": group, "versions": listed, "preferredVersion": listed[0]}
+
+
+def _resources(kind: Kind) -> list[Json]:
+    base = {"namespaced": kind.namespaced, "kind": kind.kind}
+    resources = [{"name": kind.plural, "singularName": kind.kind.lower(), **base, "verbs": _VERBS}]
+    for subresource in kind.subresources:
+        name = f"{kind.plural}/{subresource}"
+        if subresource == "eviction":
+            special = {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
+            resources.append({"name": name, "singularName": "", "namespaced": True, **special})
+        else:
+            verbs = ["get", "patch", "update"]
+            resources.append({"name": name, "singularName": "", **base, "verbs": verbs})
+    return resources

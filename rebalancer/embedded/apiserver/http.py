@@ -1,0 +1,194 @@
+"""The HTTP face of the embedded API server: threads, keep-alive connections, chunked watches."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from rebalancer.embedded.apiserver.api import Answer, Api, Request
+from rebalancer.embedded.apiserver.faults import Fault, Faults
+
+_LOOPBACK = "127.0.0.1"
+_JOIN_SECONDS = 10.0
+
+
+class Server:
+    """Serves one :class:`Api` on a free port of the loopback interface until :meth:`close`."""
+
+    def __init__(self, api: Api, faults: Faults, now: Callable[[], float]) -> None:
+        self._listener = _Listener(api, faults, now)
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """``http://127.0.0.1:PORT``."""
+        return f"http://{_LOOPBACK}:{self._listener.server_address[1]}"
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """Bugs of ours met while answering; clients that hang up are none."""
+        return self._listener.errors
+
+    def close(self) -> None:
+        """Stop listening, end all connections, and wait for their threads."""
+        self._listener.shutdown()
+        self._listener.end_connections()
+        self._listener.server_close()
+        self._thread.join(_JOIN_SECONDS)
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+    request_queue_size = 128
+
+    def __init__(self, api: Api, faults: Faults, now: Callable[[], float]) -> None:
+        self.api, self.faults, self.now = api, faults, now
+        self.closing = False
+        self.errors: list[BaseException] = []
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__((_LOOPBACK, 0), _Handler)
+
+    def track(self, connection: socket.socket) -> None:
+        """Remember a connection, to end it when the server closes."""
+        with self._lock:
+            self._open.add(connection)
+            if self.closing:
+                # Accepted in the last moment: nobody else would wake its thread.
+                _hang_up(connection)
+
+    def untrack(self, connection: socket.socket) -> None:
+        """Forget a connection that has ended."""
+        with self._lock:
+            self._open.discard(connection)
+
+    def end_connections(self) -> None:
+        """Wake every thread that waits on its connection, now and later."""
+        with self._lock:
+            self.closing = True
+            for connection in self._open:
+                _hang_up(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep what went wrong in a handler, unless its client just hung up."""
+        del request, client_address
+        error = sys.exception()
+        if error is not None and not isinstance(error, ConnectionError):
+            self.errors.append(error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Listener
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.track(self.connection)
+
+    def finish(self) -> None:
+        self.server.untrack(self.connection)
+        super().finish()
+
+    def log_message(self, *_: Any) -> None:
+        """Requests are counted by Faults, not printed."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the Date header in the cluster's time."""
+        return formatdate(self.server.now() if timestamp is None else timestamp, usegmt=True)
+
+    def _handle(self) -> None:
+        url = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        request = Request(
+            method=self.command,
+            path=url.path,
+            query=dict(parse_qsl(url.query, keep_blank_values=True)),
+            body=self.rfile.read(length) if length else b"",
+            content_type=self.headers.get("Content-Type", "application/json"),
+            authorization=self.headers.get("Authorization", ""),
+        )
+        fault = self.server.faults.meet(request)
+        if fault is not None and fault.delay:
+            time.sleep(fault.delay)
+        if fault is not None and fault.drop and not fault.late:
+            self._drop()
+            return
+        answer = (fault.answer() if fault else None) or self.server.api.answer(request)
+        if fault is not None and fault.drop:
+            self._drop()
+        elif answer.stream is not None:
+            self._stream(answer.stream, fault)
+        else:
+            self._send(answer, fault)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the base class's names
+
+    def _send(self, answer: Answer, fault: Fault | None) -> None:
+        self.send_response(answer.code)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        if answer.retry_after:
+            self.send_header("Retry-After", str(answer.retry_after))
+        self.end_headers()
+        self.wfile.write(self._cut(answer.body, fault))
+        if fault is not None and fault.truncate:
+            self._drop()
+
+    def _stream(self, lines: Iterator[bytes], fault: Fault | None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        sent = 0
+        for line in lines:
+            if self.server.closing or not self._client_is_there():
+                self.close_connection = True
+                return
+            if line:
+                sent += len(line)
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            if fault is not None and fault.truncate and sent >= fault.truncate:
+                self._drop()
+                return
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _client_is_there(self) -> bool:
+        """Whether the client of a watch still listens: it sends nothing, so readable means gone."""
+        try:
+            self.connection.setblocking(False)
+            try:
+                return bool(self.connection.recv(1, socket.MSG_PEEK))
+            finally:
+                self.connection.setblocking(True)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    @staticmethod
+    def _cut(body: bytes, fault: Fault | None) -> bytes:
+        return body[: fault.truncate] if fault is not None and fault.truncate else body
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        _hang_up(self.connection)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Already gone, which is what was wanted.
+        return

@@ -1,0 +1,104 @@
+"""Watches: changes since a version as lines of JSON, with bookmarks.
+
+Source: ``k8s.io/apiserver/pkg/storage/cacher`` (events, bookmarks, ERROR events for versions that are too
+old) and ``pkg/endpoints/handlers/watch.go`` (the stream).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from rebalancer.embedded.apiserver import status
+from rebalancer.embedded.apiserver.kinds import Target
+from rebalancer.embedded.apiserver.paging import Selection
+from rebalancer.embedded.apiserver.store import Change, Json, Store
+
+_LONGEST = 1800.0
+_POLL = 0.5
+_BOOKMARK_SECONDS = 1.0
+
+
+class Watch:
+    """One watch. Make it with the store's lock held: it begins at that moment."""
+
+    def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
+        self._store, self._target = store, target
+        self._selection = Selection.of(target.kind, query)
+        self._bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true", "True")
+        text = query.get("timeoutSeconds", "")
+        self._seconds = float(text) if text.isdecimal() and int(text) else _LONGEST
+        self._wanted = query.get("resourceVersion", "")
+        if self._wanted and not self._wanted.isdecimal():
+            raise status.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')
+        self._version = int(self._wanted or 0) or store.version
+        self._first = [] if self._wanted not in ("", "0") else list(self._present())
+
+    def _present(self) -> Iterator[bytes]:
+        """Without a version, or with 0, a watch begins with what is there."""
+        for found in self._store.items(self._target.kind, self._target.namespace):
+            if self._concerns(found):
+                yield self._line("ADDED", found)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the events until the time asked for is over; between them empty pieces, as heartbeats.
+
+        An empty piece is nothing to send: it lets the caller look whether its client is still there.
+        """
+        yield from self._first
+        end = time.monotonic() + self._seconds
+        bookmark = time.monotonic() + _BOOKMARK_SECONDS
+        while (now := time.monotonic()) < end:
+            try:
+                changes = self._wait(min(_POLL, end - now))
+            except status.ApiError as error:
+                yield _encoded("ERROR", error.status())
+                return
+            for change in changes:
+                yield from self._events(change)
+            if not changes:
+                yield b""
+            if self._bookmarks and time.monotonic() >= bookmark:
+                yield self._bookmark()
+                bookmark = time.monotonic() + _BOOKMARK_SECONDS
+        if self._bookmarks:
+            yield self._bookmark()
+
+    def _wait(self, seconds: float) -> list[Change]:
+        with self._store.lock:
+            if self._store.version == self._version:
+                self._store.changed.wait(seconds)
+            changes = list(self._store.changes_since(self._version))
+            self._version = max(self._version, self._store.version)
+            return changes
+
+    def _events(self, change: Change) -> Iterator[bytes]:
+        if change.kind is not self._target.kind:
+            return
+        before = change.old is not None and self._concerns(change.old)
+        after = change.new is not None and self._concerns(change.new)
+        if after:
+            yield self._line("MODIFIED" if before else "ADDED", change.object)
+        elif before:
+            # What no longer matches is gone for this watcher: in its last matching state, new version.
+            gone = change if change.new is None else replace(change, new=None)
+            yield self._line("DELETED", gone.object)
+
+    def _concerns(self, found: Json) -> bool:
+        wanted, namespace = self._target.namespace, found["metadata"].get("namespace", "")
+        return (not wanted or wanted == namespace) and self._selection.chooses(found)
+
+    def _line(self, kind: str, found: Json) -> bytes:
+        of = self._target.kind
+        return _encoded(kind, {"kind": of.kind, "apiVersion": of.api_version, **found})
+
+    def _bookmark(self) -> bytes:
+        metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        return self._line("BOOKMARK", {"metadata": metadata})
+
+
+def _encoded(kind: str, found: Json) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": found}) + b"\n"

@@ -1,0 +1,233 @@
+"""The embedded cluster: everything put together, started, stepped and looked at."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from rebalancer.embedded import manifests
+from rebalancer.embedded.apiserver import kinds
+from rebalancer.embedded.apiserver.access import Access
+from rebalancer.embedded.apiserver.api import Api
+from rebalancer.embedded.apiserver.faults import Faults
+from rebalancer.embedded.apiserver.http import Server
+from rebalancer.embedded.apiserver.store import Store
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.controllers.budgets import Budgets
+from rebalancer.embedded.controllers.daemonsets import DaemonSets
+from rebalancer.embedded.controllers.deployments import Deployments
+from rebalancer.embedded.controllers.garbage import GarbageCollector, Namespaces, Quotas
+from rebalancer.embedded.controllers.jobs import Jobs
+from rebalancer.embedded.controllers.kubelets import NodeKubelets, PodKubelets
+from rebalancer.embedded.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
+from rebalancer.embedded.controllers.picture import Picture
+from rebalancer.embedded.controllers.replicasets import ReplicaSets
+from rebalancer.embedded.controllers.scheduling import MakePlacer, ModelPlacer, Scheduling
+from rebalancer.embedded.controllers.statefulsets import StatefulSets
+from rebalancer.embedded.engine import Controller, Engine, Timings
+from rebalancer.embedded.hands import Hands
+from rebalancer.embedded.rest import in_motion
+from rebalancer.snapshot.model import Snapshot
+
+TOKEN = "embedded-cluster-admin"  # noqa: S105 - opens nothing but a loopback port of this process
+_USER = "system:serviceaccount:kube-system:embedded-admin"
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_LONGEST_WAIT = 1.0
+_SETTLE_SECONDS = 120.0
+
+
+class EmbeddedCluster(Hands):
+    """A small Kubernetes in this process, as a context manager.
+
+    With a clock that runs, a thread lets the cluster live; with one that stands (``Clock(start)``), nothing
+    happens but in :meth:`advance` and :meth:`settle`, in exactly the same order every time. Everything that
+    is random (names, uids, choices among equally good nodes) depends on ``seed`` alone.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        seed: int = 0,
+        timings: Timings | None = None,
+        version: tuple[int, int] = (1, 36),
+        make_placer: MakePlacer = ModelPlacer,
+    ) -> None:
+        self.clock = clock if clock is not None else Clock(time.time(), time.time)
+        self.timings = timings or Timings()
+        self.access = Access(tokens={TOKEN: _USER})
+        """Tokens that are known, and what is denied to everybody."""
+        self.faults = Faults()
+        """What goes wrong on purpose, and the requests so far."""
+        super().__init__(Store(self.clock, seed))
+        self._engine = Engine(self.store, self.timings)
+        self._picture = Picture(self.store, version)
+        self._api = Api(self.store, self.access, version)
+        self._scheduling = Scheduling(self._engine, self._picture, make_placer)
+        self._engine.add(_controllers(self._engine, self._scheduling))
+        self._server: Server | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        for name in _NAMESPACES:
+            self.apply(manifests.namespace(name))
+        self._server = Server(self._api, self.faults, self.clock.now)
+        self._directory = tempfile.TemporaryDirectory(prefix="embedded-cluster-")
+        if self.clock.runs:
+            self._thread = threading.Thread(target=self._live, name="cluster", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self.store.lock:
+            self._stopping = True
+            self.store.changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        bugs: list[BaseException] = []
+        if self._server is not None:
+            self._server.close()
+            bugs = self._server.errors
+        if self._directory is not None:
+            self._directory.cleanup()
+        if error is None:
+            self._check()
+            if bugs:
+                raise RuntimeError("the embedded API server failed to answer") from bugs[0]
+
+    # -- how to reach it ---------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Address of the API server, ``http://127.0.0.1:PORT``."""
+        if self._server is None:
+            raise RuntimeError("the embedded cluster was not started")
+        return self._server.url
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig with the administrator's token."""
+        return self.write_kubeconfig("admin", TOKEN)
+
+    def write_kubeconfig(self, name: str, token: str) -> Path:
+        """Write a kubeconfig for a token, known or not, and return its path."""
+        if self._directory is None:
+            raise RuntimeError("the embedded cluster was not started")
+        path = Path(self._directory.name) / f"{name}.kubeconfig"
+        named = {"name": "embedded"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "embedded",
+            "clusters": [{**named, "cluster": {"server": self.url}}],
+            "users": [{**named, "user": {"token": token}}],
+            "contexts": [{**named, "context": {"cluster": "embedded", "user": "embedded"}}],
+        }
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    # -- looking at it, and making it forget -------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state as the rebalancer sees it, without asking over HTTP."""
+        with self.store.lock:
+            return self._picture.snapshot()
+
+    def forget_history(self) -> None:
+        """Compact: continue tokens and versions given out so far answer 410 from now on."""
+        with self.store.lock:
+            self.store.forget()
+            self._api.pager.forget()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once: everything that is due meanwhile happens in its order."""
+        with self.store.lock:
+            self._check()
+            self._engine.run_until(self.clock.now() + seconds)
+
+    def catch_up(self) -> None:
+        """Let a cluster whose clock began in the past live up to the present."""
+        self.advance(max(0.0, self.clock.lag()))
+
+    def settle(self, timeout: float = _SETTLE_SECONDS) -> None:
+        """Wait until nothing is pending, starting or terminating; pods that fit nowhere may stay so.
+
+        With a standing clock, time is advanced from event to event, ``timeout`` cluster seconds at most.
+
+        Raises TimeoutError, naming what is still in motion.
+        """
+        with self.store.lock:
+            end = self.clock.now() + timeout
+            self._settle_step()
+            while moving := in_motion(self.store):
+                upcoming = self._engine.next_timer()
+                if self.clock.now() >= end or (not self.clock.runs and upcoming is None):
+                    raise TimeoutError(f"after {timeout:g} s still moving: {', '.join(moving[:5])}")
+                if self.clock.runs:
+                    self.store.changed.wait(min(_LONGEST_WAIT, max(0.0, end - self.clock.now())))
+                    self._check()
+                elif upcoming is not None:
+                    self._engine.run_until(min(upcoming, end))
+                self._settle_step()
+
+    def _settle_step(self) -> None:
+        """Draining here, with the lock held, is the same as letting the thread do it."""
+        self._check()
+        self._engine.drain()
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        """Let the cluster live in its own thread, until it is left."""
+        with self.store.lock:
+            try:
+                while not self._stopping:
+                    self._engine.run_due(self.clock.now())
+                    upcoming = self._engine.next_timer()
+                    pause = _LONGEST_WAIT if upcoming is None else upcoming - self.clock.now()
+                    if self._engine.idle and not self._stopping:
+                        self.store.changed.wait(min(_LONGEST_WAIT, max(0.0, pause)))
+            except BaseException as error:  # noqa: BLE001 - shown by the next call of its user
+                self._failure = error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("the embedded cluster has stopped living") from self._failure
+
+
+def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:
+    return [
+        NodeKubelets(engine),
+        NodeLifecycle(engine),
+        TaintEviction(engine),
+        GarbageCollector(engine),
+        PodCollector(engine),
+        Namespaces(engine),
+        Quotas(engine),
+        Deployments(engine),
+        ReplicaSets(engine),
+        ReplicaSets(engine, kinds.CONTROLLER),
+        StatefulSets(engine),
+        DaemonSets(engine),
+        Jobs(engine),
+        scheduling,
+        PodKubelets(engine),
+        Budgets(engine),
+    ]

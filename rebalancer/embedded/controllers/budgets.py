@@ -1,0 +1,139 @@
+"""The disruption controller: how many more pods of a PodDisruptionBudget may go.
+
+Source: ``k8s.io/kubernetes/pkg/controller/disruption/disruption.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rebalancer.embedded.apiserver.eviction import allowed_condition
+from rebalancer.embedded.apiserver.kinds import (
+    BUDGET,
+    CONTROLLER,
+    DEPLOYMENT,
+    POD,
+    REPLICA_SET,
+    STATEFUL_SET,
+)
+from rebalancer.embedded.apiserver.selectors import object_selector
+from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.conditions import is_ready, set_condition
+from rebalancer.embedded.controllers.pods import controller_of, is_terminating
+from rebalancer.embedded.controllers.share import share_of
+from rebalancer.embedded.engine import Controller
+from rebalancer.wire.times import unix_seconds
+
+_SCALED = {kind.kind: kind for kind in (REPLICA_SET, STATEFUL_SET, CONTROLLER)}
+_DELETION_TIMEOUT = 120.0
+
+
+class Budgets(Controller):
+    """Keeps the status of every PodDisruptionBudget."""
+
+    def observe(self, change: Change) -> None:
+        """A budget is to be looked at when it, a pod or a scale of its namespace changed."""
+        if change.kind is BUDGET and change.new is not None:
+            self.note(change.key)
+        elif change.kind is POD or change.kind.kind in _SCALED or change.kind is DEPLOYMENT:
+            for budget in self.store.items(BUDGET, change.key[0]):
+                self.note((change.key[0], budget["metadata"]["name"]))
+
+    def sync(self, key: Key) -> None:
+        """Write the budget's status, if it is not what it should be."""
+        budget = self.store.find(BUDGET, *key)
+        if budget is None:
+            return
+        selects = object_selector(budget["spec"].get("selector"))
+        pods = [
+            pod
+            for pod in self.store.items(POD, key[0])
+            if selects(pod["metadata"].get("labels") or {})
+        ]
+        try:
+            expected, desired = self._expected(budget["spec"], pods)
+        except ValueError as error:
+            failure = str(error)
+            now = self.store.timestamp()
+            self.store.modify(BUDGET, budget, lambda new: _fail(new, failure, now))
+            return
+        disrupted = self._disrupted(budget, pods)
+        if disrupted:
+            oldest = min(unix_seconds(granted) for granted in disrupted.values())
+            expires = oldest + _DELETION_TIMEOUT + 1 - self.store.clock.now()
+            self.engine.after(expires, lambda: self.note(key))
+        healthy = sum(
+            is_ready(pod) and not is_terminating(pod) and pod["metadata"]["name"] not in disrupted
+            for pod in pods
+        )
+
+        def report(new: Json) -> None:
+            conditions = new["status"].get("conditions", [])
+            new["status"] = {
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "expectedPods": expected,
+                "disruptionsAllowed": max(0, healthy - desired) if expected > 0 else 0,
+                "observedGeneration": new["metadata"]["generation"],
+                "conditions": conditions,
+            }
+            if disrupted:
+                new["status"]["disruptedPods"] = disrupted
+            allowed_condition(new, self.store.timestamp())
+
+        self.store.modify(BUDGET, budget, report)
+
+    def _expected(self, spec: Json, pods: Sequence[Json]) -> tuple[int, int]:
+        """Return how many pods there should be, and how many have to stay healthy."""
+        least = spec.get("minAvailable")
+        if "maxUnavailable" in spec:
+            expected = self._scale(pods)
+            return expected, max(0, expected - share_of(spec["maxUnavailable"], expected, up=True))
+        if isinstance(least, str):
+            expected = self._scale(pods)
+            return expected, share_of(least, expected, up=True)
+        return len(pods), least or 0
+
+    def _scale(self, pods: Sequence[Json]) -> int:
+        """Return the replicas wanted of all controllers of these pods; unmanaged pods do not count."""
+        scales: dict[str, int] = {}
+        for pod in pods:
+            reference = controller_of(pod)
+            if reference is not None and reference["uid"] not in scales:
+                scales[reference["uid"]] = self._scale_of(pod, reference["kind"], reference["name"])
+        return sum(scales.values())
+
+    def _scale_of(self, pod: Json, kind: str, name: str) -> int:
+        namespace = pod["metadata"]["namespace"]
+        found = self.store.find(_SCALED[kind], namespace, name) if kind in _SCALED else None
+        if found is None:
+            raise ValueError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
+        above = controller_of(found)
+        if above is not None and above["kind"] == "Deployment":
+            found = self.store.find(DEPLOYMENT, namespace, above["name"]) or found
+        return int(found["spec"]["replicas"])
+
+    def _disrupted(self, budget: Json, pods: Sequence[Json]) -> dict[str, str]:
+        """Return the pods whose eviction was granted but whose deletion is not yet seen."""
+        granted = budget["status"].get("disruptedPods") or {}
+        now = self.store.clock.now()
+        return {
+            name: granted[name]
+            for pod in pods
+            if (name := pod["metadata"]["name"]) in granted
+            and not is_terminating(pod)
+            and unix_seconds(granted[name]) + _DELETION_TIMEOUT >= now
+        }
+
+
+def _fail(budget: Json, message: str, now: str) -> None:
+    budget["status"]["disruptionsAllowed"] = 0
+    set_condition(
+        budget["status"],
+        "DisruptionAllowed",
+        "False",
+        now,
+        reason="SyncFailed",
+        message=message,
+        observedGeneration=budget["status"].get("observedGeneration", 0),
+    )

@@ -1,0 +1,73 @@
+"""The store as a Snapshot, by the same fold that reads a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from rebalancer.embedded.apiserver import kinds
+from rebalancer.embedded.apiserver.kinds import Kind
+from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire import objects as o
+from rebalancer.wire.pods import Pod, PodRecord
+
+T = TypeVar("T")
+_WORKLOADS = (
+    kinds.REPLICA_SET,
+    kinds.CONTROLLER,
+    kinds.STATEFUL_SET,
+    kinds.DEPLOYMENT,
+    kinds.JOB,
+)
+
+
+class Picture:
+    """Makes snapshots of a store; what was decoded once is kept for as long as it is unchanged."""
+
+    def __init__(self, store: Store, version: tuple[int, int]) -> None:
+        self._store, self.version = store, version
+        self._decoded: dict[str, tuple[str, Any]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state."""
+        fold = Fold()
+        fold.add_pods([self._record(pod) for pod in self._store.items(kinds.POD)])
+        fold.add_nodes(self._all(kinds.NODE, o.Node))
+        for kind in _WORKLOADS:
+            fold.add_workloads(kind.kind, self._all(kind, o.Workload))
+        fold.add_budgets(self._all(kinds.BUDGET, o.PodDisruptionBudget))
+        fold.add_namespaces(self._all(kinds.NAMESPACE, o.Namespace))
+        fold.add_services(self._all(kinds.SERVICE, o.Service))
+        fold.add_claims(self._all(kinds.CLAIM, o.PersistentVolumeClaim))
+        fold.add_volumes(self._all(kinds.VOLUME, o.PersistentVolume))
+        fold.add_storage_classes(self._all(kinds.STORAGE_CLASS, o.StorageClass))
+        fold.add_csi_nodes(self._all(kinds.CSI_NODE, o.CSINode))
+        self._forget(self._store.items(kinds.POD))
+        return fold.finish(captured_at=self._store.clock.now(), version=self.version)
+
+    def _record(self, pod: Json) -> PodRecord:
+        def decode() -> PodRecord:
+            return msgspec.json.decode(msgspec.json.encode(pod), type=Pod).record()
+
+        record: PodRecord = self._cached(pod, decode)
+        return record
+
+    def _all(self, kind: Kind, of: type[T]) -> Iterator[T]:
+        for found in self._store.items(kind):
+            yield self._cached(found, lambda found=found: msgspec.convert(found, of, strict=False))
+
+    def _cached(self, found: Json, decode: Any) -> Any:
+        metadata = found["metadata"]
+        known = self._decoded.get(metadata["uid"])
+        if known is None or known[0] != metadata["resourceVersion"]:
+            known = self._decoded[metadata["uid"]] = (metadata["resourceVersion"], decode())
+        return known[1]
+
+    def _forget(self, pods: Sequence[Json]) -> None:
+        # Pods come and go by the thousand, everything else stays few.
+        if len(self._decoded) > 2 * len(pods) + 1000:
+            self._decoded.clear()

@@ -1,0 +1,134 @@
+"""Pods as their controllers see them: made from templates, owned, active, ready, to be deleted first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rebalancer.embedded.apiserver.defaults import admit
+from rebalancer.embedded.apiserver.deletion import FINISHED
+from rebalancer.embedded.apiserver.kinds import POD, Kind
+from rebalancer.embedded.apiserver.quota import charge
+from rebalancer.embedded.apiserver.store import Json, Store, clone
+from rebalancer.embedded.conditions import condition, is_ready
+from rebalancer.wire.pods import DELETION_COST
+from rebalancer.wire.times import unix_seconds
+
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def controller_of(found: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the owner reference of an object's controller."""
+    for reference in found["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return dict(reference)
+    return None
+
+
+def owner_key(found: Mapping[str, Any], kind: Kind) -> tuple[str, str] | None:
+    """Return namespace and name of an object's controller, if it is of this kind."""
+    reference = controller_of(found)
+    if reference is None or reference["kind"] != kind.kind:
+        return None
+    return found["metadata"]["namespace"], reference["name"]
+
+
+def reference_to(kind: Kind, owner: Mapping[str, Any]) -> Json:
+    """Return the owner reference of a controller."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def create_pod(
+    store: Store,
+    kind: Kind,
+    owner: Json,
+    name: str = "",
+    labels: Mapping[str, str] | None = None,
+    amend: Callable[[Json], None] | None = None,
+) -> Json:
+    """Create a pod from its owner's template, with a name of its own or one that is generated.
+
+    ``amend`` may change the spec. Raises ApiError where admission refuses (a quota).
+    """
+    template = owner["spec"]["template"]
+    of_template = template.get("metadata") or {}
+    metadata: Json = {
+        "labels": {**of_template.get("labels", {}), **(labels or {})},
+        "ownerReferences": [reference_to(kind, owner)],
+    }
+    if of_template.get("annotations"):
+        metadata["annotations"] = dict(of_template["annotations"])
+    if name:
+        metadata["name"] = name
+    else:
+        metadata["generateName"] = f"{owner['metadata']['name']}-"
+    pod = {"metadata": metadata, "spec": clone(template["spec"])}
+    if amend is not None:
+        amend(pod["spec"])
+    namespace = owner["metadata"]["namespace"]
+    made = admit(store, POD, namespace, pod)
+    charge(store, POD, namespace, made)
+    return store.create(POD, namespace, made)
+
+
+def is_terminating(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is on its way out."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def is_active(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod counts as a replica: neither finished nor terminating."""
+    return pod["status"].get("phase") not in FINISHED and not is_terminating(pod)
+
+
+def counts(pods: Sequence[Json]) -> dict[str, int]:
+    """Return how many of these pods are there and ready, as a workload's status says it."""
+    ready = sum(is_ready(pod) for pod in pods)
+    return {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
+
+
+def first_to_go(store: Store, pods: Sequence[Json]) -> list[Json]:
+    """Return pods in the order in which a ReplicaSet that shrinks deletes them.
+
+    Source: ``k8s.io/kubernetes/pkg/controller/controller_utils.go: ActivePodsWithRanks``; ages are
+    compared by powers of two (LogarithmicScaleDown), equal ones by uid.
+    """
+    ready_on: dict[str, int] = {}
+    for pod in pods:
+        if is_ready(pod):
+            node = pod["spec"].get("nodeName", "")
+            ready_on[node] = ready_on.get(node, 0) + 1
+    now = store.clock.now()
+
+    def order(pod: Json) -> tuple[Any, ...]:
+        node = pod["spec"].get("nodeName", "")
+        ready = condition(pod["status"], "Ready") or {}
+        since = ready.get("lastTransitionTime") if ready.get("status") == "True" else None
+        return (
+            bool(node),
+            _PHASES.get(pod["status"]["phase"], 1),
+            since is not None,
+            _deletion_cost(pod),
+            -ready_on.get(node, 0),
+            _rank(now, since),
+            _rank(now, pod["metadata"]["creationTimestamp"]),
+            pod["metadata"]["uid"],
+        )
+
+    return sorted(pods, key=order)
+
+
+def _rank(now: float, since: str | None) -> int:
+    return int(max(0.0, now - unix_seconds(since))).bit_length() if since else 0
+
+
+def _deletion_cost(pod: Mapping[str, Any]) -> int:
+    text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
+    return int(text) if text.lstrip("-").isdecimal() else 0

@@ -1,0 +1,211 @@
+"""The scheduler's loop: pending pods, one by one, each to the most probable node of the model.
+
+It is the model that predicts moves elsewhere, so here every prediction comes true unless something else
+happened in between. There is no preemption, no back-off and no volume provisioning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from rebalancer.embedded.apiserver.kinds import (
+    CLAIM,
+    CSI_NODE,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE,
+    STORAGE_CLASS,
+    VOLUME,
+)
+from rebalancer.embedded.apiserver.store import Change, Json, Key, Store
+from rebalancer.embedded.conditions import set_condition
+from rebalancer.embedded.controllers.picture import Picture
+from rebalancer.embedded.controllers.pods import is_terminating
+from rebalancer.embedded.engine import Controller, Engine
+from rebalancer.scheduler.model import FILTERS, SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+SCHEDULER_NAME = "default-scheduler"
+_CYCLE = "cycle"
+# What a pod learns of its node when it is bound (plugin/pkg/admission/podtopologylabels).
+_COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_CONCERNED = (NODE, VOLUME, CLAIM, STORAGE_CLASS, CSI_NODE, NAMESPACE, SERVICE)
+
+
+class Placer(Protocol):
+    """Says where a pod of a class would go in a state of one snapshot."""
+
+    def best(self, state: ClusterState, cls: int, pinned: int | None) -> list[int]:
+        """Return the nodes that are equally good, none if nothing fits."""
+
+    def why_not(self, state: ClusterState, cls: int) -> str:
+        """Return the reasons why nothing fits, with numbers of nodes."""
+
+
+MakePlacer = Callable[[Snapshot], Placer]
+
+
+class ModelPlacer:
+    """A :class:`Placer` by :class:`SchedulerModel`."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        profile = SchedulerProfile.for_version(snapshot.version)
+        self._model = SchedulerModel(snapshot, profile)
+
+    def best(self, state: ClusterState, cls: int, pinned: int | None) -> list[int]:
+        """Return the most probable nodes; for a pod pinned to one node, that one if it is feasible."""
+        if pinned is not None:
+            fits = pinned >= 0 and bool(self._model.feasible(state, cls)[pinned])
+            return [pinned] if fits else []
+        prediction = self._model.predict(state, cls)
+        if not len(prediction.nodes):
+            return []
+        best = prediction.probability >= prediction.probability[0] * (1 - 1e-9)
+        found: list[int] = np.sort(prediction.nodes[best]).tolist()
+        return found
+
+    def why_not(self, state: ClusterState, cls: int) -> str:
+        """Return how many nodes each filter refused."""
+        refused = Counter(self._model.evaluate(state, cls).filtered_by.tolist())
+        return ", ".join(
+            f"{count} node(s) refused by {FILTERS[by]}" for by, count in sorted(refused.items())
+        )
+
+
+class Scheduling(Controller):
+    """Binds pending pods; what does not fit stays pending and is tried again when something changes."""
+
+    def __init__(self, engine: Engine, picture: Picture, make: MakePlacer = ModelPlacer) -> None:
+        super().__init__(engine)
+        self._picture, self._make = picture, make
+        # PodTopologyLabelsAdmission is on since 1.35.
+        self._labels = _COPIED if picture.version >= (1, 35) else ()
+        self._pending: dict[Key, None] = {}
+
+    def observe(self, change: Change) -> None:
+        """A pod wants a node, or something changed that may let a waiting one fit."""
+        if change.kind is POD:
+            self._observe_pod(change)
+        elif change.kind in _CONCERNED and self._pending and _matters(change):
+            self.note(_CYCLE)
+
+    def _observe_pod(self, change: Change) -> None:
+        pod = change.new
+        if pod is not None and _waits(pod):
+            if change.key not in self._pending:
+                self._pending[change.key] = None
+                self.note(_CYCLE)
+        else:
+            self._pending.pop(change.key, None)
+        if self._pending and _matters(change):
+            self.note(_CYCLE)
+
+    def sync(self, key: str) -> None:
+        """Schedule everything that is pending, highest priority first, then in order of creation."""
+        del key
+        if not self._pending:
+            return
+        waiting = [self.store.get(POD, *key) for key in self._pending]
+        waiting.sort(key=lambda pod: -pod["spec"].get("priority", 0))
+        snapshot = self._picture.snapshot()
+        state, placer = ClusterState(snapshot), self._make(snapshot)
+        uids = [snapshot.pods.uid[row] for row in range(len(snapshot.pods))]
+        rows = {uid: row for row, uid in enumerate(uids)}
+        for pod in waiting:
+            if pod["spec"].get("schedulingGates"):
+                self._refuse(
+                    pod,
+                    "SchedulingGated",
+                    "Scheduling is blocked due to non-empty scheduling gates",
+                )
+                continue
+            row = rows[pod["metadata"]["uid"]]
+            cls = int(snapshot.pods.cls[row])
+            best = placer.best(state, cls, _pinned(pod, snapshot.nodes.index))
+            if best:
+                node = best[_draw(self.store, pod, len(best))]
+                state.place(row, cls, node)
+                self._bind(pod, snapshot.nodes.names[node])
+            else:
+                total = len(snapshot.nodes)
+                reasons = (
+                    placer.why_not(state, cls) if total else "no nodes available to schedule pods"
+                )
+                message = f"0/{total} nodes are available: {reasons}." if total else reasons
+                self._refuse(pod, "Unschedulable", message)
+
+    def _bind(self, pod: Json, node: str) -> None:
+        found = self.store.find(NODE, "", node) or {"metadata": {}}
+        of_node = found["metadata"].get("labels") or {}
+        copied = {key: of_node[key] for key in self._labels if key in of_node}
+
+        def bind(new: Json) -> None:
+            new["spec"]["nodeName"] = node
+            if copied:
+                new["metadata"]["labels"] = {**new["metadata"].get("labels", {}), **copied}
+            status = new["status"]
+            others = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]
+            # Made anew: reason and message of earlier refusals go.
+            status["conditions"] = others
+            set_condition(status, "PodScheduled", "True", self.store.timestamp())
+
+        # Binding is a subresource: it leaves the generation alone.
+        self.store.modify(POD, pod, bind, anything=True)
+
+    def _refuse(self, pod: Json, reason: str, message: str) -> None:
+        now = self.store.timestamp()
+        self.store.modify(
+            POD,
+            pod,
+            lambda new: set_condition(
+                new["status"], "PodScheduled", "False", now, reason=reason, message=message
+            ),
+        )
+
+
+def _waits(pod: Mapping[str, Any]) -> bool:
+    spec = pod["spec"]
+    return (
+        not spec.get("nodeName")
+        and not is_terminating(pod)
+        and spec.get("schedulerName") == SCHEDULER_NAME
+        and pod["status"].get("phase") == "Pending"
+    )
+
+
+def _matters(change: Change) -> bool:
+    """Whether a change may make room: not the report of a kubelet that has nothing new to say."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return True
+    before, after = old["metadata"], new["metadata"]
+    return bool(
+        old.get("spec") != new.get("spec")
+        or before.get("labels") != after.get("labels")
+        or before.get("deletionTimestamp") != after.get("deletionTimestamp")
+        or old.get("status", {}).get("phase") != new.get("status", {}).get("phase")
+        or old.get("status", {}).get("allocatable") != new.get("status", {}).get("allocatable")
+    )
+
+
+def _draw(store: Store, pod: Json, size: int) -> int:
+    """Return one of so many equally good nodes, the same for the same pod and seed."""
+    return int.from_bytes(store.digest("node", pod["metadata"]["uid"])[:8], "big") % size
+
+
+def _pinned(pod: Mapping[str, Any], index: Mapping[str, int]) -> int | None:
+    """Return the node that a DaemonSet's pod names (-1 if it is gone), None for other pods."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field["key"] == "metadata.name" and field["operator"] == "In":
+                return index.get(field["values"][0], -1)
+    return None

@@ -1,0 +1,122 @@
+"""A plan carried out on the cluster: the only thing that a dry run does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rebalancer.environment import SystemClock, Timings, collector_paused
+from rebalancer.errors import ClusterReadError
+from rebalancer.evictor.cluster import ClusterActor, open_feed
+from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
+from rebalancer.evictor.feed import PodFeed
+from rebalancer.evictor.recount import Recount
+from rebalancer.kube.client import Client
+from rebalancer.kube.follow import Follower
+from rebalancer.kube.read import Kept
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Move
+from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.recheck import recheck
+from rebalancer.policy.cluster import Safety
+from rebalancer.stop import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acting:
+    """Carries out the plan of one run."""
+
+    client: Client
+    planning: Planning
+    clock: SystemClock
+    timings: Timings
+    safety: Safety
+    instance: str
+    """Who acts, in the events that are written."""
+    progress: Progress
+    stop: Stop
+    warn: Callable[[str], None]
+    remember: Callable[[Iterable[Outcome]], str | None]
+    """Keeps what came of the moves so far; returns why it could not, or None."""
+
+    def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
+        """Carry the plan out, from what was read on; None if there is nothing to do."""
+        moves = [move for move in planned.left if not move.observed]
+        if not moves:
+            self.remember(())
+            return None
+        actor = ClusterActor(
+            self.client,
+            planned.snapshot,
+            clock=self.clock.unix,
+            instance=self.instance,
+            warn=self.warn,
+        )
+        feed = open_feed(planned.snapshot, moves)
+        follower = self._follower(kept, feed, moves)
+        feed.read_all = follower.list_pods
+        with self.timings.phase("act"), follower:
+            executor = Executor(
+                actor,
+                feed,
+                self.stop,
+                self._pace(),
+                self.progress,
+                domains=planned.snapshot.nodes.labels_of,
+            )
+
+            recount = Recount(
+                lambda: follower.snapshot(_evicted(executor.outcomes)),
+                lambda: follower.exhausted(_evicted(executor.outcomes)),
+                self.stop,
+            )
+
+            def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
+                # A run that is killed in a later wave has used up its part of the hour all the same.
+                why = self.remember(executor.outcomes)
+                if why is not None and self.planning.counts_the_hour:
+                    raise ClusterReadError(why)
+                return self._recheck(rest, recount, clock_skew)
+
+            forgotten: str | None = None
+            try:
+                execution = executor.run(planned.left, checked)
+            finally:
+                # Also after a signal, and when the cluster is lost from sight: what was done was done.
+                forgotten = self.remember(executor.outcomes)
+                for note in follower.notes:
+                    self.warn(note)
+            return replace(execution, failed=execution.failed or forgotten is not None)
+
+    def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
+        """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""
+        namespaces = {move.namespace for move in moves}
+        waves = {move.wave for move in moves}
+        return Follower(
+            self.client,
+            kept,
+            feed,
+            seconds=max(1.0, self.stop.left()),
+            everything=len(waves) > 1,
+            namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
+        )
+
+    def _recheck(
+        self, rest: Sequence[Move], recount: Recount, clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Judge what is left of the plan on the cluster as it is now."""
+        with collector_paused():
+            snapshot = recount.snapshot(rest)
+            if reasons := self.planning.standstill(snapshot, clock_skew):
+                return [(move, f"standing still: {reasons[0]}") for move in rest]
+            return recheck(self.planning.planner(snapshot), rest)
+
+    def _pace(self) -> Pace:
+        return Pace(
+            pending=self.safety.max_pending_time.total_seconds(),
+            ready=self.safety.max_ready_time.total_seconds(),
+        )
+
+
+def _evicted(outcomes: Iterable[Outcome]) -> set[str]:
+    return {done.move.uid for done in outcomes if done.status is Status.EVICTED}

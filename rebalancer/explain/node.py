@@ -1,0 +1,256 @@
+"""What is seen in one node: its state, its amounts, its pods, and what the plan moves from and to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rebalancer.cost.telling import Gauge, Gauging
+from rebalancer.explain.pods import PodFacts, facts_of, pod_data
+from rebalancer.explain.watched import Watched
+from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.planner import Planner
+from rebalancer.report.as_json import plain
+from rebalancer.report.model import RunReport
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.usage import MEASURED
+from rebalancer.wire.objects import Taint
+
+_KEEPS_OFF = ("NoSchedule", "NoExecute")
+_UNITS = {"cpu": "millicores", "memory": "bytes", "ephemeral-storage": "bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much of one resource a node has and gives, in ``unit``."""
+
+    resource: str
+    unit: str
+    """``millicores``, ``bytes``, or ``count``."""
+    allocatable: int
+    requested: int
+    """By all pods on it, as the scheduler counts."""
+    terminating: int
+    """The part of it that pods on their way out still hold."""
+    used: int | None
+    """As measured; None where it is not."""
+    after: int = 0
+    """Requested once each planned move has landed where it most probably does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Whether replacements land on a node."""
+
+    kind: str
+    """``ordinary``, ``tolerating`` (only pods that tolerate it), ``leaving`` or ``none``."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A planned move that may land on the node."""
+
+    outcome: Outcome
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """One node, as the plan sees it."""
+
+    name: str
+    zone: str | None
+    taints: tuple[Taint, ...]
+    ready: bool
+    unschedulable: bool
+    leaving: bool
+    landing: Landing
+    amounts: tuple[Amount, ...]
+    gauges: tuple[tuple[str, Gauge, Gauge], ...]
+    """(strategy, how the node stands to its thresholds now, and once the planned moves are made)."""
+    pods: tuple[PodFacts, ...]
+    """Those that the plan moves first, then those that break a rule, then the others; by name."""
+    arrivals: tuple[Arrival, ...]
+    """The most probable first, then in the order of the plan."""
+
+
+class WatchedNode(Watched):
+    """An onlooker that also sees how full a node is before the plan."""
+
+    def __init__(self, snapshot: Snapshot, node: int) -> None:
+        super().__init__(np.unique(snapshot.pods.cls[snapshot.pods.node == node]), node)
+        self.node = node
+        self._before: dict[str, Gauge] = {}
+        self.amounts: list[Amount] = []
+        self.gauges: list[tuple[str, Gauge, Gauge]] = []
+
+    def before(self, planner: Planner) -> None:
+        """See Onlooker."""
+        super().before(planner)
+        self.amounts = list(_amounts(planner, self.node))
+        self._before = _gauges(planner, self.node)
+
+    def after(self, planner: Planner) -> None:
+        """See Onlooker."""
+        super().after(planner)
+        self.amounts = [
+            replace(amount, after=then.requested)
+            for amount, then in zip(self.amounts, _amounts(planner, self.node), strict=True)
+        ]
+        then = _gauges(planner, self.node)
+        self.gauges = [(name, now, then[name]) for name, now in self._before.items()]
+
+
+def _gauges(planner: Planner, node: int) -> dict[str, Gauge]:
+    return {
+        weighted.strategy: gauge
+        for weighted, _ in planner.all_terms()
+        if isinstance(weighted.term, Gauging) and (gauge := weighted.term.gauge(node)) is not None
+    }
+
+
+def _amounts(planner: Planner, node: int) -> Iterator[Amount]:
+    """Yield cpu, memory, pods, then every other resource of the snapshot."""
+    snapshot, state = planner.view.snapshot, planner.view.state
+    known = snapshot.usage is not None and bool(snapshot.usage.known[node])
+    rows = {name: row for row, name in enumerate(snapshot.resources)}
+    for name in ("cpu", "memory", "pods", *sorted(rows.keys() - {"cpu", "memory", "pods"})):
+        if name == "pods":
+            held, lasting = int(state.pod_count[node]), int(state.lasting_count[node])
+            most = int(snapshot.nodes.max_pods[node])
+            yield Amount(name, "count", most, held, held - lasting, None)
+            continue
+        if (row := rows.get(name)) is None:
+            continue
+        most = int(snapshot.nodes.allocatable[row, node])
+        held, lasting = int(state.used[row, node]), int(state.lasting[row, node])
+        used = None
+        if snapshot.usage is not None and known and name in MEASURED:
+            used = int(snapshot.usage.nodes[MEASURED.index(name), node])
+        unit = "bytes" if name.startswith("hugepages-") else _UNITS.get(name, "count")
+        yield Amount(name, unit, most, held, held - lasting, used)
+
+
+def node_facts(report: RunReport, watched: WatchedNode) -> NodeFacts:
+    """Return what is to be told of a node, once it is planned."""
+    node, nodes = watched.node, report.snapshot.nodes
+    rows = np.flatnonzero(report.snapshot.pods.node == node).tolist()
+    pods = facts_of(report, watched, rows)
+    arriving = watched.planner.arriving(node)
+    return NodeFacts(
+        name=nodes.names[node],
+        zone=report.domain_of(nodes.names[node]),
+        taints=nodes.taint_sets[int(nodes.taint_set[node])],
+        ready=bool(nodes.ready[node]),
+        unschedulable=bool(nodes.unschedulable[node]),
+        leaving=bool(nodes.leaving[node]),
+        landing=_landing(report.snapshot, node),
+        amounts=tuple(
+            one
+            for one in watched.amounts
+            if one.allocatable or one.requested or one.after or one.resource in MEASURED
+        ),
+        gauges=tuple(watched.gauges),
+        pods=tuple(sorted(pods, key=_interest)),
+        arrivals=tuple(
+            Arrival(report.outcomes[place], share)
+            for place, share in sorted(arriving.items(), key=lambda item: -item[1])
+        ),
+    )
+
+
+def _interest(facts: PodFacts) -> tuple[bool, bool, str, str]:
+    return facts.move is None, not facts.breaches, facts.namespace, facts.name
+
+
+def _landing(snapshot: Snapshot, node: int) -> Landing:
+    """Return whether replacements land here: where the scheduler places, less what is about to go."""
+    nodes = snapshot.nodes
+    if node in nodes.unreadable:
+        why = nodes.unreadable[node]
+        return Landing("none", f"takes nothing: its object is unreadable ({why})")
+    if nodes.leaving[node]:
+        return Landing(
+            "leaving",
+            "no move that lands here with more than 5 % is made: it is marked for deletion",
+        )
+    taints = nodes.taint_sets[int(nodes.taint_set[node])]
+    if nodes.unschedulable[node]:
+        return Landing("tolerating", "takes only pods that tolerate its cordon")
+    if any(taint.effect in _KEEPS_OFF for taint in taints):
+        return Landing("tolerating", "takes only pods that tolerate its taints")
+    if not nodes.ready[node]:
+        return Landing("ordinary", "takes pods: it is not Ready, but no taint says so yet")
+    return Landing("ordinary", "takes pods, as far as there is room")
+
+
+def node_data(facts: NodeFacts) -> dict[str, Any]:
+    """Return the facts of a node as data."""
+    return {
+        "node": facts.name,
+        "zone": facts.zone,
+        "taints": [
+            {"key": taint.key, "value": taint.value, "effect": taint.effect}
+            for taint in facts.taints
+        ],
+        "ready": facts.ready,
+        "unschedulable": facts.unschedulable,
+        "leaving": facts.leaving,
+        "landing": {"kind": facts.landing.kind, "message": facts.landing.message},
+        "resources": [
+            {
+                "resource": amount.resource,
+                "unit": amount.unit,
+                "allocatable": amount.allocatable,
+                "requested": amount.requested,
+                "terminating": amount.terminating,
+                "used": amount.used,
+                "after": amount.after,
+            }
+            for amount in facts.amounts
+        ],
+        "utilisation": [_gauge_data(*gauge) for gauge in facts.gauges],
+        "pods": [pod_data(pod) for pod in facts.pods],
+        "arrivals": [_arrival_data(one) for one in facts.arrivals],
+    }
+
+
+def _arrival_data(arrival: Arrival) -> dict[str, Any]:
+    """Return a move that may land here; where else it may is told by the report, under the same uid."""
+    move = arrival.outcome.move
+    return {
+        "probability": plain(arrival.probability),
+        "namespace": move.namespace,
+        "pod": move.pod,
+        "uid": move.uid,
+        "owner": move.owner,
+        "from": move.node,
+        "strategy": move.strategy,
+        "wave": move.wave,
+        "outcome": arrival.outcome.status.value,
+    }
+
+
+def _gauge_data(strategy: str, now: Gauge, after: Gauge) -> dict[str, Any]:
+    return {
+        "strategy": strategy,
+        "standing": now.standing.value,
+        "gives": now.gives,
+        "message": now.note,
+        "after": after.standing.value,
+        "levels": [
+            {
+                "resource": level.resource,
+                "share": plain(level.share),
+                "under": plain(level.under),
+                "over": plain(level.over),
+                "by": level.what or None,
+                "after": plain(then.share),
+            }
+            for level, then in zip(now.levels, after.levels, strict=True)
+        ],
+    }

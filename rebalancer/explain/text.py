@@ -1,0 +1,151 @@
+"""What the tables of explanations share: the head, pods and amounts in words; up to ``WIDTH`` columns."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+from rebalancer.cost.term import Entry
+from rebalancer.explain.node import Amount
+from rebalancer.explain.pods import PodFacts, Verdict
+from rebalancer.explain.watched import Breach
+from rebalancer.plan.outcome import Status
+from rebalancer.report import words
+from rebalancer.report.model import RunReport
+from rebalancer.report.text import wrapped
+
+WIDTH = 100
+MOST = 20
+"""So many of a kind are told one by one; the JSON has them all."""
+
+_INDENT = " " * 6
+_MOST_WARNINGS = 4
+_BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
+
+
+def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
+    """Return ``text`` in lines of ``WIDTH``."""
+    return wrapped(text, indent, hanging, WIDTH)
+
+
+def head(title: str, report: RunReport) -> Iterator[str]:
+    """Yield what is explained, by which plan, of what cluster, and what the reader must know of it."""
+    yield from lines_of(title, hanging="  ")
+    yield from lines_of(words.title(report), hanging="  ")
+    yield from lines_of(words.cluster_line(report), hanging="  ")
+    if report.standstill:
+        yield from lines_of(words.ending(report), hanging="  ")
+    for warning in report.warnings[:_MOST_WARNINGS]:
+        yield from lines_of(f"Warning: {warning}", hanging="  ")
+    yield from more(len(report.warnings) - _MOST_WARNINGS, "")
+
+
+def more(left: int, indent: str = "  ") -> Iterator[str]:
+    """Yield a line that says that there are so many more, if there are any."""
+    if left > 0:
+        yield f"{indent}... and {left:,} more (-o json shows all)"
+
+
+def amount(of: Amount, value: int) -> str:
+    """Return an amount as Kubernetes writes it: ``1.5``, ``3.2Gi``, ``12``."""
+    if of.unit == "millicores":
+        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
+    if of.unit == "bytes":
+        for size, suffix in _BYTES:
+            if abs(value) >= size:
+                return f"{value / size:.4g}{suffix}"
+    return str(value)
+
+
+def pod_lines(
+    report: RunReport, facts: PodFacts, *, of_node: bool, known: Container[str] = ()
+) -> Iterator[str]:
+    """Yield a pod with its owner (``of_node``) or its node, what it breaks, and what the plan does with it.
+
+    ``known``: strategies whose reasons are told elsewhere.
+    """
+    yield from lines_of(_named(report, facts, of_node=of_node), "  ", _INDENT)
+    for text in pod_words(report, facts, known=known):
+        yield from lines_of(text, _INDENT, _INDENT + "  ")
+
+
+def _named(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
+    where = facts.owner if of_node else facts.node and words.place(report, facts.node)
+    named = f"{facts.ref}  {where}" if where else facts.ref
+    return f"{named}{'  (terminating)' * facts.terminating}"
+
+
+def quiet_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
+    """Return a pod of a node that no rule wants elsewhere, in a line if nothing holds it."""
+    held = "" if facts.may_move else f"; may not move: {held_words(facts)}"
+    if facts.verdict is Verdict.NOTHING:
+        held = f"; {held_words(facts)}"
+    return lines_of(_named(report, facts, of_node=True) + held, "  ", _INDENT)
+
+
+def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
+    """Yield what a pod breaks, whether it may move, and what the plan does with it."""
+    for breach in facts.breaches:
+        mended = not breach.lasts and facts.verdict is Verdict.STAYS
+        yield breach_words(breach, mended=mended, known=breach.strategy in known)
+    yield plan_words(report, facts)
+    # Why a pod stays says so already where a protection is the reason.
+    if not facts.may_move and facts.verdict not in (Verdict.STAYS, Verdict.NOTHING):
+        yield f"may not move: {held_words(facts)}"
+
+
+def breach_words(breach: Breach, *, mended: bool = False, known: bool = False) -> str:
+    """Return a broken rule with what it weighs, by which strategy; ``mended``: by the moves of others."""
+    verb = "adds to imbalance" if breach.entry is Entry.IMBALANCE else "breaks a rule"
+    unit = "" if breach.entry is Entry.IMBALANCE else f" {breach.entry.name.lower()}"
+    notes = [f"{breach.strategy}, up to {words.number(breach.gain)}{unit}"]
+    notes += ["which only observes"] * breach.observed
+    notes += ["not for long enough yet"] * breach.waits
+    notes += ["the moves of others mend it"] * mended
+    return f"{verb} ({', '.join(notes)}){'' if known else f': {breach.text}'}"
+
+
+def held_words(facts: PodFacts) -> str:
+    """Return why a pod may not be moved, with the names of the protections."""
+    held = [f"{name}: {text}" for name, text in facts.protections.items()]
+    if facts.forbidden is not None:
+        held.append(f"{facts.forbidden[0].value}: {facts.forbidden[1]}")
+    return "; ".join(held)
+
+
+def plan_words(report: RunReport, facts: PodFacts) -> str:
+    """Return what the plan does with a pod."""
+    if facts.move is not None:
+        return f"the plan moves it to {move_words(report, facts)}"
+    if facts.verdict is Verdict.STAYS:
+        return f"stays, {facts.code}: {facts.message}" if facts.code else f"stays: {facts.message}"
+    if facts.verdict is Verdict.MENDED:
+        return f"need not move: {facts.message}"
+    return f"{'fine' if facts.verdict is Verdict.FINE else 'not asked'}: {facts.message}"
+
+
+def move_words(report: RunReport, facts: PodFacts) -> str:
+    """Return where the plan moves a pod, in which wave, for what, and what keeps the move from being made."""
+    if facts.move is None:
+        return ""
+    move, status = facts.move.move, facts.move.status
+    kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
+    way = "; it makes way for another" if move.makes_way_for else ""
+    return (
+        f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "
+        f"gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}{way}){kept}"
+    )
+
+
+def columns(
+    rows: Sequence[Sequence[str]], indent: str = "  ", left: Container[int] = (0,)
+) -> list[str]:
+    """Return rows in columns, those of the places ``left`` to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        indent
+        + "  ".join(
+            f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,199 @@
+"""The explanation of a workload for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from rebalancer.explain.pods import PodFacts, Verdict
+from rebalancer.explain.text import (
+    MOST,
+    breach_words,
+    columns,
+    head,
+    lines_of,
+    more,
+    pod_lines,
+)
+from rebalancer.explain.workload import Place, Rule, RuleState, WorkloadFacts
+from rebalancer.report import words
+from rebalancer.report.model import RunReport
+
+_MOST_NODES = 12
+
+
+def workload_table(report: RunReport, facts: WorkloadFacts) -> str:
+    """Return the explanation as text, ending in a newline."""
+    sections = [
+        head(facts.owner.ref, report),
+        _counts(facts),
+        _places(facts),
+        _rules(facts),
+        _budgets(facts),
+        _held(facts),
+        _moves(report, facts),
+        _stays(facts),
+        _rest(facts),
+    ]
+    texts = ["\n".join(section) for section in sections]
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def _counts(facts: WorkloadFacts) -> Iterator[str]:
+    owner = facts.owner
+    parts = [f"{owner.replicas} wanted", f"{owner.ready} ready"]
+    parts += [f"{facts.waiting} without a node"] * bool(facts.waiting)
+    parts += [f"{facts.terminating} terminating"] * bool(facts.terminating)
+    rest = f"not at rest: {owner.unsettled}" if owner.unsettled else "at rest"
+    yield from lines_of(f"{', '.join(parts)}; {rest}", "  ", "    ")
+
+
+# -- where it stands -----------------------------------------------------------------------------------
+
+
+def _places(facts: WorkloadFacts) -> Iterator[str]:
+    moves = any(place.now != place.after for place in facts.nodes)
+    rows = [["Where its pods are", "now", *["after the plan"] * moves]]
+    left = _MOST_NODES
+    for zone in facts.zones:
+        rows.append(_place(zone, "  ", moves=moves))
+        of_zone = [place for place in facts.nodes if place.zone == zone.name][:left]
+        rows += [_place(place, "    ", moves=moves) for place in of_zone]
+        left -= len(of_zone)
+    yield from columns(rows, "")
+    yield from more(len(facts.nodes) - _MOST_NODES, "    ")
+
+
+def _place(place: Place, indent: str, *, moves: bool) -> list[str]:
+    name = indent + (place.name if place.name is not None else "no zone")
+    return [name, str(place.now), *[str(place.after)] * moves]
+
+
+# -- its rules -----------------------------------------------------------------------------------------
+
+
+def _rules(facts: WorkloadFacts) -> Iterator[str]:
+    if not facts.rules:
+        yield "Rules: none of the policy's strategies counts its pods."
+        return
+    unmet = sum(rule.now.unmet > 0 for rule in facts.rules)
+    impossible = sum(rule.now.unsatisfiable is not None for rule in facts.rules)
+    cannot = f", {impossible} cannot hold" if impossible else ""
+    yield f"Rules: {len(facts.rules)}, {unmet} unmet{cannot}"
+    for rule in facts.rules[:MOST]:
+        yield ""
+        yield from lines_of(f"{_whose(rule)}: {rule.group.label}", "  ", "      ")
+        if rule.wish:
+            yield from lines_of(f"asks for {rule.wish}", "      ", "        ")
+        for line in _states(rule):
+            yield from lines_of(line, "      ", "        ")
+    yield from more(len(facts.rules) - MOST)
+
+
+def _whose(rule: Rule) -> str:
+    if rule.strategy is None:
+        return "kept by every move"
+    return f"{rule.strategy} (observe)" if rule.observed else rule.strategy
+
+
+def _states(rule: Rule) -> Iterator[str]:
+    now, after = rule.now, rule.after or rule.now
+    if now.unmet and rule.strategy is not None:
+        least = words.number(rule.least)
+        moves = f"{least} move{'' if least == '1' else 's'}"
+        yield f"now {_with(now.standing)}{_unmet(now)}; at least {moves} would mend it"
+    else:
+        yield f"now {_with(now.standing)}{_unmet(now)}"
+    if (after.standing, after.unmet) != (now.standing, now.unmet):
+        yield f"after the plan {_with(after.standing)}{_unmet(after)}"
+    label = f"{rule.group.label}: "
+    if now.unsatisfiable is not None:
+        yield f"cannot hold: {now.unsatisfiable.removeprefix(label)}"
+    elif after.unsatisfiable is not None:
+        yield f"cannot hold after the plan: {after.unsatisfiable.removeprefix(label)}"
+
+
+def _with(standing: str) -> str:
+    return f"{standing}: " if standing else ""
+
+
+def _unmet(state: RuleState) -> str:
+    if state.unmet:
+        return f"{words.number(state.unmet)} unmet"
+    return "holds" if state.unsatisfiable is None else "holds as far as it can"
+
+
+def _budgets(facts: WorkloadFacts) -> Iterator[str]:
+    if not facts.budgets:
+        yield "PodDisruptionBudgets: none selects its pods."
+        return
+    yield "PodDisruptionBudgets"
+    for budget, pods in facts.budgets:
+        allowed = words.count(budget.allowed, "disruption")
+        yield from lines_of(
+            f"{budget.ref} allows {allowed} now ({budget.healthy} healthy, {budget.desired} desired), "
+            f"over {words.count(pods, 'pod')} of it",
+            "  ",
+            "      ",
+        )
+
+
+# -- its pods ------------------------------------------------------------------------------------------
+
+
+def _held(facts: WorkloadFacts) -> Iterator[str]:
+    held: dict[str, int] = defaultdict(int)
+    for pod in facts.pods:
+        for name, text in pod.protections.items():
+            held[f"{name}: {text}"] += 1
+        if pod.forbidden is not None:
+            held[f"{pod.forbidden[0].value}: {pod.forbidden[1]}"] += 1
+    free = sum(pod.may_move for pod in facts.pods)
+    yield f"May be moved: {free} of {words.count(len(facts.pods), 'pod')}"
+    for text, pods in sorted(held.items(), key=lambda item: (-item[1], item[0])):
+        yield from lines_of(f"{words.count(pods, 'pod')} not, {text}", "  ", "      ")
+
+
+def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
+    moving = [pod for pod in facts.pods if pod.move is not None]
+    yield f"The plan moves {words.count(len(moving), 'pod')} of it"
+    for pod in moving[:MOST]:
+        yield ""
+        yield from pod_lines(report, pod, of_node=False)
+    yield from more(len(moving) - MOST)
+
+
+def _stays(facts: WorkloadFacts) -> Iterator[str]:
+    """Yield what some rule would rather see elsewhere and stays, grouped by what is broken and by why."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for pod in facts.pods:
+        if pod.verdict is Verdict.STAYS:
+            groups[_reason(pod)].append(f"{pod.ref} ({pod.node})")
+    if not groups:
+        return
+    yield f"Wished elsewhere, but staying: {words.count(sum(map(len, groups.values())), 'pod')}"
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
+    for (why, breaks), pods in ordered[:MOST]:
+        yield ""
+        yield from lines_of(words.and_more(pods, 4), "  ", "      ")
+        yield from lines_of(why, "      ", "        ")
+        if breaks:
+            yield from lines_of(breaks, "      ", "        ")
+    yield from more(len(ordered) - MOST)
+
+
+def _reason(pod: PodFacts) -> tuple[str, str]:
+    why = f"{pod.code}: {pod.message}" if pod.code else pod.message
+    # What the moves of others mend is no reason to go.
+    return why, "; ".join(breach_words(breach) for breach in pod.breaches if breach.lasts)
+
+
+def _rest(facts: WorkloadFacts) -> Iterator[str]:
+    """Yield how many of the other pods stay, and why."""
+    for verdict, says in (
+        (Verdict.MENDED, "Break a rule that the moves of others mend"),
+        (Verdict.FINE, "Wished elsewhere by no rule"),
+        (Verdict.NOTHING, "Without a node, or on their way out"),
+    ):
+        if number := sum(pod.verdict is verdict for pod in facts.pods):
+            yield f"{says}: {words.count(number, 'pod')}"

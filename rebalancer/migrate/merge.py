@@ -1,0 +1,183 @@
+"""Puts the parts together: several profiles, each with plug-ins and an evictor, become one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.migrate.arguments import Namespaces
+from rebalancer.migrate.budgets import budgets
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.options import Options, defaults, equivalent
+from rebalancer.migrate.peer import PeerPolicy
+from rebalancer.migrate.protections import Evictor, limits, protections
+from rebalancer.migrate.scope import Scope, common
+from rebalancer.migrate.uses import Peer, Use, Written
+from rebalancer.policy.document import KeyPath
+from rebalancer.policy.load import API_VERSION
+from rebalancer.policy.params import Params
+from rebalancer.policy.protect import Protect
+
+_OBSERVED = "what it limited only observes"
+
+
+@dataclass
+class _Strategy:
+    """A strategy of ours, and the plug-ins in whose place it stands: one of each profile at most."""
+
+    options: Options
+    uses: list[Use] = field(default_factory=list)
+    observes: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        """The namespaces whose pods one of the plug-ins may evict."""
+        first, *others = (_scope_of(use) for use in self.uses)
+        for other in others:
+            first |= other
+        return first
+
+
+def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
+    """Return the policy as the file has it: what differs from our defaults, and the strategies."""
+    strategies = _strategies(peer.uses, known, notes)
+    evictors = _evictors(strategies.values())
+    protect = protections(evictors, notes) if evictors else {}
+    for strategy in strategies.values():
+        strategy.observes |= _is_limited(strategy.uses, notes)
+    if (scope := _scope(strategies, notes)).names:
+        protect["namespaces"] = {"include" if scope.inside else "exclude": sorted(scope.names)}
+    everything = _everything(peer.top, notes)
+    observes = all(one.observes for one in strategies.values())
+    default = Protect().model_dump(mode="json", by_alias=True)
+    data: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": "Policy",
+        "mode": "observe" if strategies and (observes or everything) else None,
+        "budgets": budgets(peer.top, notes),
+        "protect": {
+            key: protect[key] for key in default if protect.get(key, default[key]) != default[key]
+        },
+    }
+    data = {key: value for key, value in data.items() if value}
+    data["strategies"] = {
+        name: ({"mode": "observe"} if one.observes and not observes else {}) | one.options
+        for name, one in sorted(strategies.items())
+    }
+    return data
+
+
+# -- strategies ----------------------------------------------------------------------------------------
+
+
+def _strategies(
+    uses: Iterable[Use], known: Mapping[str, type[Params]], notes: Notes
+) -> dict[str, _Strategy]:
+    found: dict[str, _Strategy] = {}
+    for use in uses:
+        ours = equivalent(use, notes)
+        if ours is None:
+            continue
+        default = defaults(known[ours.strategy])
+        options = ours.options(use, default, notes)
+        if options is None:
+            continue
+        options = {key: v for key, v in options.items() if v != default.get(key, {})}
+        strategy = found.setdefault(ours.strategy, _Strategy(options))
+        if strategy.options == options:
+            strategy.uses.append(use)
+        else:
+            text = f"{use.plugin}: runs in another profile with other options, which hold"
+            notes.add(use.args.base, Fate.LOST, text)
+    return found
+
+
+def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
+    """Return the evictors of all that is carried over, each once, in the order of the file."""
+    uses = (use for strategy in strategies for use in strategy.uses)
+    found = {(use.evictor.base, tuple(use.evictor.elsewhere.items())): use.evictor for use in uses}
+    return [found[key] for key in sorted(found, key=str)]
+
+
+def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
+    """Tell whether pods would be moved that were protected, and note by what."""
+    found = [limit for use in uses for limit in (*limits(use.evictor), *_own_limits(use))]
+    for path, text in found:
+        notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
+    return bool(found)
+
+
+def _own_limits(use: Use) -> Iterator[tuple[KeyPath, str]]:
+    if getattr(use.args.value, "label_selector", None):
+        yield use.args.at("labelSelector"), "a policy has no selector; run -l has"
+
+
+def _everything(top: Written[PeerPolicy], notes: Notes) -> bool:
+    """Note what stands at the top of the file but for budgets; tell whether all may only observe."""
+    policy = top.value
+    if policy.eviction_failure_event_notification:
+        text = "the report names what was refused, and why"
+        notes.add(top.at("evictionFailureEventNotification"), Fate.LOST, text)
+    if policy.grace_period_seconds is not None:
+        text = "pods keep their own grace period"
+        notes.add(top.at("gracePeriodSeconds"), Fate.LOST, text)
+    if policy.tracing is not None:
+        notes.add(top.at("tracing"), Fate.IDLE, "nothing reads it")
+    if policy.metrics_collector.enabled:
+        notes.add(top.at("metricsCollector"), Fate.ALWAYS, _MEASURED)
+    for index, provider in enumerate(policy.metrics_providers):
+        path = (*top.at("metricsProviders"), index)
+        if provider.source == "Prometheus":
+            notes.add(path, Fate.LOST, "Prometheus is not asked")
+        else:
+            notes.add(path, Fate.ALWAYS, _MEASURED)
+    if policy.node_selector:
+        text = "a policy is for all nodes"
+        notes.add(top.at("nodeSelector"), Fate.LOST, f"{text}; {_OBSERVED}")
+    return bool(policy.node_selector)
+
+
+_MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for it"
+
+
+# -- namespaces ----------------------------------------------------------------------------------------
+
+
+def _namespaces(use: Use) -> Iterator[tuple[Scope, KeyPath]]:
+    """Yield what says which namespaces' pods a plug-in may evict, each with where it stands."""
+    for field_name, key in _NAMESPACES:
+        given = getattr(use.args.value, field_name, None)
+        if isinstance(given, Namespaces) and (given.include or given.exclude):
+            yield Scope.of(given), use.args.at(key)
+    selector = use.evictor.value.namespace_label_selector
+    if selector and (selected := Scope.selected(selector)) is not None:
+        yield selected, use.evictor.at("namespaceLabelSelector")
+
+
+_NAMESPACES = (("namespaces", "namespaces"), ("evictable_namespaces", "evictableNamespaces"))
+
+
+def _scope_of(use: Use) -> Scope:
+    found = Scope(frozenset(), inside=False)
+    for scope, _ in _namespaces(use):
+        found &= scope
+    return found
+
+
+def _scope(strategies: Mapping[str, _Strategy], notes: Notes) -> Scope:
+    """Return the namespaces for all strategies; one that would reach beyond its own only observes."""
+    scopes = {name: strategy.scope for name, strategy in strategies.items()}
+    found = common(scopes.values())
+    # None at all cannot be said: no names mean all.
+    nothing = found.inside and not found.names
+    for name, strategy in strategies.items():
+        beyond = nothing or not scopes[name].covers(found)
+        strategy.observes |= beyond
+        for scope, path in (one for use in strategy.uses for one in _namespaces(use)):
+            if beyond and scope.inside:
+                text = "namespaces hold for all strategies, and others have more of them"
+                notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
+            elif set(scopes.values()) != {found}:
+                notes.add(path, Fate.DIFFERS, "namespaces hold for all strategies")
+    return found

@@ -1,0 +1,178 @@
+"""Each plug-in of the descheduler as a strategy of ours, where there is one, with its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rebalancer.migrate.budgets import per_node
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.plugins import (
+    DuplicatesArgs,
+    LowUtilizationArgs,
+    NodeAffinityArgs,
+    SpreadArgs,
+    TaintArgs,
+)
+from rebalancer.migrate.uses import Use, Written
+from rebalancer.policy.params import Params, shown
+
+Options = dict[str, Any]
+"""The keys of a strategy, as the file has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Our strategy for a plug-in."""
+
+    strategy: str
+    options: Callable[[Use, Mapping[str, Any], Notes], Options | None]
+    """From its arguments and the defaults of our options; None if nothing would be left to do."""
+
+
+def equivalent(use: Use, notes: Notes) -> Equivalent | None:
+    """Return our strategy for a plug-in; None, and a note, if there is none."""
+    found = _EQUIVALENTS.get(use.plugin)
+    if found is None:
+        notes.add(use.args.base, Fate.LOST, f"{use.plugin}: {_WITHOUT[use.plugin]}")
+    return found
+
+
+def defaults(params: type[Params]) -> dict[str, Any]:
+    """Return the defaults of a strategy's options, as the file has them."""
+    return params().model_dump(mode="json", by_alias=True)
+
+
+def _topology_spread(use: Use, default: Mapping[str, Any], notes: Notes) -> Options:
+    args: Written[SpreadArgs] = use.args
+    wanted = set(args.value.constraints or ("DoNotSchedule",))
+    if args.value.include_soft_constraints:
+        wanted = {"DoNotSchedule", "ScheduleAnyway"}
+    if "topology_balance_node_fit" in args.value.model_fields_set:
+        notes.add(args.at("topologyBalanceNodeFit"), Fate.ALWAYS, _PREDICTED)
+    names = {"hard": "DoNotSchedule", "soft": "ScheduleAnyway"}
+    return {"constraints": [ours for ours in default["constraints"] if names[ours] in wanted]}
+
+
+def _anti_affinity(_use: Use, _default: Mapping[str, Any], _notes: Notes) -> Options:
+    return {"preferred": False}
+
+
+def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
+    args: Written[DuplicatesArgs] = use.args
+    kinds: dict[str, None] = {}
+    for kind in args.value.exclude_owner_kinds:
+        kinds.update(dict.fromkeys((kind, *_TOP.get(kind, ()))))
+    if len(kinds) > len(set(args.value.exclude_owner_kinds)):
+        text = "kinds are those of top owners: a Deployment or Rollout beside its ReplicaSet"
+        notes.add(args.at("excludeOwnerKinds"), Fate.DIFFERS, f"{text}, a CronJob beside its Job")
+    return {"excludeOwnerKinds": list(kinds)}
+
+
+def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+    args: Written[LowUtilizationArgs] = use.args
+    given = args.value
+    if given.metrics_utilization.source == "Prometheus":
+        text = (
+            "by a query of Prometheus nodes are not judged here; signal: usage takes metrics.k8s.io"
+        )
+        notes.add(args.at("metricsUtilization"), Fate.LOST, f"{use.plugin}: {text}")
+        return None
+    text = "an over-used node also gives while another is far below it; gap: 100% waits for one under all"
+    notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
+    options: Options = {
+        "under": {name: _percent(value) for name, value in given.thresholds.items()},
+        "over": {name: _percent(given.target_thresholds[name]) for name in given.thresholds},
+        "deviation": given.use_deviation_thresholds,
+    }
+    if given.metrics_utilization.metrics_server or given.metrics_utilization.source:
+        options["signal"] = "usage"
+        text = (
+            "a node gives once it was over-used in three runs in a row (runs), which needs --memory"
+        )
+        notes.add(args.at("metricsUtilization"), Fate.DIFFERS, text)
+    if given.number_of_nodes > 0:
+        text = "one node that is under-used is enough"
+        notes.add(args.at("numberOfNodes"), Fate.LOST, text)
+    if given.eviction_limits.node is not None:
+        path = args.at("evictionLimits", "node")
+        options["budgets"] = per_node(given.eviction_limits.node, path, notes)
+    return options
+
+
+def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+    args: Written[NodeAffinityArgs] = use.args
+    types = args.value.node_affinity_type
+    for unknown in sorted(set(types) - set(_AFFINITY.values())):
+        text = f"{unknown} is no type of node affinity"
+        notes.add(args.at("nodeAffinityType"), Fate.IDLE, text)
+    options = {ours: theirs in types for ours, theirs in _AFFINITY.items()}
+    if options["required"]:
+        text = "a nodeSelector is mended like required node affinity"
+        notes.add(args.at("nodeAffinityType"), Fate.DIFFERS, text)
+    return options if any(options.values()) else None
+
+
+def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | None:
+    args: Written[TaintArgs] = use.args
+    given = args.value
+    include = _taint_names(args, "includedTaints", given.included_taints, notes)
+    if not include and "included_taints" in given.model_fields_set:
+        notes.add(args.base, Fate.IDLE, f"{use.plugin}: includedTaints includes none")
+        return None
+    if not include:
+        text = (
+            "taints of cordons and node conditions are left out; without them in exclude they count"
+        )
+        notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text}, as there")
+    wanted = {taint.partition("=")[0] for taint in include}
+    exclude = [taint for taint in default["exclude"] if taint not in wanted]
+    more = _taint_names(args, "excludedTaints", given.excluded_taints, notes)
+    return {
+        "preferNoSchedule": given.include_prefer_no_schedule,
+        "include": include,
+        "exclude": list(dict.fromkeys((*exclude, *more))),
+    }
+
+
+def _taint_names(
+    args: Written[TaintArgs], key: str, given: tuple[str, ...], notes: Notes
+) -> list[str]:
+    """Return what names a taint, each once: ``key`` or ``key=value``."""
+    found: dict[str, None] = {}
+    for text in given:
+        if text.partition("=")[0].strip() and not text.endswith("="):
+            found[text] = None
+        else:
+            notes.add(args.at(key), Fate.IDLE, f"{shown(text)} names no taint")
+    return list(found)
+
+
+def _percent(value: float) -> str:
+    digits = f"{value:.6f}".rstrip("0").rstrip(".")
+    return f"{digits}%"
+
+
+_PREDICTED = "every move is made for where the replacement will land"
+_AFFINITY = {
+    "required": "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferred": "preferredDuringSchedulingIgnoredDuringExecution",
+}
+_TOP = {"ReplicaSet": ("Deployment", "Rollout"), "Job": ("CronJob",)}
+"""Kind of a controller -> kinds that own such controllers (``rebalancer.snapshot.owners``)."""
+
+_EQUIVALENTS = {
+    "LowNodeUtilization": Equivalent("low-utilisation", _low_utilisation),
+    "RemoveDuplicates": Equivalent("duplicates", _duplicates),
+    "RemovePodsViolatingInterPodAntiAffinity": Equivalent("anti-affinity", _anti_affinity),
+    "RemovePodsViolatingNodeAffinity": Equivalent("node-affinity", _node_affinity),
+    "RemovePodsViolatingNodeTaints": Equivalent("taints", _taints),
+    "RemovePodsViolatingTopologySpreadConstraint": Equivalent("topology-spread", _topology_spread),
+}
+_WITHOUT = {
+    "HighNodeUtilization": "no strategy here empties nodes",
+    "PodLifeTime": "no strategy here goes by age or state; nothing moves unless it lands better",
+    "RemoveFailedPods": "failed pods are not moved here",
+    "RemovePodsHavingTooManyRestarts": "no strategy here goes by restarts",
+}

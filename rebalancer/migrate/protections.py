@@ -1,0 +1,156 @@
+"""DefaultEvictor: what protects a pod there, as what protects it here.
+
+One such plug-in stands in each profile, ours stand once: what any profile protects is protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from rebalancer.migrate.durations import parse_go_duration
+from rebalancer.migrate.evictor import EvictorArgs
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.scope import Scope
+from rebalancer.migrate.uses import Written
+from rebalancer.policy.document import KeyPath
+from rebalancer.policy.protect import Protect
+from rebalancer.policy.values import format_duration
+
+_SYSTEM_CRITICAL = 2_000_000_000
+# Longer ones are no duration of ours; no pod is as old as that.
+_LONGEST = timedelta(hours=999_999)
+Evictor = Written[EvictorArgs]
+
+
+def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
+    """Return ``protect`` without namespaces, as far as the profiles' evictors say anything."""
+    found: dict[str, Any] = {
+        "localStorage": _protects_by_default("PodsWithLocalStorage", evictors, notes),
+        "systemCritical": _protects_by_default("SystemCriticalPods", evictors, notes),
+        "volumes": _strictest([_volumes(evictor) for evictor in evictors]),
+        "singleReplicas": _strictest([_single_replicas(evictor) for evictor in evictors]),
+        "minPodAge": _min_age(evictors, notes),
+    }
+    silent = ", ".join(f"{_OPEN[key]} (protect.{key})" for key in _OPEN if found.get(key) is None)
+    text = f"protected here, though not there: {silent}; false, or 0s, lifts each"
+    notes.add((), Fate.DIFFERS, text)
+    for evictor in evictors:
+        _remarks(evictor, notes)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+_OPEN = {
+    "volumes": "pods with volumes",
+    "singleReplicas": "single replicas",
+    "minPodAge": f"pods younger than {format_duration(Protect().min_pod_age)}",
+    "jobs": "pods of Jobs",
+}
+"""What our defaults protect, and the descheduler's do not."""
+
+
+def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what protects pods there and cannot be said here, each with its place."""
+    args = evictor.value
+    if args.label_selector:
+        yield evictor.at("labelSelector"), "a policy has no selector; run -l has"
+    if Scope.selected(args.namespace_label_selector) is None:
+        yield evictor.at("namespaceLabelSelector"), "protect.namespaces takes names only"
+    if args.min_replicas > 2:
+        text = "protect.singleReplicas is the only limit by replicas"
+        yield evictor.at("minReplicas"), text
+    if args.switched("PodsWithoutPDB"):
+        path = evictor.at(*args.switched("PodsWithoutPDB") or ())
+        yield path, "pods without a PodDisruptionBudget are moved here, few of an owner at once"
+    if _threshold_matters(args):
+        yield evictor.at("priorityThreshold"), "only system-critical priority protects here"
+    if args.node_selector and args.node_fit:
+        yield evictor.at("nodeSelector"), "landings are predicted among all nodes"
+
+
+def _threshold_matters(args: EvictorArgs) -> bool:
+    threshold = args.priority_threshold
+    if args.switched("SystemCriticalPods"):
+        return False  # To the descheduler, both are one protection.
+    if threshold.name:
+        return threshold.name not in ("system-cluster-critical", "system-node-critical")
+    return threshold.value is not None and threshold.value < _SYSTEM_CRITICAL
+
+
+def _protects_by_default(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
+    """Return False if all profiles lift it."""
+    lifted = [evictor for evictor in evictors if evictor.value.switched(protection)]
+    if lifted and len(lifted) == len(evictors):
+        return False
+    for evictor in lifted:
+        path = evictor.at(*evictor.value.switched(protection) or ())
+        notes.add(path, Fate.LOST, f"{protection}: another profile protects them")
+    return None
+
+
+def _strictest(given: Sequence[bool | None]) -> bool | None:
+    """Return whether any profile protects; None if none says anything."""
+    said = [one for one in given if one is not None]
+    return any(said) if said else None
+
+
+def _volumes(evictor: Evictor) -> bool | None:
+    if evictor.value.switched("PodsWithPVC"):
+        return True
+    return False if evictor.value.refused("PodsWithPVC") else None
+
+
+def _single_replicas(evictor: Evictor) -> bool | None:
+    if "min_replicas" not in evictor.value.model_fields_set:
+        return None
+    return evictor.value.min_replicas > 1
+
+
+def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
+    given = {
+        evictor.at("minPodAge"): parse_go_duration(evictor.value.min_pod_age)
+        for evictor in evictors
+        if evictor.value.min_pod_age is not None
+    }
+    if not given:
+        return None
+    longest = max(given.values())
+    for path, age in given.items():
+        text = "counted from when a pod was Ready"
+        also = "" if age == longest else "; another profile's is longer, and holds"
+        notes.add(path, Fate.DIFFERS, text + also)
+    return format_duration(min(max(longest, timedelta(0)), _LONGEST))
+
+
+def _remarks(evictor: Evictor, notes: Notes) -> None:
+    """Note what is always so here, and what is never."""
+    args = evictor.value
+    if "node_fit" in args.model_fields_set:
+        text = "every move is made for where the replacement will land"
+        notes.add(evictor.at("nodeFit"), Fate.ALWAYS, f"nodeFit: {text}")
+    if args.node_selector and not args.node_fit:
+        notes.add(evictor.at("nodeSelector"), Fate.IDLE, "only nodeFit reads it")
+    if args.no_eviction_policy == "Mandatory":
+        text = "pods annotated prefer-no-eviction are not moved"
+        notes.add(evictor.at("noEvictionPolicy"), Fate.ALWAYS, text)
+    elif args.no_eviction_policy:
+        text = "pods annotated prefer-no-eviction are never moved, not only last"
+        notes.add(evictor.at("noEvictionPolicy"), Fate.DIFFERS, text)
+    for protection, fate, text in _NEVER:
+        if (keys := args.switched(protection)) is not None:
+            notes.add(evictor.at(*keys), fate, f"{protection}: {text}")
+    if args.pod_protections.config.pods_with_pvc.protected_storage_classes:
+        text = "pods with volumes of any storage class are protected, or none (protect.volumes)"
+        notes.add(evictor.at("podProtections", "config"), Fate.DIFFERS, text)
+    threshold = args.priority_threshold
+    if (threshold.name or threshold.value is not None) and args.switched("SystemCriticalPods"):
+        text = "not read where SystemCriticalPods is lifted"
+        notes.add(evictor.at("priorityThreshold"), Fate.IDLE, text)
+
+
+_NEVER = (
+    ("DaemonSetPods", Fate.LOST, "pods of DaemonSets are never moved"),
+    ("FailedBarePods", Fate.LOST, "pods without a controller are never moved"),
+    ("PodsWithResourceClaims", Fate.ALWAYS, "where they would land is not predicted, so they stay"),
+)

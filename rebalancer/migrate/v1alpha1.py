@@ -1,0 +1,216 @@
+"""The descheduler's old format, v1alpha1 (pkg/api/v1alpha1 until its release 0.30), read as that of today.
+
+Its options all stand in ``params``, whatever the strategy; those of another strategy were never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from rebalancer.errors import PolicyError
+from rebalancer.migrate.arguments import Args, Namespaces, Selector
+from rebalancer.migrate.evictor import EvictorArgs
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.peer import Limits, PeerPolicy
+from rebalancer.migrate.plugins import STRATEGIES
+from rebalancer.migrate.source import KIND, V1ALPHA2
+from rebalancer.migrate.uses import Peer, Use, Written, in_order
+from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.params import Section
+from rebalancer.policy.problems import did_you_mean, validated
+
+_Args = TypeVar("_Args", bound=Args)
+
+
+class _Params(Section):
+    """Options of all strategies. Those after ``node_fit`` are checked once it is known whose they are."""
+
+    namespaces: Namespaces = Namespaces()
+    label_selector: Selector = Selector()
+    threshold_priority: int | None = None
+    threshold_priority_class_name: str = ""
+    node_fit: bool = False
+    node_resource_utilization_thresholds: dict[str, Any] = Field(default={})
+    node_affinity_type: Any = None
+    pods_having_too_many_restarts: dict[str, Any] = Field(default={})
+    pod_life_time: dict[str, Any] = Field(default={})
+    remove_duplicates: dict[str, Any] = Field(default={})
+    failed_pods: dict[str, Any] = Field(default={})
+    include_soft_constraints: Any = None
+    include_prefer_no_schedule: Any = None
+    excluded_taints: Any = None
+    included_taints: Any = None
+
+
+class _Strategy(Section):
+    enabled: bool = False
+    weight: int = 0
+    params: _Params = _Params()
+
+
+class _Old(Limits):
+    api_version: Any = ""
+    strategies: dict[str, _Strategy] = Field(default={})
+    evict_failed_bare_pods: bool = False
+    evict_local_storage_pods: bool = False
+    evict_system_critical_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    ignore_pvc_pods: bool = False
+
+
+_EVICTOR_KEYS = (
+    "evictFailedBarePods",
+    "evictLocalStoragePods",
+    "evictSystemCriticalPods",
+    "evictDaemonSetPods",
+    "ignorePvcPods",
+)
+_THRESHOLD = {"thresholdPriority": "value", "thresholdPriorityClassName": "name"}
+_LIMITS = ("nodeSelector", "maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace")
+_EVERYWHERE = (*_THRESHOLD, "nodeFit")
+# Strategy -> key of its options among params, with the keys of today below it; "" stands for params itself.
+_OWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "HighNodeUtilization": {
+        "nodeResourceUtilizationThresholds": ("thresholds", "numberOfNodes"),
+    },
+    "LowNodeUtilization": {
+        "nodeResourceUtilizationThresholds": (
+            "thresholds",
+            "targetThresholds",
+            "useDeviationThresholds",
+            "numberOfNodes",
+        ),
+    },
+    "PodLifeTime": {
+        "podLifeTime": ("maxPodLifeTimeSeconds", "podStatusPhases", "states"),
+        "": ("labelSelector",),
+    },
+    "RemoveDuplicates": {"removeDuplicates": ("excludeOwnerKinds",)},
+    "RemoveFailedPods": {
+        "failedPods": (
+            "excludeOwnerKinds",
+            "minPodLifetimeSeconds",
+            "reasons",
+            "includingInitContainers",
+        ),
+        "": ("labelSelector",),
+    },
+    "RemovePodsHavingTooManyRestarts": {
+        "podsHavingTooManyRestarts": ("podRestartThreshold", "includingInitContainers"),
+        "": ("labelSelector",),
+    },
+    "RemovePodsViolatingInterPodAntiAffinity": {"": ("labelSelector",)},
+    "RemovePodsViolatingNodeAffinity": {"": ("labelSelector", "nodeAffinityType")},
+    "RemovePodsViolatingNodeTaints": {
+        "": ("labelSelector", "includePreferNoSchedule", "excludedTaints", "includedTaints"),
+    },
+    "RemovePodsViolatingTopologySpreadConstraint": {
+        "": ("labelSelector", "includeSoftConstraints"),
+    },
+}
+
+
+def read_v1alpha1(document: Document, notes: Notes) -> Peer:
+    """Return what a policy in the old form does.
+
+    Raises:
+        PolicyError: the descheduler would refuse it, or does not know some key of it.
+    """
+    old, problems = validated(_Old, document.data, document, ())
+    if old is None:
+        raise PolicyError(in_order(problems))
+    uses = tuple(_uses(document, old, notes, problems))
+    if problems:
+        raise PolicyError(in_order(problems))
+    same = {key: document.data[key] for key in _LIMITS if key in document.data}
+    top = PeerPolicy.model_validate({**same, "apiVersion": V1ALPHA2, "kind": KIND})
+    return Peer(Written(top, ()), uses)
+
+
+def _uses(document: Document, old: _Old, notes: Notes, problems: list[Problem]) -> Iterator[Use]:
+    for name, strategy in old.strategies.items():
+        at: KeyPath = ("strategies", name)
+        if name not in STRATEGIES:
+            message = f"unknown strategy{did_you_mean(name, STRATEGIES)}"
+            problems.append(document.problem(at, message))
+        elif strategy.enabled:
+            if strategy.weight:
+                notes.add((*at, "weight"), Fate.IDLE, "nothing reads it")
+            use = _Reader(name, document, notes, problems).use()
+            if use is not None:
+                yield use
+
+
+class _Reader:
+    """Reads one strategy."""
+
+    def __init__(
+        self, name: str, document: Document, notes: Notes, problems: list[Problem]
+    ) -> None:
+        self._name, self._own = name, _OWN[name]
+        self._document, self._notes, self._problems = document, notes, problems
+        self._base: KeyPath = ("strategies", name, "params")
+        self._params: Mapping[str, Any] = document.data["strategies"][name].get("params", {})
+
+    def use(self) -> Use | None:
+        """Return the plug-in of today; None if something is wrong with it."""
+        # What is wrong is told where it stands, as far as that is one place.
+        inner = next((key for key in self._own if key and key in self._params), None)
+        place = self._base if inner is None else (*self._base, inner)
+        args = self._checked(STRATEGIES[self._name][1], self._args(), place)
+        evictor = self._checked(EvictorArgs, self._evictor(), self._base)
+        return None if args is None or evictor is None else Use(self._name, args, evictor)
+
+    def _checked(
+        self, model: type[_Args], found: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
+    ) -> Written[_Args] | None:
+        """Return arguments, each given with where it stands, as ``model``."""
+        given = {key: value for key, (value, _) in found.items()}
+        args, problems = validated(model, given, self._document, place)
+        self._problems += problems
+        where = {key: at for key, (_, at) in found.items()}
+        return None if args is None else Written(args, self._base, where)
+
+    def _args(self) -> dict[str, tuple[Any, KeyPath]]:
+        """Return the arguments of today, each with where it stands."""
+        found: dict[str, tuple[Any, KeyPath]] = {}
+        is_load = self._name.endswith("Utilization")
+        for key, value in self._params.items():
+            at = (*self._base, key)
+            if key == "namespaces":
+                found["evictableNamespaces" if is_load else key] = value, at
+            elif key in self._own.get("", ()):
+                found[key] = value, at
+            elif key in self._own:
+                found |= self._below(key, value)
+            elif key not in _EVERYWHERE:
+                self._notes.add(at, Fate.IDLE, f"{self._name} does not read it")
+        return found
+
+    def _below(self, key: str, value: Mapping[str, Any]) -> dict[str, tuple[Any, KeyPath]]:
+        found: dict[str, tuple[Any, KeyPath]] = {}
+        for inner, item in value.items():
+            at = (*self._base, key, inner)
+            if inner in self._own[key]:
+                found["states" if inner == "podStatusPhases" else inner] = item, at
+            else:
+                message = f"unknown key{did_you_mean(inner, self._own[key])}"
+                self._problems.append(self._document.problem(at, message))
+        return found
+
+    def _evictor(self) -> dict[str, tuple[Any, KeyPath]]:
+        """Return the arguments of DefaultEvictor, each with where it stands."""
+        data, params, base = self._document.data, self._params, self._base
+        found: dict[str, tuple[Any, KeyPath]] = {
+            key: (data[key], (key,)) for key in _EVICTOR_KEYS if key in data
+        }
+        if "nodeFit" in params:
+            found["nodeFit"] = params["nodeFit"], (*base, "nodeFit")
+        for key, today in _THRESHOLD.items():
+            if key in params:
+                before = found.get("priorityThreshold", ({}, ()))[0]
+                found["priorityThreshold"] = {**before, today: params[key]}, (*base, key)
+        return found

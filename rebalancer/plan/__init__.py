@@ -1,0 +1,1 @@
+"""The plan as data: moves, landings, outcomes; reports and runs share it."""

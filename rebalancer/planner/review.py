@@ -1,0 +1,255 @@
+"""What is left of a reviewed plan on the cluster as it is now: where the plan of ``apply`` comes from.
+
+Of the file counts which pods are to go, in which order, who makes way for whom, and what each move was
+promised to bring. All else is looked up again, and every move is judged as between the waves of a run; so
+nothing goes that a run would not let go, whatever the file says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from rebalancer.cost.bound import lower_bound
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code, Move, Plan, Rest
+from rebalancer.planner.judge import TOLERANCE
+from rebalancer.planner.planner import Planner
+from rebalancer.planner.recheck import Rechecked, rechecked
+from rebalancer.planner.waves import Waves
+from rebalancer.snapshot.model import PodFlag, Snapshot
+
+Why = tuple[Status, str]
+"""How a move ended before anything was tried, and why."""
+
+_HELD_BACK = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
+"""What may be otherwise the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A reviewed plan, as it stands now."""
+
+    plan: Plan
+    """All moves of the file, in its order, in the waves that budgets ask for now."""
+    ended: Mapping[str, Outcome]
+    """Uid of the pod -> why its move is not to be tried."""
+
+
+def review(moves: Sequence[Move], planner: Planner, anew: Callable[[], Planner]) -> Reviewed:
+    """Return what is left of ``moves`` on the fresh snapshot of ``planner``, of which ``anew`` makes another.
+
+    ``moves`` are ordered by wave, each of another pod; who makes way is in an earlier wave than the other.
+    """
+    return _Review(moves, anew).on(planner)
+
+
+class _Review:
+    """Goes through the moves until what is left of them hangs together."""
+
+    def __init__(self, moves: Sequence[Move], anew: Callable[[], Planner]) -> None:
+        self._moves, self._anew = moves, anew
+        self._named = {move.uid for move in moves}
+        self._ended: dict[str, Why] = {}
+
+    def on(self, planner: Planner) -> Reviewed:
+        before, bounds = planner.scores(), planner.bounds()
+        funnel = planner.size()
+        standing = list(self._standing(planner))
+        observed = {move.uid for move in standing if move.strategy in planner.observing}
+        planner, left = self._settled(planner, [m for m in standing if m.uid not in observed])
+        planner.view.state.reap()  # as a search leaves it
+        moves, ended = self._as_found(
+            {m.uid: m for m in standing} | {m.uid: m for m in left}, observed
+        )
+        rest = self._rest(planner)
+        return Reviewed(
+            Plan(
+                moves=moves,
+                skips=(),
+                before=before,
+                after=planner.scores(),
+                lower_bound=lower_bound(bounds, planner.bounds()),
+                stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
+                rest=rest,
+                funnel={**funnel, "planned": len(self._moves), "moves": len(left)},
+                warnings=tuple(planner.warnings()),
+            ),
+            ended,
+        )
+
+    def _settled(self, planner: Planner, moves: list[Move]) -> tuple[Planner, list[Move]]:
+        """Return the moves that may go, in their waves, and the planner whose state holds them carried out.
+
+        What a budget holds back, and who would make way in vain, was carried out in the state when those
+        behind it were judged: these are judged again without it.
+        """
+        moves = self._linked(moves)
+        while True:
+            kept = self._rechecked(planner, moves)
+            left = self._linked(self._in_waves(planner, kept))
+            if _waves(left) == _waves(kept):
+                return planner, left
+            planner, moves = self._anew(), left
+
+    # -- why a move ends here ----------------------------------------------------------------------
+
+    def _standing(self, planner: Planner) -> Iterator[Move]:
+        """Yield the moves whose pod stands where it stood, with what is known of it now."""
+        snapshot = planner.view.snapshot
+        rows = planner.pods_by_uid([move.uid for move in self._moves])
+        taken = _refs(snapshot, [move.pod for move in self._moves if move.uid not in rows])
+        for move in self._moves:
+            pod = rows.get(move.uid)
+            if pod is None:
+                self._ended[move.uid] = _missing(move.ref in taken)
+            elif (why := _elsewhere(snapshot, pod, move)) is not None:
+                self._ended[move.uid] = why
+            else:
+                yield _renewed(planner, pod, move)
+
+    def _rechecked(self, planner: Planner, moves: Sequence[Move]) -> list[Move]:
+        kept: list[Move] = []
+        for found in rechecked(planner, moves):
+            if found.why is not None:
+                self._ended[found.move.uid] = Status.DROPPED, found.why
+            else:
+                kept.append(_attributed(found))
+        return kept
+
+    def _linked(self, moves: Sequence[Move]) -> list[Move]:
+        """Return the moves without those that make way for a pod that does not go."""
+        coming: set[str] = set()
+        linked: list[Move] = []
+        for move in reversed(moves):
+            if move.makes_way_for and move.makes_way_for not in coming:
+                self._ended[move.uid] = Status.DROPPED, self._in_vain(move.makes_way_for)
+                continue
+            coming.add(move.uid)
+            linked.append(move)
+        return linked[::-1]
+
+    def _in_vain(self, other: str) -> str:
+        if other in self._ended:
+            return f"the pod that it makes way for stays: {self._ended[other][1]}"
+        if other in self._named:
+            return "the pod that it makes way for stays: its strategy only observes"
+        return "the move that it makes way for is not in the plan"
+
+    def _in_waves(self, planner: Planner, moves: Sequence[Move]) -> list[Move]:
+        """Put moves into waves that keep every budget; who was in different waves stays so."""
+        waves = Waves(planner, moves)
+        placed: list[Move] = []
+        for move in moves:
+            wave = waves.place(move)
+            if isinstance(wave, int):
+                placed.append(replace(move, wave=wave))
+            else:
+                code, why = wave
+                self._ended[move.uid] = _HELD_BACK.get(code, Status.DROPPED), f"{code}: {why}"
+        return placed
+
+    # -- what is told of it ------------------------------------------------------------------------
+
+    def _as_found(
+        self, known: Mapping[str, Move], observed: set[str]
+    ) -> tuple[tuple[Move, ...], dict[str, Outcome]]:
+        """Return all moves in the file's order, the observed ones last, and the outcomes of those that end here.
+
+        What is dropped is shown in the wave of what goes before it.
+        """
+        moves: list[Move] = []
+        ended: dict[str, Outcome] = {}
+        wave = 1
+        for told in self._moves:
+            if told.uid in observed:
+                continue
+            move = known.get(told.uid, told)
+            if move.uid in self._ended:
+                move = replace(move, wave=wave)
+                ended[move.uid] = Outcome(move, *self._ended[move.uid])
+            wave = move.wave
+            moves.append(move)
+        aside = [known[told.uid] for told in self._moves if told.uid in observed]
+        wave = wave + 1 if moves else 1
+        for later, (_, of_wave) in enumerate(groupby(aside, key=lambda move: move.wave)):
+            moves += [replace(move, wave=wave + later, observed=True) for move in of_wave]
+        return tuple(moves), ended
+
+    def _rest(self, planner: Planner) -> Rest:
+        held = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
+        return Rest(held, -(-held // max(1, planner.allowance.per_run)))
+
+
+def _missing(taken: bool) -> Why:
+    if taken:
+        return Status.CHANGED, "another pod has its name now"
+    return Status.GONE, "the pod is gone"
+
+
+def _refs(snapshot: Snapshot, names: Sequence[str]) -> set[str]:
+    """Return ``namespace/name`` of the pods of these names."""
+    return {snapshot.pod_ref(row) for row in snapshot.pods.name.rows_of(set(names)).tolist()}
+
+
+def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
+    """Return why the pod with the move's uid is not the one that was planned for, or no longer there."""
+    if (ref := snapshot.pod_ref(pod)) != move.ref:
+        return Status.CHANGED, f"the uid is that of {ref}"
+    if int(snapshot.pods.flags[pod]) & PodFlag.TERMINATING:
+        return Status.GONE, "the pod is terminating already"
+    node = int(snapshot.pods.node[pod])
+    name = snapshot.nodes.names[node] if node >= 0 else "no node"
+    return None if name == move.node else (Status.CHANGED, f"the pod is on {name} now")
+
+
+def _renewed(planner: Planner, pod: int, move: Move) -> Move:
+    """Return the move with what the cluster says of its pod; the file has no say in that."""
+    snapshot = planner.view.snapshot
+    cls = int(snapshot.pods.cls[pod])
+    owner = snapshot.classes[cls].owner
+    return replace(
+        move,
+        owner=snapshot.owners[owner].ref if owner >= 0 else "",
+        cost=round(float(planner.costs[pod]), 6),
+        budgets=tuple(snapshot.budgets[b].ref for b in planner.allowance.budgets_of(cls)),
+    )
+
+
+def _attributed(found: Rechecked) -> Move:
+    """Return the move under the strategy that it counts for: the file's word, if that has a share in the gain.
+
+    Who makes way counts for the strategy of the other.
+    """
+    move, shares = found.move, found.shares
+    most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)
+    told = move.makes_way_for or shares.get(move.strategy, 0.0) > TOLERANCE
+    if told or shares.get(most, 0.0) <= TOLERANCE:
+        return move
+    return replace(move, strategy=most)
+
+
+def _waves(moves: Sequence[Move]) -> list[list[str]]:
+    """Return the uids, wave by wave."""
+    return [[m.uid for m in wave] for _, wave in groupby(moves, key=lambda move: move.wave)]
+
+
+def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -> str:
+    """Say in one line what is left of the plan."""
+    if not planned:
+        return "Nothing to do: the plan has no moves."
+    counts = Counter(outcome.status for outcome in ended)
+    words = {Status.NOT_ATTEMPTED: "held back by budgets", Status.OBSERVED: "observed only"}
+    counts[Status.OBSERVED] = observed
+    why = ", ".join(
+        f"{counts[status]} {words.get(status, status.value)}" for status in Status if counts[status]
+    )
+    if not left:
+        return f"Nothing to do: nothing is left of the plan ({why})."
+    of = "1 move" if planned == 1 else f"{planned} moves"
+    if left == planned:
+        return f"Left of the plan: all of it, {of}."
+    again = " Apply it again later for the rest." if counts[Status.NOT_ATTEMPTED] else ""
+    return f"Left of the plan: {left} of {of} ({why}).{again}"

@@ -1,0 +1,294 @@
+"""The closed loop: plan, act, remember, let time pass, again, until nothing more will ever be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rebalancer.cost.signals import Signals
+from rebalancer.environment import Timings
+from rebalancer.evictor.executor import Pace as ExecutorPace
+from rebalancer.evictor.executor import made_way
+from rebalancer.memory.cooling import cooling
+from rebalancer.memory.document import Document
+from rebalancer.memory.hopes import after_run
+from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.remember import refreshed
+from rebalancer.memory.signals import remembered
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cost, Move, Score
+from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.recheck import recheck
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.whatif.span import Span
+from rebalancer.whatif.world import World, measured_at
+
+# So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
+_LATER = 86_400.0
+READY_AFTER = Span(10.0, 10.0)
+
+# More runs in a row than any policy asks for.
+_LONG = 1000
+
+_MakePlanning = Callable[[], Planning]
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One run, as the report of a simulation tells it."""
+
+    number: int
+    at: float
+    """Unix seconds of the snapshot."""
+    before: Mapping[str, Score]
+    after: Mapping[str, Score]
+    """What the next run finds: where pods landed, not where they were expected."""
+    outcomes: tuple[Outcome, ...]
+    waves: int
+    pending: int
+    """Pods without a node afterwards."""
+    moved_twice: int
+    """Pods moved more than once since the first cycle, their replacements being the same pods."""
+    resting: int
+    """Owners in a cool-down."""
+    stopped: str
+    """Why the run ended where it did."""
+    lower_bound: int
+    idle: float = 0.0
+    """Seconds beyond the interval until a run has something to do again, where this one had not."""
+
+    @property
+    def evictions(self) -> int:
+        """Pods evicted."""
+        return sum(outcome.status is Status.EVICTED for outcome in self.outcomes)
+
+    @property
+    def as_predicted(self) -> int:
+        """Replacements that landed where their move expected them."""
+        return sum(outcome.predicted is True for outcome in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A whole simulation."""
+
+    cycles: tuple[Cycle, ...]
+    silent: str | None
+    """Why nothing more will ever be done, None if cycles ran out first or the memory forbids it."""
+    later: int
+    """Moves that a run a day later would make, with every cool-down over and nothing seen for too few runs."""
+    pods: int
+    document: Document
+    warnings: tuple[str, ...] = ()
+    """What the runs warned of, once each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How far and how fast."""
+
+    cycles: int
+    interval: float = 120.0
+    """Seconds between two runs."""
+    ready_after: Span = READY_AFTER
+    """Between two waves: the last replacement is started and Ready."""
+    memory: bool = True
+    """Remember from run to run; without it every run is the first."""
+
+
+def total(scores: Mapping[str, Score]) -> Cost:
+    """Return the cost over all strategies."""
+    return Cost(
+        sum(score.cost.hard for score in scores.values()),
+        sum(score.cost.soft for score in scores.values()),
+        sum(score.cost.imbalance for score in scores.values()),
+    )
+
+
+class Loop:
+    """One simulation over a world that it changes."""
+
+    def __init__(
+        self,
+        world: World,
+        make_planning: _MakePlanning,
+        pace: Pace,
+        timings: Timings,
+        *,
+        windows: bool,
+    ) -> None:
+        """``windows`` tells whether the policy has any: what only observes now may act later."""
+        self._world, self._make_planning, self._pace = world, make_planning, pace
+        self._planning = make_planning()
+        self._timings, self._windows = timings, windows
+        self._document = Document()
+        self._known_later: tuple[int, int] | None = None
+        self._changes = 0
+        self._warnings: dict[str, None] = {}
+
+    def run(self) -> Course:
+        """Play the cycles."""
+        self._world.schedule()
+        planned = self._plan()
+        cycles: list[Cycle] = []
+        silent: str | None = None
+        while len(cycles) < self._pace.cycles and silent is None:
+            started = self._world.now
+            outcomes, waves, cut = self._act(planned)
+            waits = self._remember(planned, outcomes)
+            evicted = any(outcome.status is Status.EVICTED for outcome in outcomes)
+            self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
+            placed = self._world.schedule()
+            self._changes += evicted or placed > 0
+            over = not evicted and not placed and not self._later()
+            idle = 0.0 if evicted or placed or waits or over else self._idle()
+            self._world.wait(idle or 0.0)
+            following = self._plan()
+            stopped = cut or "; ".join(planned.standstill) or planned.plan.stopped
+            cycles.append(
+                Cycle(
+                    number=len(cycles) + 1,
+                    at=started,
+                    before=planned.plan.before,
+                    after=following.plan.before,
+                    outcomes=tuple(outcomes),
+                    waves=waves,
+                    pending=self._world.pending,
+                    moved_twice=int((self._world.moves > 1).sum()),
+                    resting=len(cooling(self._document, self._world.now)),
+                    stopped=stopped,
+                    lower_bound=planned.plan.lower_bound,
+                    idle=idle or 0.0,
+                )
+            )
+            if over:
+                silent = stopped
+            if idle is None:
+                break
+            planned = following
+        return Course(
+            cycles=tuple(cycles),
+            silent=silent,
+            later=self._later(),
+            pods=len(self._world.moves),
+            document=self._document,
+            warnings=tuple(self._warnings),
+        )
+
+    def _remember(self, planned: Planned, outcomes: Sequence[Outcome]) -> bool:
+        """Remember what a run has seen and done; tell whether it waits to see something once more."""
+        if not self._pace.memory:
+            return False
+        before, now = self._document, self._world.now
+        # A run that stands still ends before it remembers anything.
+        seen = {} if planned.standstill else planned.signals
+        self._document = after_run(before, planned.snapshot, seen, outcomes, now)
+        return any(
+            of.runs and (name not in before.signals or of.runs != before.signals[name].runs)
+            for name, of in self._document.signals.items()
+        )
+
+    def _plan(self) -> Planned:
+        snapshot = self._world.snapshot
+        if self._pace.memory:
+            self._document = refreshed(self._document, snapshot)
+        planned = self._planned(snapshot)
+        self._warnings |= dict.fromkeys(planned.plan.warnings)
+        return planned
+
+    def _planned(self, snapshot: Snapshot) -> Planned:
+        """Return the plan on a snapshot, with what is remembered at its time."""
+        if self._pace.memory:
+            now = snapshot.captured_at
+            self._planning.remember(
+                cooling(self._document, now),
+                moved_last_hour(self._document, now),
+                remembered(self._document),
+            )
+        return self._planning.plan(snapshot, 0.0, self._timings)
+
+    def _idle(self) -> float | None:
+        """Return the seconds until a run would act again, None if none would within a day.
+
+        What is waited for (ages, the hour's budget, cool-downs) only ever opens while nothing moves, so the
+        first of the runs to come is found by doubling the time and then halving the gap.
+        """
+        interval = self._pace.interval
+        last, early, late = int(_LATER // interval), -1, 0
+        while not self._acts_in(late * interval):
+            if late >= last:
+                return None
+            early, late = late, min(last, max(1, 2 * late))
+        while late - early > 1:
+            middle = (early + late) // 2
+            if self._acts_in(middle * interval):
+                late = middle
+            else:
+                early = middle
+        return late * interval
+
+    def _acts_in(self, seconds: float) -> bool:
+        """Tell whether a run so much later would evict anything."""
+        now = self._world.snapshot
+        planned = self._planned(_later(now, seconds))
+        return not planned.standstill and any(not move.observed for move in planned.plan.moves)
+
+    def _act(self, planned: Planned) -> tuple[list[Outcome], int, str | None]:
+        """Carry a plan out wave by wave, as a run does; return outcomes, waves and what cut it short."""
+        left = [move for move in planned.plan.moves if not move.observed]
+        outcomes: list[Outcome] = []
+        waves = 0
+        cut = "; ".join(planned.standstill) or None
+        while left and cut is None:
+            wave = left[0].wave
+            if waves:
+                self._world.wait_within(self._pace.ready_after)
+                before = made_way(outcomes, left)
+                self._world.wait_until_gone([move.uid for move in before], ExecutorPace().gone)
+                left = self._rechecked(left, outcomes)
+            now = [move for move in left if move.wave == wave]
+            left = [move for move in left if move.wave != wave]
+            if now:
+                waves += 1
+                landed = self._world.carry_out(now)
+                outcomes += landed
+                if homeless := sum(outcome.landed is None for outcome in landed):
+                    cut = f"{homeless} replacement(s) found no node"
+        outcomes += [Outcome(move, Status.NOT_ATTEMPTED, cut or "") for move in left]
+        return outcomes, waves, cut
+
+    def _rechecked(self, left: Sequence[Move], outcomes: list[Outcome]) -> list[Move]:
+        kept: list[Move] = []
+        for move, why in recheck(self._planning.planner(self._world.snapshot), left):
+            if why is None:
+                kept.append(move)
+            else:
+                outcomes.append(Outcome(move, Status.DROPPED, why))
+        return kept
+
+    def _later(self) -> int:
+        """Return the moves of a run without memory when all patience is over; kept while nothing changes."""
+        if self._known_later is None or self._known_later[0] != self._changes:
+            later = _later(self._world.snapshot, _LATER)
+            planning = self._make_planning()
+            planned = planning.plan(later, 0.0, self._timings)
+            if self._pace.memory and (lasting := _lasting(planned.signals)):
+                planning.remember({}, 0, lasting)
+                planned = planning.plan(later, 0.0, self._timings)
+            moves = planned.plan.moves
+            acting = [move for move in moves if self._windows or not move.observed]
+            self._known_later = (self._changes, len(acting))
+        return self._known_later[1]
+
+
+def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
+    """Return a snapshot of the same so much later."""
+    at = snapshot.captured_at + seconds
+    return measured_at(replace(snapshot, captured_at=at), at)
+
+
+def _lasting(signals: Mapping[str, Signals]) -> dict[str, Signals]:
+    """Return the same signals, seen for long enough for anybody."""
+    return {
+        name: Signals(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in signals.items() if of.runs
+    }

@@ -1,0 +1,144 @@
+"""What-if: a node joins, a node is gone."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.whatif.objects import (
+    Json,
+    Objects,
+    controller,
+    is_active,
+    is_ready,
+    unscheduled,
+)
+from rebalancer.wire.quantity import parse
+
+_HOSTNAME = "kubernetes.io/hostname"
+_AMOUNTS = ("cpu", "memory", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node to add: its name, and in what it differs from another."""
+
+    name: str
+    like: str | None = None
+    """Node to copy; None: the commonest shape among Ready nodes without taints."""
+    zone: str | None = None
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def parse(text: str) -> NewNode:
+        """Return the node of ``NAME[:key=value,...]``; keys are zone, like, cpu, memory, pods, or labels.
+
+        Raises:
+            PolicyError: it is something else.
+        """
+        name, _, rest = text.partition(":")
+        given: dict[str, str] = {}
+        for part in filter(None, rest.split(",")):
+            key, equals, value = part.partition("=")
+            if not key or not equals:
+                raise PolicyError([f"--add-node {text}: {part!r} is no key=value"])
+            given[key] = value
+        if not name:
+            raise PolicyError([f"--add-node {text}: write NAME[:zone=ZONE,cpu=4,memory=16Gi,...]"])
+        amounts = {key: given.pop(key) for key in _AMOUNTS if key in given}
+        for key, value in amounts.items():
+            try:
+                parse(value)
+            except ValueError as error:
+                raise PolicyError([f"--add-node {text}: {key}: {error}"]) from None
+        return NewNode(name, given.pop("like", None), given.pop("zone", None), amounts, given)
+
+
+def add_node(objects: Objects, new: NewNode) -> None:
+    """Add a Ready, empty node with the DaemonSet pods that its model carries.
+
+    Raises:
+        PolicyError: the name is taken, or there is no node to copy.
+    """
+    if objects.find("Node", new.name) is not None:
+        raise PolicyError([f"--add-node {new.name}: there is a node of this name"])
+    model = _model(objects, new)
+    node: Json = copy.deepcopy(model)
+    metadata = node["metadata"]
+    labels = {**(metadata.get("labels") or {}), _HOSTNAME: new.name}
+    if new.zone is not None:
+        carried = [key for key in ZONE_KEYS if key in labels] or [ZONE_KEYS[0]]
+        labels |= dict.fromkeys(carried, new.zone)
+    node["metadata"] = {"name": new.name, "uid": new.name, "labels": {**labels, **new.labels}}
+    node["spec"] = {}
+    allocatable = {**(node["status"].get("allocatable") or {}), **new.allocatable}
+    node["status"] = {
+        "allocatable": allocatable,
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": node["status"].get("nodeInfo") or {},
+    }
+    objects.items.append(node)
+    _copy_daemons(objects, model["metadata"]["name"], new.name)
+
+
+def _model(objects: Objects, new: NewNode) -> Json:
+    if new.like is not None:
+        found = objects.find("Node", new.like)
+        if found is None:
+            raise PolicyError([f"--add-node {new.name}: there is no node {new.like}"])
+        return found
+    usable = [
+        node
+        for node in objects.of_kind("Node")
+        if is_ready(node) and not (node.get("spec") or {}).get("taints")
+    ] or objects.of_kind("Node")
+    if not usable:
+        raise PolicyError([f"--add-node {new.name}: there is no node to copy the rest from"])
+    shapes = Counter(_shape(node) for node in usable)
+    return min(usable, key=lambda node: (-shapes[_shape(node)], node["metadata"]["name"]))
+
+
+def _shape(node: Json) -> tuple[str, ...]:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return tuple(str(allocatable.get(key)) for key in _AMOUNTS)
+
+
+def _copy_daemons(objects: Objects, source: str, target: str) -> None:
+    for pod in objects.of_kind("Pod"):
+        if pod["spec"].get("nodeName") != source or not is_active(pod):
+            continue
+        if controller(pod).get("kind") != "DaemonSet":
+            continue
+        twin = copy.deepcopy(pod)
+        twin["metadata"]["name"] = f"{pod['metadata']['name']}-{target}"
+        twin["metadata"]["uid"] = f"{pod['metadata'].get('uid')}/{target}"
+        # Its affinity names the node that it was made for (matchFields metadata.name).
+        twin["spec"] = {k: v for k, v in twin["spec"].items() if k != "affinity"}
+        twin["spec"]["nodeName"] = target
+        objects.items.append(twin)
+
+
+def remove_node(objects: Objects, name: str) -> None:
+    """Take a node away; what has a controller elsewhere waits for another node, the rest is gone.
+
+    Raises:
+        PolicyError: there is no such node.
+    """
+    if objects.find("Node", name) is None:
+        raise PolicyError([f"--remove-node {name}: there is no node of this name"])
+    kept: list[Json] = []
+    for item in objects.items:
+        if item["kind"] in ("Node", "CSINode") and item["metadata"]["name"] == name:
+            continue
+        if item["kind"] != "Pod" or item["spec"].get("nodeName") != name:
+            kept.append(item)
+        elif is_active(item) and controller(item).get("kind") not in (None, "DaemonSet", "Node"):
+            again = unscheduled(item)
+            uid = f"{item['metadata'].get('uid')}/again"
+            kept.append({**again, "metadata": {**item["metadata"], "uid": uid}})
+    objects.items[:] = kept

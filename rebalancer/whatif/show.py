@@ -1,0 +1,190 @@
+"""A simulation as a table or as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from rebalancer.plain_text import printable_json, printable_lines
+from rebalancer.plan.plan import Cost, Score
+from rebalancer.report.words import count
+from rebalancer.whatif.cycles import Course, Cycle, total
+from rebalancer.wire.times import rfc3339
+
+FORMS = ("table", "json")
+_HEAD = (
+    "CYCLE",
+    "TIME",
+    "EVICTED",
+    "AS PREDICTED",
+    "TWICE",
+    "PENDING",
+    "COST BEFORE",
+    "COST AFTER",
+)
+
+
+def render_course(course: Course, output: str, *, source: str, policy: str) -> str:
+    """Return the simulation in the form ``output``, one of ``FORMS``."""
+    if output == "json":
+        data = as_data(course, source=source, policy=policy)
+        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
+    warnings = [f"Warning: {text}" for text in course.warnings]
+    lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(course.cycles), ""]
+    lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]
+    lines += [*_pauses(course.cycles), _sum_line(course), _silence_line(course)]
+    return printable_lines("\n".join(lines)) + "\n"
+
+
+def as_data(course: Course, *, source: str, policy: str) -> dict[str, Any]:
+    """Return ``apiVersion: rebalancer/v1, kind: Simulation``."""
+    cycles = course.cycles
+    return {
+        "apiVersion": "rebalancer/v1",
+        "kind": "Simulation",
+        "source": source,
+        "policy": policy,
+        "pods": course.pods,
+        "evictions": _evictions(course),
+        "movedTwice": cycles[-1].moved_twice if cycles else 0,
+        "lowerBound": cycles[0].lower_bound if cycles else 0,
+        "silent": course.silent,
+        "later": course.later,
+        "warnings": list(course.warnings),
+        "cycles": [_cycle(cycle) for cycle in cycles],
+        "end": _scores(_end(course)),
+    }
+
+
+def _cycle(cycle: Cycle) -> dict[str, Any]:
+    return {
+        "cycle": cycle.number,
+        "at": rfc3339(cycle.at),
+        "evictions": cycle.evictions,
+        "asPredicted": cycle.as_predicted,
+        "waves": cycle.waves,
+        "movedTwice": cycle.moved_twice,
+        "pending": cycle.pending,
+        "idleSeconds": cycle.idle,
+        "resting": cycle.resting,
+        "lowerBound": cycle.lower_bound,
+        "before": _cost(total(cycle.before)),
+        "after": _cost(total(cycle.after)),
+        "stopped": cycle.stopped,
+        "moves": [
+            {
+                "pod": outcome.move.ref,
+                "owner": outcome.move.owner,
+                "strategy": outcome.move.strategy,
+                "from": outcome.move.node,
+                "landed": outcome.landed,
+                "predicted": outcome.predicted,
+                "outcome": outcome.status.value,
+                "message": outcome.message,
+            }
+            for outcome in cycle.outcomes
+        ],
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "hard": _number(cost.hard),
+        "soft": _number(cost.soft),
+        "imbalance": _number(cost.imbalance),
+    }
+
+
+def _number(value: float) -> float:
+    return float(f"{value:.9g}")
+
+
+def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
+    return {
+        name: {
+            **_cost(score.cost),
+            "violated": score.violated,
+            "unsatisfiable": list(score.unsatisfiable),
+        }
+        for name, score in scores.items()
+    }
+
+
+def _end(course: Course) -> dict[str, Score]:
+    return dict(sorted(course.cycles[-1].after.items())) if course.cycles else {}
+
+
+def _cost_words(cost: Cost) -> str:
+    parts = [
+        f"{value:.3g} {name}"
+        for name, value in zip(("hard", "soft", "imbalance"), cost.as_tuple(), strict=True)
+        if value
+    ]
+    return ", ".join(parts) or "0"
+
+
+def _score_words(score: Score) -> str:
+    words = f"{_cost_words(score.cost)} ({score.violated} unmet)" if score.violated else "holds"
+    impossible = len(score.unsatisfiable)
+    return f"{words}, {impossible} cannot hold" if impossible else words
+
+
+def _evictions(course: Course) -> int:
+    return sum(cycle.evictions for cycle in course.cycles)
+
+
+def _table(cycles: Sequence[Cycle]) -> list[str]:
+    rows = [_HEAD, *(_row(cycle) for cycle in cycles)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _row(cycle: Cycle) -> tuple[str, ...]:
+    return (
+        str(cycle.number),
+        rfc3339(cycle.at)[11:19],
+        str(cycle.evictions),
+        str(cycle.as_predicted),
+        str(cycle.moved_twice),
+        str(cycle.pending),
+        _cost_words(total(cycle.before)),
+        _cost_words(total(cycle.after)),
+    )
+
+
+def _sum_line(course: Course) -> str:
+    cycles, evictions = course.cycles, _evictions(course)
+    twice = cycles[-1].moved_twice if cycles else 0
+    share = f" ({twice / evictions:.1%})" if twice else ""
+    bound = cycles[0].lower_bound if cycles else 0
+    return (
+        f"{count(evictions, 'eviction')} in {count(len(cycles), 'cycle')}, at least {bound} needed by "
+        f"the first plan; {count(twice, 'pod')} moved more than once{share}."
+    )
+
+
+def _pauses(cycles: Sequence[Cycle]) -> list[str]:
+    """Say how long nothing could be done, and why, where a later run went on."""
+    return [
+        f"Silent from {rfc3339(cycle.at)} to {rfc3339(following.at)}: {cycle.stopped}"
+        for cycle, following in pairwise(cycles)
+        if cycle.idle
+    ]
+
+
+def _silence_line(course: Course) -> str:
+    last = course.cycles[-1] if course.cycles else None
+    if course.silent is None and last and last.resting and not last.evictions:
+        resting = count(last.resting, "workload")
+        return (
+            f"Silent while the memory lets {resting} rest; a run a day later that remembered nothing would "
+            f"make {course.later} more moves."
+        )
+    if course.silent is None:
+        return f"Not silent yet: a run a day later would make {course.later} more moves."
+    return f"Silent for good, even without memory a day later: {course.silent}"

@@ -1,0 +1,98 @@
+"""The article's drift in an embedded cluster, and runs on it in this process."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import run_once
+from rebalancer.embedded.engine import Timings
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
+
+MEMORY = "default/memory"
+NOW_POLICY = """
+apiVersion: rebalancer/v1
+kind: Policy
+protect: {minPodAge: 0s}
+strategies: {anti-affinity: {}}
+"""
+
+
+@contextmanager
+def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
+    """Three replicas of each name that want a zone each, two zones, and a third that has just joined."""
+    with EmbeddedCluster(
+        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    ) as cluster:
+        for zone in "ab":
+            cluster.add_node(f"n-{zone}", zone)
+        cluster.settle()
+        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}})
+        for name in names:
+            labels = {"app": name}
+            cluster.apply(deployment(name, 3, labels=labels, affinity=prefer_apart(labels)))
+        cluster.settle()
+        cluster.add_node("n-c", "c")
+        cluster.settle()
+        yield cluster
+
+
+class Runner:
+    """``run`` and ``apply`` on one cluster, under one policy."""
+
+    def __init__(self, cluster: EmbeddedCluster, folder: Path, policy: str = NOW_POLICY) -> None:
+        self._cluster, self._folder = cluster, folder
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(policy)
+
+    def __call__(
+        self, stop: threading.Event | None = None, **options: Any
+    ) -> tuple[int, dict[str, Any]]:
+        """Run once, or apply ``plan_path``; return the exit code and the report."""
+        out, err = io.StringIO(), io.StringIO()
+        stop = stop if stop is not None else threading.Event()
+        chosen: dict[str, Any] = {
+            "policy_path": str(self.policy),
+            "kubeconfig": str(self._cluster.kubeconfig),
+            "quiet": True,
+            "output": "json",
+            **options,
+        }
+        code = run_once(RunOptions(**chosen), Environment(SystemClock(), {}, out, err, stop))
+        return int(code), json.loads(out.getvalue())
+
+    def planned(self, **options: Any) -> tuple[str, dict[str, Any]]:
+        """Write the plan of a dry run; return its path and what is in it."""
+        code, report = self(dry_run=True, **options)
+        assert code == 0
+        return self.written(report), report
+
+    def written(self, report: dict[str, Any]) -> str:
+        """Write a report; return its path."""
+        path = self._folder / "plan.json"
+        path.write_text(json.dumps(report))
+        return str(path)
+
+
+class SignalAfterEviction(threading.Event):
+    """Set as soon as a pod that was there at the beginning is going, or gone."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._known = self._living()
+
+    def _living(self) -> set[str]:
+        return {
+            pod["metadata"]["uid"]
+            for pod in self._cluster.objects("Pod", "default")
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def is_set(self) -> bool:
+        return not self._known <= self._living()

@@ -1,0 +1,78 @@
+"""What a process of ours imports, and what it tells the packages that it imports."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rebalancer.testing.workloads import node, workload
+
+SETTINGS = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
+# Prints modules and settings when main() has left the process.
+WATCHED = f"""
+import atexit, json, os, sys
+told = lambda: [os.environ.get(name) for name in {SETTINGS!r}]
+atexit.register(lambda: print(json.dumps([sorted(sys.modules), told()])))
+from rebalancer.__main__ import main
+main()
+"""
+
+
+def watched(*args, **environment):
+    """Return the modules and the two settings at the end of a process."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *args],
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k not in SETTINGS} | environment,
+        timeout=600,
+        check=True,
+    )
+    modules, told = json.loads(done.stdout.splitlines()[-1])
+    return set(modules), told
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    objects = [node("n-a", "a"), *workload("web", ["n-a"])]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    return path
+
+
+def test_help_imports_no_array_and_no_policy():
+    modules, _ = watched("--help")
+    assert not {"numpy", "pydantic", "yaml", "msgspec", "rebalancer.commands.run"} & modules
+
+
+def test_a_run_imports_only_what_it_uses(snapshot):
+    modules, _ = watched("run", f"--snapshot={snapshot}")
+    assert {"numpy", "pydantic"} <= modules
+    unused = {"croniter", "dateutil", "html", "kubernetes", "urllib3", "ssl", "google.protobuf"}
+    ours = {"evictor.executor", "kube.client", "reviewing", "report.plan_file"}
+    assert not (unused | {f"rebalancer.{name}" for name in ours}) & modules
+
+
+def test_an_explanation_on_a_file_imports_no_client(snapshot):
+    modules, _ = watched("explain", "node", "n-a", f"--snapshot={snapshot}")
+    unused = {"croniter", "html", "kubernetes", "urllib3", "ssl", "google.protobuf"}
+    assert not (unused | {"rebalancer.evictor.executor", "rebalancer.kube.client"}) & modules
+
+
+def test_a_policy_with_windows_and_a_report_in_html_import_the_rest(snapshot, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\n"
+        'windows: [{allow: "0 22 * * *", for: 8h}]\nstrategies: {duplicates: {}}\n'
+    )
+    modules, _ = watched("run", f"--snapshot={snapshot}", f"--policy={policy}", "--output=html")
+    assert {"croniter", "html"} <= modules
+
+
+@pytest.mark.parametrize("own", [None, "3"])
+def test_threads_for_linear_algebra_are_not_started_unless_the_user_asks(own):
+    given = {} if own is None else {"OPENBLAS_NUM_THREADS": own}
+    _, told = watched("--help", **given)
+    assert told == [own or "1", "__all__"]

@@ -1,0 +1,26 @@
+"""Embedded clusters whose time stands still until a test moves it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.cluster import EmbeddedCluster
+
+START = 1_800_000_000.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    """Return an empty cluster at a fixed time."""
+    with EmbeddedCluster(Clock(START)) as made:
+        yield made
+
+
+@pytest.fixture
+def three(cluster: EmbeddedCluster) -> EmbeddedCluster:
+    """Return a cluster with one node in each of three zones."""
+    for zone in "abc":
+        cluster.add_node(f"node-{zone}", f"zone-{zone}")
+    cluster.settle()
+    return cluster

@@ -1,0 +1,87 @@
+"""Explanations without a process: objects in, facts, data or text out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rebalancer.commands.result import outcomes_of
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.explain.names import find_node, find_workload
+from rebalancer.explain.node import WatchedNode, node_data, node_facts
+from rebalancer.explain.node_table import node_table
+from rebalancer.explain.workload import WatchedWorkload, workload_data, workload_facts
+from rebalancer.explain.workload_table import workload_table
+from rebalancer.planner.problem import Planning
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.report.model import RunReport
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One explanation in both forms, with the report of the dry run that it is about."""
+
+    data: dict[str, Any]
+    table: str
+    report: RunReport
+
+    def pod(self, name):
+        (found,) = [pod for pod in self.data["pods"] if pod["pod"] == name]
+        return found
+
+
+class Explaining:
+    """Explains on objects or their snapshot, under a policy."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._registry = Registry.installed()
+
+    def plan(self, objects, onlooker_of=None, policy=None, cooling=None):
+        """Return the report of a dry run, and who looked on."""
+        path = None
+        if policy is not None:
+            path = self._folder / "policy.yaml"
+            path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{policy}")
+        loaded = load_policy(path, self._registry)
+        snapshot = objects if isinstance(objects, Snapshot) else snapshot_of(objects)
+        planning = Planning(loaded, self._registry, Scope())
+        if cooling is not None:
+            planning.remember(cooling, 0)
+        onlooker = onlooker_of(snapshot) if onlooker_of is not None else None
+        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), onlooker)
+        report = RunReport(
+            dry_run=True,
+            source="cluster.json",
+            snapshot=snapshot,
+            loaded=loaded,
+            plan=planned.plan,
+            outcomes=outcomes_of(planned, None),
+            standstill=planned.standstill,
+        )
+        return report, onlooker
+
+    def node(self, name, objects, **options):
+        report, watched = self.plan(
+            objects, lambda snapshot: WatchedNode(snapshot, find_node(snapshot, name)), **options
+        )
+        facts = node_facts(report, watched)
+        return Explained(node_data(facts), node_table(report, facts), report)
+
+    def workload(self, ref, objects, **options):
+        report, watched = self.plan(
+            objects,
+            lambda snapshot: WatchedWorkload(snapshot, find_workload(snapshot, ref)),
+            **options,
+        )
+        facts = workload_facts(report, watched)
+        return Explained(workload_data(facts), workload_table(report, facts), report)
+
+
+@pytest.fixture(scope="session")
+def explaining(tmp_path_factory):
+    return Explaining(tmp_path_factory.mktemp("explaining"))

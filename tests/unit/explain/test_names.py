@@ -1,0 +1,82 @@
+import pytest
+
+from rebalancer.errors import PolicyError
+from rebalancer.explain.names import find_node, find_pod, find_workload
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+SNAPSHOT = snapshot_of(
+    [
+        node("n-a"),
+        node("n-b"),
+        *workload("web", ["n-a"]),
+        *workload("api", ["n-a"], namespace="shop"),
+        *workload("db", ["n-a"], namespace="shop"),
+        *workload("db", ["n-b"], namespace="shop", kind="StatefulSet"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ref"),
+    [
+        ("web", "Deployment/default/web"),
+        ("shop/api", "Deployment/shop/api"),
+        ("Deployment/shop/api", "Deployment/shop/api"),
+        ("deploy/shop/api", "Deployment/shop/api"),
+        ("deployments/shop/db", "Deployment/shop/db"),
+        ("sts/shop/db", "StatefulSet/shop/db"),
+    ],
+)
+def test_a_workload_is_named_as_kubectl_has_it(text, ref):
+    assert SNAPSHOT.owners[find_workload(SNAPSHOT, text)].ref == ref
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("shop/db", "there are several; write Deployment/shop/db or StatefulSet/shop/db"),
+        ("shop/appi", "did you mean Deployment/shop/api?"),
+        ("shop/dbs", "did you mean Deployment/shop/db or StatefulSet/shop/db?"),
+        ("sts/shop/api", "did you mean Deployment/shop/api?"),
+        ("shopp/api", "in namespace shopp; did you mean shop?"),
+        ("a/b/c/d", "write [KIND/]NAMESPACE/NAME"),
+        ("/web", "write [KIND/]NAMESPACE/NAME"),
+    ],
+)
+def test_a_workload_that_is_not_there_or_not_alone_is_said_to_be_so(text, says):
+    with pytest.raises(PolicyError) as caught:
+        find_workload(SNAPSHOT, text)
+    assert str(caught.value).startswith(f"workload {text}: ")
+    assert str(caught.value).endswith(says)
+
+
+def test_of_two_workloads_of_one_name_the_one_with_more_pods_is_meant():
+    objects = [node("n-a"), *workload("web", ["n-a"] * 3, kind="ReplicaSet")]
+    objects[2]["metadata"]["ownerReferences"][0]["uid"] = "gone"
+    snapshot = snapshot_of(objects)
+    assert sorted(owner.uid for owner in snapshot.owners) == ["ReplicaSet/default/web", "gone"]
+    assert snapshot.owners[find_workload(snapshot, "web")].uid == "ReplicaSet/default/web"
+
+
+def test_pods_and_nodes_are_found_or_a_like_one_is_named():
+    assert SNAPSHOT.pod_ref(find_pod(SNAPSHOT, "shop/api-0")) == "shop/api-0"
+    assert SNAPSHOT.pod_ref(find_pod(SNAPSHOT, "web-0")) == "default/web-0"
+    assert SNAPSHOT.nodes.names[find_node(SNAPSHOT, "n-b")] == "n-b"
+    with pytest.raises(PolicyError, match=r"no such node; did you mean n-b\?"):
+        find_node(SNAPSHOT, "n-bb")
+    with pytest.raises(PolicyError, match=r"or it has finished; did you mean shop/api-0\?"):
+        find_pod(SNAPSHOT, "shop/apj-0")
+    with pytest.raises(PolicyError, match="pod default/api-0: there is no such pod"):
+        find_pod(SNAPSHOT, "api-0")
+
+
+def test_of_thousands_of_nodes_only_those_are_compared_that_begin_alike():
+    snapshot = snapshot_of([node(f"{'ab'[i % 2]}node-{i:05}") for i in range(3000)])
+    with pytest.raises(PolicyError, match=r"did you mean anode-00002\?"):
+        find_node(snapshot, "anode-00002x")
+    with pytest.raises(PolicyError, match=r"did you mean bnode-02999\?"):
+        find_node(snapshot, "bnode-0299")
+    with pytest.raises(PolicyError) as caught:
+        find_node(snapshot, "zzz")
+    assert str(caught.value) == "node zzz: there is no such node"

@@ -1,0 +1,154 @@
+"""``policy migrate``: files, standard input, ConfigMaps, directories, exit codes."""
+
+import json
+import subprocess
+import sys
+from io import BytesIO, StringIO
+from typing import NamedTuple
+
+import pytest
+
+from rebalancer.commands.migrate import migrate
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import RebalancerError
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+
+POLICY = """apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- pluginConfig:
+  - {name: RemoveDuplicates}
+  - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 1}}
+  plugins:
+    balance: {enabled: [RemoveDuplicates]}
+    deschedule: {enabled: [PodLifeTime]}
+maxNoOfPodsToEvictTotal: 7
+"""
+LOST = "not carried over: PodLifeTime: no strategy"
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(file, output=None, *, stdin=""):
+    out, err = StringIO(), StringIO()
+    environment = Environment(SystemClock(), {}, out, err)
+    target = None if output is None else str(output)
+    try:
+        code = int(migrate(str(file), target, BytesIO(stdin.encode()), environment))
+    except RebalancerError as error:
+        code = int(error.exit_code)
+        err.write(f"{error}\n")
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    return path
+
+
+def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(source):
+    done = run(source)
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "# Migrated from a policy of the descheduler (descheduler/v1alpha2).\n"
+        f"# - line 6: profiles[0].pluginConfig[1].args: {LOST}"
+    )
+    assert done.stdout.endswith(
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 7}\nstrategies:\n  duplicates: {}\n"
+    )
+    assert done.stderr.startswith(f"{source}:6: profiles[0].pluginConfig[1].args: {LOST}")
+
+
+@pytest.mark.parametrize(("edit", "code"), [("", 0), ("a: b\n", 2)])
+def test_the_command_line_does_the_same(source, tmp_path, edit, code):
+    source.write_text(POLICY + edit)
+    command = [
+        sys.executable,
+        "-m",
+        "rebalancer",
+        "policy",
+        "migrate",
+        source,
+        "-o",
+        tmp_path / "x",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    expected = run(source)
+    assert done.stderr == "rebalancer: " * (code == 2) + expected.stderr
+    assert (tmp_path / "x").exists() == (code == 0)
+
+
+def test_standard_input_is_read_and_the_same_bytes_come_out(source):
+    done = run("-", stdin=POLICY)
+    assert done.stdout == run(source).stdout
+    assert done.stderr.startswith("standard input:6: ")
+
+
+def config_map(text):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": text}
+
+
+def test_a_config_map_is_read_with_the_lines_of_its_own_file():
+    text = "".join(f"    {line}\n" for line in POLICY.splitlines())
+    manifest = f"apiVersion: v1\nkind: ConfigMap\ndata:\n  policy.yaml: |\n{text}metadata: {{}}\n"
+    done = run("-", stdin=manifest)
+    assert done.returncode == 0
+    assert "duplicates: {}" in done.stdout
+    assert done.stderr.startswith(f"standard input:10: profiles[0].pluginConfig[1].args: {LOST}")
+    broken = run("-", stdin=manifest.replace("plugins:", "plugns:"))
+    assert broken.stderr == (
+        "standard input:11: profiles[0].plugns: unknown key; did you mean plugins?\n"
+    )
+
+
+def test_in_json_a_config_map_has_the_line_of_its_key():
+    done = run("-", stdin=json.dumps(config_map({"any.yaml": POLICY}), indent=1))
+    assert done.returncode == 0
+    assert done.stderr.startswith("standard input:8: profiles[0].pluginConfig[1].args: ")
+
+
+def test_output_goes_to_a_file(source, tmp_path):
+    target = tmp_path / "ours.yaml"
+    done = run(source, target)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert target.read_text() == run(source).stdout
+
+
+def test_or_to_a_directory_as_the_same_policy(source, tmp_path):
+    target = tmp_path / "ours"
+    assert run(source, f"{target}/").returncode == 0
+    assert sorted(path.name for path in target.iterdir()) == ["duplicates.yaml", "rebalancer.yaml"]
+    assert LOST in (target / "rebalancer.yaml").read_text()
+    known = Registry.installed()
+    (tmp_path / "whole.yaml").write_text(run(source).stdout)
+    whole = load_policy(tmp_path / "whole.yaml", known)
+    assert load_policy(target, known).policy_hash == whole.policy_hash
+    assert run(source, target).returncode == 0, "it may be written again"
+
+
+def test_a_directory_with_other_policies_is_refused(source, tmp_path):
+    target = tmp_path / "ours"
+    target.mkdir()
+    (target / "taints.yaml").write_text("")
+    done = run(source, target)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"{target}: holds taints.yaml already; name an empty directory\n",
+    )
+    assert [path.name for path in target.iterdir()] == ["taints.yaml"]
+
+
+def test_what_cannot_be_read_or_written_is_said(source, tmp_path):
+    assert run(tmp_path / "none").stderr == (
+        f"{tmp_path}/none: cannot be read (No such file or directory)\n"
+    )
+    done = run(source, tmp_path / "none" / "x.yaml")
+    assert (done.returncode, "cannot be written" in done.stderr) == (2, True)

@@ -1,0 +1,294 @@
+"""Whatever the descheduler's policy says: ours loads, is the same each time, and moves no pod that was protected."""
+
+import itertools
+import json
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.commands.migrate import migrated
+from rebalancer.migrate.write import as_directory, as_file
+from rebalancer.policy.load import load_policy, load_text
+from rebalancer.policy.model import Mode
+from rebalancer.registry import Registry
+
+KNOWN = Registry.installed()
+OURS = {
+    "LowNodeUtilization": "low-utilisation",
+    "RemoveDuplicates": "duplicates",
+    "RemovePodsViolatingInterPodAntiAffinity": "anti-affinity",
+    "RemovePodsViolatingNodeAffinity": "node-affinity",
+    "RemovePodsViolatingNodeTaints": "taints",
+    "RemovePodsViolatingTopologySpreadConstraint": "topology-spread",
+}
+BALANCE = {name for name in OURS if "Utilization" in name or "Dupl" in name or "Spread" in name}
+NAMESPACES = ("a", "b", "089", "kube-system")
+
+names = st.lists(st.sampled_from(NAMESPACES), max_size=3, unique=True)
+# Quotes, line ends, what YAML forbids, and what looks like a number.
+texts = st.text("a0e.-#:='\"%\n\t \x07\x85\u2028é", max_size=6)
+namespaces = names.flatmap(
+    lambda given: st.sampled_from([{"include": given}, {"exclude": given}, {}, None])
+)
+selectors = st.sampled_from([None, {}, {}, {"matchLabels": {"app": "x"}}])
+NAME = "kubernetes.io/metadata.name"
+by_name = st.builds(
+    lambda operator, values: {
+        "matchExpressions": [{"key": NAME, "operator": operator, "values": values}]
+    },
+    st.sampled_from(["In", "NotIn"]),
+    st.lists(st.sampled_from(NAMESPACES), min_size=1, max_size=3, unique=True),
+) | st.sampled_from(NAMESPACES).map(lambda name: {"matchLabels": {NAME: name}})
+percents = st.floats(0, 100) | st.integers(0, 100)
+
+
+def some(**fields):
+    """Mappings with some of these keys."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def few(**fields):
+    """Mappings with two of these keys at most: with all of them, some limit makes everything observe."""
+    keys = st.lists(st.sampled_from(sorted(fields)), max_size=2, unique=True)
+    return keys.flatmap(lambda chosen: st.fixed_dictionaries({key: fields[key] for key in chosen}))
+
+
+@st.composite
+def low_utilization(draw):
+    resources = draw(st.lists(st.sampled_from(["cpu", "memory", "pods", "x/gpu", "1e3"]), min_size=1, unique=True))  # fmt: skip
+    pairs = {name: sorted([draw(percents), draw(percents)]) for name in resources}
+    rest = draw(
+        some(
+            useDeviationThresholds=st.booleans(),
+            numberOfNodes=st.integers(0, 9),
+            evictableNamespaces=names.map(lambda given: {"exclude": given}),
+            evictionLimits=some(node=st.integers(0, 99)),
+            metricsUtilization=st.sampled_from([{"metricsServer": True}, {"source": "KubernetesMetrics"}]),
+        )
+    )  # fmt: skip
+    low, high = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
+    return {"thresholds": low, "targetThresholds": high, **rest}
+
+
+taints = st.lists(texts, max_size=3)
+common = {"namespaces": namespaces, "labelSelector": selectors}
+ARGS = {
+    "LowNodeUtilization": low_utilization(),
+    "RemoveDuplicates": some(namespaces=namespaces, excludeOwnerKinds=st.lists(texts, max_size=2)),
+    "RemovePodsViolatingInterPodAntiAffinity": some(**common),
+    "RemovePodsViolatingNodeAffinity": st.builds(
+        lambda types, rest: {"nodeAffinityType": types, **rest},
+        st.lists(
+            st.sampled_from(["requiredDuringSchedulingIgnoredDuringExecution", "x"]), min_size=1
+        ),
+        some(**common),
+    ),
+    "RemovePodsViolatingNodeTaints": some(**common, includePreferNoSchedule=st.booleans())
+    | some(includedTaints=taints)
+    | some(excludedTaints=taints),
+    "RemovePodsViolatingTopologySpreadConstraint": some(
+        **common,
+        constraints=st.lists(st.sampled_from(["DoNotSchedule", "ScheduleAnyway"])),
+        topologyBalanceNodeFit=st.booleans(),
+    ),
+}
+thresholds = st.sampled_from(
+    [{}, {"value": -1}, {"value": 5}, {"value": 2_000_000_000}, {"name": "high"}]
+)
+switches = {
+    name: st.booleans()
+    for name in (
+        "evictLocalStoragePods", "evictSystemCriticalPods", "evictDaemonSetPods", "ignorePvcPods",
+        "evictFailedBarePods", "ignorePodsWithoutPDB",
+    )
+}  # fmt: skip
+lists = some(
+    extraEnabled=st.lists(
+        st.sampled_from(["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]), unique=True
+    ),
+    defaultDisabled=st.lists(
+        st.sampled_from(["PodsWithLocalStorage", "SystemCriticalPods", "DaemonSetPods"]),
+        unique=True,
+    ),
+)
+more = few(
+    labelSelector=selectors,
+    namespaceLabelSelector=selectors | by_name,
+    minReplicas=st.integers(0, 4),
+    minPodAge=st.sampled_from(["0", "1.5h", "-5m", "2540400h10m10.000000001s", "100ms", "1h"]),
+    priorityThreshold=thresholds,
+    nodeFit=st.booleans(),
+    noEvictionPolicy=st.sampled_from(["", "Preferred", "Mandatory"]),
+)
+evictors = st.builds(
+    lambda first, rest: {**first, **rest},
+    few(**switches) | lists.map(lambda given: {"podProtections": given}),
+    more,
+)
+
+
+@st.composite
+def profiles(draw):
+    enabled = draw(st.lists(st.sampled_from(sorted(OURS)), unique=True, min_size=1, max_size=3))
+    configs = [{"name": name, "args": draw(ARGS[name])} for name in enabled]
+    configs.append({"name": "DefaultEvictor", "args": draw(evictors)})
+    return {
+        "name": draw(texts),
+        "pluginConfig": configs,
+        "plugins": {
+            "balance": {"enabled": [name for name in enabled if name in BALANCE]},
+            "deschedule": {"enabled": [name for name in enabled if name not in BALANCE]},
+        },
+    }
+
+
+policies = st.builds(
+    lambda given, top: {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerPolicy",
+        "profiles": given,
+        **top,
+    },
+    st.lists(profiles(), min_size=1, max_size=2),
+    few(
+        nodeSelector=st.sampled_from(["", "a=b"]),
+        maxNoOfPodsToEvictPerNode=st.integers(0, 2**31),
+        maxNoOfPodsToEvictPerNamespace=st.integers(0, 2**31),
+        maxNoOfPodsToEvictTotal=st.integers(0, 2**31),
+        gracePeriodSeconds=st.integers(-5, 5),
+    ),
+)
+
+
+def of(policy):
+    return migrated(json.dumps(policy, indent=1).encode(), "p.yaml", KNOWN)
+
+
+@settings(deadline=None)
+@given(policies)
+def test_the_result_always_loads_and_is_always_the_same(policy):
+    found = of(policy)
+    text = as_file(found.data, found.head, KNOWN)
+    again = of(policy)
+    assert as_file(again.data, again.head, KNOWN) == text
+    enabled = {
+        config["name"] for profile in policy["profiles"] for config in profile["pluginConfig"]
+    }
+    ours = load_text(text.encode(), "x", KNOWN).policy.strategies
+    # A strategy is left out only if its options leave nothing to do.
+    left_out = {OURS[name] for name in enabled if name in OURS} - set(ours)
+    assert left_out <= {"node-affinity", "taints"}
+    assert set(ours) <= {OURS[name] for name in enabled if name in OURS}
+
+
+@settings(deadline=None, max_examples=30)
+@given(policies)
+def test_a_directory_is_the_same_policy_as_the_file(tmp_path_factory, policy):
+    found = of(policy)
+    directory = tmp_path_factory.mktemp("ours")
+    for name, text in as_directory(found.data, found.head).items():
+        (directory / name).write_text(text, encoding="utf-8")
+    whole = load_text(as_file(found.data, found.head, KNOWN).encode(), "x", KNOWN)
+    assert load_policy(directory, KNOWN).policy_hash == whole.policy_hash
+
+
+# -- protection ----------------------------------------------------------------------------------------
+
+
+class Pod(NamedTuple):
+    namespace: str
+    app: str
+    priority: int
+    replicas: int
+    volume: bool
+    local: bool
+
+
+PODS = [
+    Pod(*given)
+    for given in itertools.product(
+        (*NAMESPACES, "z"), "xy", (0, 7, 2_000_000_000), (1, 2, 3, 9), (False, True), (False, True)
+    )
+]
+
+
+def matches(selector, pod):
+    return not selector or all(
+        {"app": pod.app}.get(k) == v for k, v in selector.get("matchLabels", {}).items()
+    )
+
+
+def namespace_matches(selector, namespace):
+    """A namespace carries no label but its name."""
+    rules = [
+        {"In": namespace in rule["values"], "NotIn": namespace not in rule["values"]}[
+            rule["operator"]
+        ]
+        for rule in selector.get("matchExpressions", [])
+    ]
+    labels = {NAME: namespace}
+    return all(labels.get(k) == v for k, v in selector.get("matchLabels", {}).items()) and all(
+        rules
+    )
+
+
+def evictor_admits(args, pod):
+    """The descheduler's filter, as its DefaultEvictor's documentation has it."""
+    given = args.get("podProtections", {})
+    extra, lifted = given.get("extraEnabled", []), given.get("defaultDisabled", [])
+    critical = args.get("evictSystemCriticalPods") or "SystemCriticalPods" in lifted
+    threshold = args.get("priorityThreshold", {})
+    below = {"high": 5}.get(threshold.get("name", ""), threshold.get("value", 2_000_000_000))
+    return (
+        matches(args.get("labelSelector"), pod)
+        and namespace_matches(args.get("namespaceLabelSelector") or {}, pod.namespace)
+        and not (args.get("ignorePodsWithoutPDB") or "PodsWithoutPDB" in extra)
+        and (critical or (pod.priority < 2_000_000_000 and pod.priority < below))
+        and pod.replicas >= args.get("minReplicas", 0)
+        and not (pod.volume and (args.get("ignorePvcPods") or "PodsWithPVC" in extra))
+        and (
+            not pod.local
+            or args.get("evictLocalStoragePods", False)
+            or "PodsWithLocalStorage" in lifted
+        )
+    )
+
+
+def plug_in_admits(args, pod):
+    given = args.get("namespaces") or args.get("evictableNamespaces") or {}
+    include, exclude = given.get("include"), given.get("exclude", [])
+    inside = pod.namespace in include if include else pod.namespace not in exclude
+    return inside and matches(args.get("labelSelector"), pod)
+
+
+def peer_moves(policy, pod):
+    """The strategies of ours in whose place some profile may evict the pod."""
+    for profile in policy["profiles"]:
+        args = {config["name"]: config["args"] for config in profile["pluginConfig"]}
+        if evictor_admits(args.pop("DefaultEvictor", {}), pod):
+            yield from (OURS[name] for name in args if plug_in_admits(args[name], pod))
+
+
+def we_move(policy, pod):
+    protect = policy.protect
+    if (
+        not protect.namespaces.admits(pod.namespace)
+        or (pod.volume and protect.volumes)
+        or (pod.local and protect.local_storage)
+        or (pod.replicas < 2 and protect.single_replicas)
+        or (pod.priority >= 2_000_000_000 and protect.spares_critical(pod.namespace, {}))
+    ):
+        return set()
+    return {name for name in policy.strategies if policy.mode_of(name) is Mode.ENFORCE}
+
+
+@settings(deadline=None, max_examples=300)
+@given(policies)
+def test_no_pod_is_moved_that_was_protected(policy):
+    found = of(policy)
+    ours = load_text(as_file(found.data, "", KNOWN).encode(), "x", KNOWN).policy
+    if policy.get("nodeSelector"):
+        assert ours.mode is Mode.OBSERVE or not ours.strategies
+    for pod in PODS:
+        assert we_move(ours, pod) <= set(peer_moves(policy, pod)), pod

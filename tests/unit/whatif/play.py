@@ -1,0 +1,36 @@
+"""A loop over objects, under a policy given in a line."""
+
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.whatif.cycles import Loop, Pace
+from rebalancer.whatif.world import GONE_AFTER, World
+
+REGISTRY = Registry.installed()
+
+
+def play(
+    objects, *, random=None, lifted=False, windows=False, path=None, gone_after=GONE_AFTER, **pace
+):
+    loaded = load_policy(path, REGISTRY)
+    world = World(
+        snapshot_of(objects),
+        lambda of: scheduler_profile(loaded.policy, of),
+        random,
+        gone_after=gone_after,
+    )
+    loop = Loop(
+        world,
+        lambda: Planning(loaded, REGISTRY, Scope(), lifted=lifted),
+        Pace(**{"cycles": 20, **pace}),
+        Timings(SystemClock()),
+        windows=windows,
+    )
+    return world, loop.run()
+
+
+def evictions(course):
+    return [cycle.evictions for cycle in course.cycles]

@@ -1,0 +1,93 @@
+"""``rebalancer simulate`` as people call it."""
+
+import gzip
+import io
+import json
+
+import pytest
+import yaml
+
+from rebalancer.cli import command
+from rebalancer.commands.simulate import SimulateOptions, changed_snapshot
+from rebalancer.testing.workloads import apart, node, workload
+from tests.unit.snapshot.measurements import node_metrics, pod_metrics
+
+OBJECTS = [
+    *(node(f"n-{zone}", zone) for zone in "ab"),
+    *workload("web", ["n-a", "n-b", "n-a"], spec=apart("web", weight=100)),
+]
+
+
+@pytest.fixture(params=["plain.json", "packed.json.gz", "cluster.yaml"])
+def path(request, tmp_path):
+    """The article's two zones, in each form that a snapshot file may have."""
+    found = tmp_path / request.param
+    data = {"kind": "List", "apiVersion": "v1", "items": OBJECTS}
+    text = (yaml.safe_dump if found.suffix == ".yaml" else json.dumps)(data).encode()
+    found.write_bytes(gzip.compress(text) if found.suffix == ".gz" else text)
+    return found
+
+
+def simulated(capsys, *args, code=0):
+    assert command(["simulate", *args]) == code
+    return capsys.readouterr().out
+
+
+def test_a_zone_that_joins_is_one_eviction_in_any_form_of_file(path, capsys):
+    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c", "-o", "json"]
+    data = json.loads(simulated(capsys, *args))
+    assert (data["kind"], data["evictions"], data["movedTwice"]) == ("Simulation", 1, 0)
+    assert [cycle["evictions"] for cycle in data["cycles"]] == [1, 0]
+    assert data["cycles"][0]["moves"][0]["landed"] == "n-c"
+    assert data["silent"]
+
+
+def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, capsys):
+    text = simulated(capsys, "--snapshot", str(path), "--cycles", "5")
+    assert "0 evictions in 1 cycle," in text
+    assert "Silent for good, even without memory a day later: Nothing to do" in text
+
+
+def test_edits_go_together(path, capsys):
+    args = ["--snapshot", str(path), "-o", "json", "--add-node=n-c:zone=c", "--remove-node=n-b"]
+    data = json.loads(simulated(capsys, *args, "--scale=deployment/default/web=5"))
+    assert data["pods"] == 5
+    assert data["cycles"][-1]["pending"] == 0
+    assert data["end"]["anti-affinity"]["soft"] == 0
+
+
+def test_what_was_measured_was_measured_before_the_edits(tmp_path):
+    file = tmp_path / "measured.json"
+    metrics = [node_metrics("n-a", "1"), node_metrics("n-b", "1")]
+    of_pods = [pod_metrics(f"web-{number}", ("200m", "1Mi")) for number in range(3)]
+    file.write_text(json.dumps({"kind": "List", "items": [*OBJECTS, *metrics, *of_pods]}))
+    options = SimulateOptions(
+        snapshot_path=str(file), add_node=("n-c:zone=c",), scale=("deployment/default/web=0",)
+    )
+    usage = changed_snapshot(options, io.BytesIO()).usage
+    assert usage is not None
+    # A node that joins is empty, and will be measured as such.
+    assert usage.known.tolist() == [True, True, True]
+    # The two pods of n-a and the one of n-b are gone, and what they used with them.
+    assert usage.nodes[0].tolist() == [600, 800, 0]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--snapshot=/nowhere.json"], "/nowhere.json"),
+        (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
+        (["--remove-node=n9"], "no node of this name"),
+        (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
+        (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
+        (["--cycles=0"], "cycles"),
+        (["--gone-after=soon"], "SECONDS or FROM-TO"),
+        (["--gone-after=20-10"], "from 0 up to"),
+        (["--ready-after=-1"], "SECONDS or FROM-TO"),
+        (["--apart=1-x"], "SECONDS or FROM-TO"),
+    ],
+)
+def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):
+    given = args if args[0].startswith("--snapshot") else [f"--snapshot={path}", *args]
+    assert command(["simulate", *given]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""Nodes and replicas that are not there: edits on the objects of a snapshot file."""
+
+import copy
+
+import pytest
+
+from rebalancer.errors import PolicyError
+from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.whatif.budgets import renew_budgets
+from rebalancer.whatif.nodes import NewNode, add_node, remove_node
+from rebalancer.whatif.objects import Objects
+from rebalancer.whatif.workloads import Scale, scale
+
+
+def objects_of(*items):
+    return Objects({}, [copy.deepcopy(item) for item in items])
+
+
+def daemon(name, on):
+    pod = next(item for item in workload(name, [on], kind="ReplicaSet") if item["kind"] == "Pod")
+    pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    pod["spec"]["affinity"] = {"nodeAffinity": {"made": "for the node"}}
+    return pod
+
+
+def labels_of(objects, name):
+    return objects.snapshot().nodes.labels_of(name)
+
+
+def test_a_new_node_is_like_the_commonest_but_for_what_is_said():
+    objects = objects_of(node("big", "a", cpu="64"), node("n1", "a"), node("n2", "b"))
+    add_node(objects, NewNode.parse("n9:zone=c,memory=8Gi,disk=ssd"))
+    snapshot = objects.snapshot()
+    index = snapshot.nodes.index["n9"]
+    assert snapshot.nodes.allocatable[:2, index].tolist() == [4000, 8 * 2**30]
+    assert labels_of(objects, "n9") == {HOSTNAME: "n9", ZONE: "c", "disk": "ssd"}
+    assert snapshot.nodes.ready[index]
+
+
+def test_a_new_node_like_another_takes_its_shape_and_its_daemons_but_not_its_taints():
+    tainted = node("big", "a", cpu="64", taints=[{"key": "x", "effect": "NoSchedule"}])
+    objects = objects_of(tainted, node("n1", "b"), daemon("agent", "big"))
+    add_node(objects, NewNode.parse("n9:like=big"))
+    snapshot = objects.snapshot()
+    index = snapshot.nodes.index["n9"]
+    assert snapshot.nodes.allocatable[0, index] == 64000
+    assert snapshot.nodes.taint_sets[snapshot.nodes.taint_set[index]] == ()
+    assert snapshot.pods.node.tolist().count(index) == 1
+
+
+def test_a_deprecated_zone_label_is_kept_in_use():
+    old = "failure-domain.beta.kubernetes.io/zone"
+    objects = objects_of(node("n1", labels={old: "a"}))
+    add_node(objects, NewNode.parse("n9:zone=b"))
+    assert labels_of(objects, "n9") == {HOSTNAME: "n9", old: "b"}
+
+
+def test_pods_of_a_removed_node_wait_and_those_bound_to_it_are_gone():
+    web = workload("web", ["n1", "n2"])
+    alone = next(item for item in workload("alone", ["n1"]) if item["kind"] == "Pod")
+    del alone["metadata"]["ownerReferences"]
+    objects = objects_of(node("n1"), node("n2"), *web, alone, daemon("agent", "n1"))
+    remove_node(objects, "n1")
+    snapshot = objects.snapshot()
+    assert snapshot.nodes.names == ("n2",)
+    assert dict(zip(snapshot.pods.name, snapshot.pods.node.tolist(), strict=True)) == {
+        "web-0": -1,
+        "web-1": 0,
+    }
+    assert "default/web-0" not in set(snapshot.pods.uid)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+def test_scaling_up_adds_waiting_pods_like_the_others(kind):
+    objects = objects_of(node("n1"), *workload("web", ["n1", "n1"], kind=kind))
+    scale(objects, Scale.parse(f"{kind.lower()}/default/web=5"))
+    snapshot = objects.snapshot()
+    assert snapshot.pods.node.tolist().count(-1) == 3
+    assert len(set(snapshot.pods.cls.tolist())) == 1
+    assert len(set(snapshot.pods.name)) == 5
+    assert [(owner.replicas, owner.unsettled) for owner in snapshot.owners] == [(5, None)]
+
+
+def test_stateful_pods_are_numbered_and_the_highest_goes_first():
+    objects = objects_of(node("n1"), *workload("db", ["n1"] * 3, kind="StatefulSet"))
+    scale(objects, Scale.parse("StatefulSet/default/db=5"))
+    assert set(objects.snapshot().pods.name) == {f"db-{i}" for i in range(5)}
+    scale(objects, Scale.parse("StatefulSet/default/db=2"))
+    assert set(objects.snapshot().pods.name) == {"db-0", "db-1"}
+
+
+def test_scaling_down_takes_what_waits_then_what_shares_a_node():
+    web = workload("web", ["n1", "n1", "n2"])
+    objects = objects_of(node("n1"), node("n2"), *web)
+    scale(objects, Scale.parse("Deployment/default/web=4"))
+    scale(objects, Scale.parse("Deployment/default/web=3"))
+    assert set(objects.snapshot().pods.name) == {"web-0", "web-1", "web-2"}
+    scale(objects, Scale.parse("Deployment/default/web=2"))
+    assert sorted(objects.snapshot().pods.node.tolist()) == [0, 1]
+
+
+def test_scaling_from_nothing_uses_the_template():
+    objects = objects_of(node("n1"), *workload("web", [], cpu="700m"))
+    scale(objects, Scale.parse("Deployment/default/web=2"))
+    snapshot = objects.snapshot()
+    assert len(snapshot.pods) == 2
+    assert snapshot.requests[0, snapshot.pods.cls[0]] == 700
+    assert snapshot.owners[0].ref == "Deployment/default/web"
+
+
+@pytest.mark.parametrize(
+    ("spec", "healthy", "desired", "allowed"),
+    [
+        ({"minAvailable": 2}, 3, 2, 1),
+        ({"maxUnavailable": 1}, 3, 4, 0),
+        ({"minAvailable": "50%"}, 3, 3, 0),
+        ({"maxUnavailable": "50%"}, 3, 2, 1),
+    ],
+)
+def test_budgets_follow_the_edit_as_the_controller_would_write_them(
+    spec, healthy, desired, allowed
+):
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {**spec, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 3, "currentHealthy": 9, "desiredHealthy": 6},
+    }
+    objects = objects_of(node("n1"), *workload("web", ["n1"] * 3), budget)
+    scale(objects, Scale.parse("Deployment/default/web=5"))
+    renew_budgets(objects)
+    found = objects.snapshot().budgets[0]
+    assert (found.healthy, found.desired, found.allowed) == (healthy, desired, allowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "write NAME"), ("n:zone", "no key=value"), ("n:cpu=many", "cpu"), ("n:=x", "no key")],
+)
+def test_a_node_that_cannot_be_understood_is_refused(text, says):
+    with pytest.raises(PolicyError, match=says):
+        NewNode.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "web=3",
+        "Deployment/web=3",
+        "Deployment/a/web",
+        "Deployment/a/web=-1",
+        "Job/a/web=3",
+        "a//b=1",
+    ],
+)
+def test_a_scale_that_cannot_be_understood_is_refused(text):
+    with pytest.raises(PolicyError, match="--scale"):
+        Scale.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda o: add_node(o, NewNode("n1")), "a node of this name"),
+        (lambda o: add_node(o, NewNode("n9", like="n8")), "no node n8"),
+        (lambda o: remove_node(o, "n9"), "no node of this name"),
+        (lambda o: scale(o, Scale("Deployment", "default", "api", 3)), "no such workload"),
+    ],
+)
+def test_what_cannot_be_done_is_said(edit, says):
+    with pytest.raises(PolicyError, match=says):
+        edit(objects_of(node("n1"), *workload("web", ["n1", "n1"])))
