@@ -12,11 +12,11 @@ from rebalancer.commands.call import call
 
 _EPILOG = """\b
 Exit codes:
-  0   done, nothing to do, or held back by a PodDisruptionBudget, a budget or another run
+  0   done, nothing to do, standing still, or held back by a PodDisruptionBudget, a budget or another run
   1   our fault
-  2   the policy, a flag or a file is wrong
+  2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction
-  4   partly executed: something planned failed or was cut off
+  4   partly executed: something planned failed or was cut off, or was done and could not be reported
   10  with --detailed-exitcode: a dry run found moves
 """
 

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
 import click
 
 from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.output import OutputError, say
 
 
 def call(command: click.Command, argv: Sequence[str]) -> int:
     """Run ``command`` with the arguments ``argv``; return the exit code."""
     try:
         result = command.main(args=list(argv), prog_name="rebalancer", standalone_mode=False)
+    except OutputError as error:
+        if error.reader_has_left:
+            return int(ExitCode.DONE)
+        say(sys.stderr, f"rebalancer: {error}")
+        return int(error.exit_code)
     except RebalancerError as error:
-        click.echo(f"rebalancer: {error}", err=True)
+        say(sys.stderr, f"rebalancer: {error}")
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        say(sys.stdout, error.format_message())
         return int(ExitCode.USAGE)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("rebalancer: stopped by a signal, before anything was moved", err=True)
+        say(sys.stderr, "rebalancer: stopped by a signal, before anything was moved")
         return int(ExitCode.PARTIAL)
-    except BrokenPipeError:
-        # The reader of a pipe (head, say) has gone; there is nobody left to tell.
-        sys.stderr.close()
-        return int(ExitCode.DONE)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)

@@ -10,6 +10,7 @@ import click
 from rebalancer.commands.flags import POLICY
 from rebalancer.commands.migrate import migrate
 from rebalancer.environment import system_environment
+from rebalancer.output import say, write
 from rebalancer.policy.forms import effective, schema
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -26,16 +27,16 @@ def _check(policy_path: str | None) -> None:
     """Say whether a policy is right, or all that is wrong with it."""
     loaded = load_policy(policy_path, Registry.installed())
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
-    click.echo(f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})")
+    write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
 
 
 @command.command("show")
 @POLICY
 def _show(policy_path: str | None) -> None:
     """Print the policy in force, with all defaults spelled out."""
-    click.echo(effective(load_policy(policy_path, Registry.installed()).policy), nl=False)
+    write(sys.stdout, [effective(load_policy(policy_path, Registry.installed()).policy)])
 
 
 @command.command("schema")
@@ -44,7 +45,7 @@ def _schema() -> None:
 
     With the options of the installed strategies.
     """
-    click.echo(json.dumps(schema(Registry.installed()), indent=2, sort_keys=True))
+    write(sys.stdout, [json.dumps(schema(Registry.installed()), indent=2, sort_keys=True), "\n"])
 
 
 @command.command("migrate")

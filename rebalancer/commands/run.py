@@ -22,6 +22,7 @@ from rebalancer.commands.options import RunOptions, duration, reference, scope_o
 from rebalancer.commands.result import Reporting
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
+from rebalancer.output import say
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.problem import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
@@ -29,6 +30,7 @@ from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
@@ -84,6 +86,7 @@ class _Run:
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
         self._deadline = environment.clock.now() + options.deadline
+        self._stop = Stop(environment.clock, self._deadline, environment.stop)
         scope = scope_of(options, environment)
         self._planning = Planning(
             loaded,
@@ -94,11 +97,10 @@ class _Run:
         )
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
-        self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
         self._lease = reference("--lease", lease) if lease is not None else None
-        remembered = reference("--memory", memory) if memory is not None else None
-        self._deciding = Deciding(self._planning, environment, loaded, remembered)
+        self._memory = reference("--memory", memory) if memory is not None else None
+        self._deciding = Deciding(self._planning, environment, loaded, self._memory)
         self._timings, self._notes = self._deciding.timings, self._deciding.notes
 
     def on_file(self, path: str) -> ExitCode:
@@ -115,6 +117,7 @@ class _Run:
             READ_RULES,
             USAGE_RULES,
             lease_rules,
+            memory_rules,
             require,
         )
         from rebalancer.kube.client import connect  # noqa: PLC0415
@@ -132,8 +135,9 @@ class _Run:
             if self._acts:
                 with self._timings.phase("access"):
                     lease = lease_rules(*self._lease) if self._lease else ()
+                    memory = memory_rules(*self._memory) if self._memory else ()
                     usage = USAGE_RULES if self._planning.needs_usage else ()
-                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
+                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease, *memory))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._deciding.read(client, keep=self._acts)
@@ -162,9 +166,11 @@ class _Run:
 
     # -- what is kept from run to run --------------------------------------------------------------
 
-    def _remember(self, outcomes: Iterable[Outcome]) -> None:
-        if self._deciding.keeper is not None:
-            self._deciding.keeper.record(outcomes, self._environment.clock.unix())
+    def _remember(self, outcomes: Iterable[Outcome]) -> str | None:
+        keeper = self._deciding.keeper
+        if keeper is None:
+            return None
+        return keeper.record(outcomes, self._environment.clock.unix())
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
@@ -178,7 +184,7 @@ class _Run:
         if isinstance(found, HeldByAnother):
             return found
         if isinstance(found, HeldLease):
-            self._held = found
+            self._stop.add(lambda: _lost(found))
             stack.callback(self._release, found)
         else:
             self._notes.append(found.message)
@@ -186,7 +192,7 @@ class _Run:
 
     def _release(self, lease: HeldLease) -> None:
         if (warning := lease.release()) is not None:
-            self._environment.err.write(f"rebalancer: {warning}\n")
+            say(self._environment.err, f"rebalancer: {warning}")
 
     # -- acting ------------------------------------------------------------------------------------
 
@@ -203,21 +209,13 @@ class _Run:
             clock=self._environment.clock,
             timings=self._timings,
             safety=self._loaded.policy.safety,
-            deadline=self._deadline,
             instance=self._identity,
             progress=self._progress(),
-            stopped=self._stopped,
+            stop=self._stop,
             warn=self._notes.append,
             remember=self._remember,
         )
         return acting.execute(planned, reading.kept, reading.readings.clock_skew or 0.0)
-
-    def _stopped(self) -> str | None:
-        if self._environment.stop.is_set():
-            return "stopped by a signal"
-        if self._held is not None and self._held.lost.is_set():
-            return "the Lease was lost to another run"
-        return None
 
     @property
     def _identity(self) -> str:
@@ -242,6 +240,10 @@ class _Run:
             timings=self._timings.seconds,
             notes=tuple(self._notes),
         )
+
+
+def _lost(lease: HeldLease) -> str | None:
+    return "the Lease was lost to another run" if lease.lost.is_set() else None
 
 
 @click.command("run")

@@ -13,6 +13,7 @@ import numpy as np
 from rebalancer.commands.flags import POLICY, output_flag
 from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
+from rebalancer.output import write
 from rebalancer.planner.problem import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Policy
@@ -84,8 +85,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     text = render_course(
         loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
-    environment.out.write(text)
-    environment.out.flush()
+    write(environment.out, [text])
     return ExitCode.DONE
 
 

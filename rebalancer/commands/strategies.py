@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from rebalancer.output import write
 from rebalancer.registry import Registry
 
 
@@ -13,4 +16,5 @@ def command() -> None:
     registry = Registry.installed()
     for listed in registry.listed():
         text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
-        click.echo(f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]")
+        line = f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]"
+        write(sys.stdout, [f"{line}\n"])

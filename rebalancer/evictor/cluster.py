@@ -35,9 +35,11 @@ class ClusterActor:
         """See Actor."""
         return evict(self._client, namespace, name, uid)
 
-    def read_pod(self, namespace: str, name: str) -> PodView | None:
+    def read_pod(
+        self, namespace: str, name: str, *, seconds: float | None = None
+    ) -> PodView | None:
         """See Actor."""
-        return read_pod(self._client, namespace, name)
+        return read_pod(self._client, namespace, name, seconds=seconds)
 
     def announce(self, move: Move) -> None:
         """See Actor: one event on the pod, one on its owner."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
@@ -19,6 +19,8 @@ class PodFeed:
     """
 
     def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
+        self.read_all: Callable[[], None] = lambda: None
+        """Has all pods read once more, and handed over here; set by what follows the cluster."""
         self._controllers = controllers
         self._wanted = frozenset(controllers.values())
         self._known = set(known)
@@ -60,6 +62,25 @@ class PodFeed:
         with self._news:
             return frozenset(pod.uid for pod in self._pods.values() if pod.deleting)
 
+    def unready_sibling(self, uid: str) -> str | None:
+        """Return the name of a pod of the same controller that is not Ready, as far as changes were seen.
+
+        A pod that has not changed since the snapshot is as it was planned on.
+        """
+        controller = self._controllers.get(uid)
+        with self._news:
+            return next(
+                (
+                    pod.name
+                    for pod in self._pods.values()
+                    if pod.controller_uid == controller
+                    and pod.uid in self._known
+                    and pod.uid != uid
+                    and not (pod.ready or pod.deleting)
+                ),
+                None,
+            )
+
     def wait(self, seconds: float) -> None:
         """Return at the next change, or after so many seconds.
 
@@ -72,6 +93,10 @@ class PodFeed:
             self._changed = False
             if self._error is not None:
                 raise self._error
+
+    def list_again(self) -> None:
+        """See Feed."""
+        self.read_all()
 
     # -- what it is told ---------------------------------------------------------------------------
 

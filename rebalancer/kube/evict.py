@@ -109,13 +109,15 @@ def evict(
     return _answer(response, client.server)
 
 
-def read_pod(client: Client, namespace: str, name: str) -> PodView | None:
-    """Return the pod of this name as it is now, None if there is none.
+def read_pod(
+    client: Client, namespace: str, name: str, *, seconds: float | None = None
+) -> PodView | None:
+    """Return the pod of this name as it is now, None if there is none; within ``seconds`` if given.
 
     Raises:
         ClusterReadError: it could not be read.
     """
-    response = client.get(PODS.path(namespace, name))
+    response = client.get(PODS.path(namespace, name), seconds=seconds)
     if response.status == 404:
         return None
     return decode_pod(client.expect(response, GET_POD).body)

@@ -200,6 +200,14 @@ class Follower:
         self._absent |= missing & settled.without_object()
         return settled
 
+    def list_pods(self) -> None:
+        """Read the pods once more, for the listener: their watch may have gone silent.
+
+        Raises:
+            ClusterReadError: they could not be read.
+        """
+        self._list_all_again([self._pods], "their watch said nothing")
+
     # -- lists, once more --------------------------------------------------------------------------
 
     def _list_all_again(self, tracks: Sequence[_Track], why: str) -> set[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 from rebalancer.cost.signals import Signals
 from rebalancer.memory.document import Document, SignalMemory
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.outcome import Outcome
 
 FORGOTTEN_AFTER = 86_400
 """Seconds after which runs are not in a row any more."""
@@ -44,7 +44,7 @@ def with_signals(
     only what is measured from ``now`` on counts, and never the measurement that they went by, whosever clock
     it was taken under.
     """
-    moved = any(outcome.status in (Status.EVICTED, Status.LOST) for outcome in outcomes)
+    moved = any(outcome.status.may_have_evicted for outcome in outcomes)
     kept = dict(document.signals)
     for name, seen in signals.items():
         known = kept.get(name, SignalMemory())

@@ -6,10 +6,11 @@ might miss.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
-from html import escape
 from string import Template
 
+from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Landing, Score
 from rebalancer.report import words
@@ -40,6 +41,11 @@ def as_html(report: RunReport) -> str:
             ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items())
         ),
     )
+
+
+def escape(text: str) -> str:
+    """Return ``text`` as HTML shows it, with what is not printable written out."""
+    return html.escape(printable(text))
 
 
 def _paragraph(text: str | None) -> str:

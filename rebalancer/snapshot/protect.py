@@ -11,7 +11,9 @@ from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.pod_table import annotation_flags
 from rebalancer.wire import objects as o
+from rebalancer.wire.pods import PodAnnotations
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -116,6 +118,12 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
             return f"restartPolicy {cls.spec.restart_policy}: {cls.controller} may take its end for failed work"
         return f"{cls.controller}: {TEXTS[name]}"
     return TEXTS[name]
+
+
+def opt_out(annotations: PodAnnotations) -> str | None:
+    """Return why a pod with these annotations may not be evicted, None if they do not protect it."""
+    flags = annotation_flags(annotations)
+    return next((TEXTS[name] for flag, name in _FLAG_BITS.items() if flags & flag), None)
 
 
 def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -> int:

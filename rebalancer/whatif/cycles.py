@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from rebalancer.cost.signals import Signals
 from rebalancer.environment import Timings
-from rebalancer.evictor.executor import GONE_SECONDS, made_way
+from rebalancer.evictor.executor import Pace as ExecutorPace
+from rebalancer.evictor.executor import made_way
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.hopes import after_run
@@ -243,7 +244,7 @@ class Loop:
             if waves:
                 self._world.wait_within(self._pace.ready_after)
                 before = made_way(outcomes, left)
-                self._world.wait_until_gone([move.uid for move in before], GONE_SECONDS)
+                self._world.wait_until_gone([move.uid for move in before], ExecutorPace().gone)
                 left = self._rechecked(left, outcomes)
             now = [move for move in left if move.wave == wave]
             left = [move for move in left if move.wave != wave]

@@ -115,14 +115,56 @@ def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Slee
     assert "unreachable" in got.message
 
 
+POD = "/api/v1/namespaces/default/pods/a"
+
+
 def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
-    path = "/api/v1/namespaces/default/pods/a"
     client = client_of(server.url, tmp_path)
-    server.on("GET", path, Say(pod("a")))
-    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False)
-    server.on("GET", path, Say(pod("a", deletionTimestamp="2026-11-20T09:00:00Z")))
-    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=True)
+    server.on("GET", POD, Say(pod("a")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False, ready=True)
+    server.on("GET", POD, Say(pod("a", deletionTimestamp="2026-11-20T09:00:00Z")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=True, ready=True)
     assert read_pod(client, "default", "gone") is None
-    server.on("GET", path, Say({"kind": "Status"}))
-    with pytest.raises(ClusterReadError, match="not a pod"):
-        read_pod(client, "default", "a")
+    for body in ({"kind": "Status"}, b"<html>", b'{"metadata": {"uid": "\xff"}}', [1]):
+        server.on("GET", POD, Say(body))
+        with pytest.raises(ClusterReadError, match="not a pod"):
+            read_pod(client, "default", "a")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "why"),
+    [
+        ({}, None),
+        ({"rebalancer/evict": "true", "example.com/evict": "false"}, None),
+        ({"rebalancer/evict": "false"}, 'annotated evict: "false"'),
+        ({"descheduler.alpha.kubernetes.io/evict": "false"}, 'annotated evict: "false"'),
+        (
+            {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
+        ),
+        (
+            {"karpenter.sh/do-not-disrupt": "true"},
+            'annotated karpenter.sh/do-not-disrupt: "true"',
+        ),
+    ],
+)
+def test_the_same_read_tells_whether_the_pod_has_opted_out(
+    server: ScriptedServer, tmp_path: Path, annotations: dict[str, str], why: str | None
+) -> None:
+    server.on("GET", POD, Say(pod("a", annotations=annotations)))
+    read = read_pod(client_of(server.url, tmp_path), "default", "a")
+    assert read is not None
+    assert read.opted_out == why
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown", None])
+def test_the_same_read_tells_whether_the_pod_is_ready(
+    server: ScriptedServer, tmp_path: Path, status: str | None
+) -> None:
+    unready = pod("a")
+    conditions = [] if status is None else [{"type": "Ready", "status": status}]
+    unready["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, *conditions]
+    server.on("GET", POD, Say(unready))
+    read = read_pod(client_of(server.url, tmp_path), "default", "a")
+    assert read is not None
+    assert not read.ready
