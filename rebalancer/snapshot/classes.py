@@ -63,7 +63,7 @@ class Classes:
         for index, (_, _, spec) in enumerate(self._specs):
             try:
                 requests, scored = pod_requests(spec), scored_requests(spec)
-            except (ValueError, OverflowError) as error:
+            except ValueError as error:
                 requests, scored = {}, {}
                 self._unreadable[index] = f"requests: {error}"
             self._requests.append(requests)
