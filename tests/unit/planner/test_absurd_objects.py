@@ -1,5 +1,7 @@
 """Whatever the API admits of one tenant's pods, the pods of the others are still planned for."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,7 +82,7 @@ requirements = st.fixed_dictionaries(
     },
     optional={"values": st.lists(texts, max_size=3)},
 )
-selectors = st.one_of(
+selectors: st.SearchStrategy[dict[str, Any] | None] = st.one_of(
     st.none(),
     st.just({}),
     st.just({"matchLabels": {"app": "web"}}),
