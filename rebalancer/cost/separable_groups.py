@@ -231,6 +231,7 @@ class ConflictGroup(_SeparableGroup):
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
             self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
+            self.mended_by = self.movers
             super().__init__(view, domains, [self.members, _NOBODY, _NOBODY, _NOBODY])
             return
         both = np.intersect1d(owners, matched)
@@ -238,6 +239,7 @@ class ConflictGroup(_SeparableGroup):
         roles = [both, np.setdiff1d(owners, both), np.setdiff1d(free, both), np.unique(fixed)]
         self.members = np.union1d(owners, matched).astype(np.int32)
         self.movers = np.union1d(owners, free).astype(np.int32)
+        self.mended_by = self.members
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
     def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter

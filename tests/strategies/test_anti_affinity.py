@@ -83,6 +83,14 @@ def test_who_declares_it_on_both_sides_moves_on_either():
     assert sum(moved(mine, theirs).values()) == 2
 
 
+def test_a_conflict_that_both_sides_declare_is_one_move_in_the_lower_bound():
+    red = workload("red", ["n0", "n1"], namespace="red", spec=repels("blue"))
+    blue = workload("blue", ["n0", "n1"], namespace="blue", spec=repels("red"))
+    made = make_planner([*NODES, *red, *blue], strategies=[NAME]).plan()
+    assert len(made.moves) == 2
+    assert made.lower_bound == 2
+
+
 def test_own_pods_move_where_a_foreign_one_is_repelled_only_together_with_the_declaring():
     # api repels web in both namespaces; its own namespace's web is one pod against two.
     own = workload("web", ["n0", "n1"], namespace="other")
