@@ -30,23 +30,36 @@ class AntiAffinityParams(Params):
     preferred: bool = Field(
         default=True, description="Mend preferred anti-affinity (soft, by its weight)."
     )
+    cross_namespace: bool = Field(
+        default=False,
+        description="Across namespaces, also move the pods that another namespace's pods declare to repel; else only"
+        " pods that declare it move.",
+    )
+
+
+_NONE = np.zeros(0, np.int32)
 
 
 @dataclass
 class _Gathered:
+    """Equal terms: what they match, and the classes that declare them."""
+
     entry: Entry
     key: str
     weight: float
     matched: Int32s
-    label: str
+    kind: str
+    """Required, or preferred with its weight."""
     owners: list[int] = field(default_factory=list)
 
 
 class AntiAffinity:
     """Moves pods away from pods they repel, by required and preferred anti-affinity.
 
-    Both directions count: the pod that declares a term and the pod that it matches repel each other, and
-    the fewest pods that have to go are moved. A preferred term weighs weight / 100. Semantics:
+    Within a namespace both directions count: the pod that declares a term and the pod that it matches repel
+    each other, and the fewest pods that have to go are moved. Across namespaces only pods that declare a term
+    move for it, unless ``crossNamespace`` says otherwise: else any tenant could have the pods of another
+    evicted. A preferred term weighs weight / 100. Semantics:
     ``pkg/scheduler/framework/plugins/interpodaffinity``.
     """
 
@@ -61,14 +74,12 @@ class AntiAffinity:
             for found in _declared(view, cls, params):
                 identity = (found.entry, found.key, found.weight, found.matched.tobytes())
                 gathered.setdefault(identity, found).owners.append(cls)
-        return [
-            DomainTerm(
-                view,
-                entry,
-                [_group(view, found) for found in gathered.values() if found.entry == entry],
-            )
-            for entry in (Entry.HARD, Entry.SOFT)
-        ]
+        groups: dict[Entry, list[Group]] = {Entry.HARD: [], Entry.SOFT: []}
+        for found in gathered.values():
+            owners = np.array(found.owners, np.int32)
+            parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, found)
+            groups[found.entry] += [_group(view, found, *part) for part in parts]
+        return [DomainTerm(view, entry, of_entry) for entry, of_entry in groups.items()]
 
 
 def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gathered]:
@@ -77,15 +88,9 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
     declared = affinity.pod_anti_affinity if affinity is not None else None
     if declared is None:
         return
-    owner = view.snapshot.owners[of_class.owner].ref
     for term in (declared.required or ()) if params.required else ():
-        yield _Gathered(
-            Entry.HARD,
-            term.topology_key,
-            1.0,
-            affinity_classes(view.snapshot, cls, term),
-            f"{owner} apart over {term.topology_key} (required)",
-        )
+        matched = affinity_classes(view.snapshot, cls, term)
+        yield _Gathered(Entry.HARD, term.topology_key, 1.0, matched, "required")
     for weighted in (declared.preferred or ()) if params.preferred else ():
         term = weighted.pod_affinity_term
         yield _Gathered(
@@ -93,16 +98,39 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
             term.topology_key,
             weighted.weight / 100,
             affinity_classes(view.snapshot, cls, term),
-            f"{owner} apart over {term.topology_key} (preferred, weight {weighted.weight})",
+            f"preferred, weight {weighted.weight}",
         )
 
 
-def _group(view: View, found: _Gathered) -> Group:
-    owners = np.array(found.owners, np.int32)
+def _parts(view: View, owners: Int32s, found: _Gathered) -> Iterator[tuple[Int32s, Int32s]]:
+    """Yield the owners in parts, each with the classes that do not move for its sake.
+
+    These are the matched ones of other namespaces. Owners that match each other all declare the term, and stay
+    together, whatever their namespaces; the others are of one namespace in each part.
+    """
+    of_class = view.snapshot.classes
+    home = np.array([of_class[cls].namespace for cls in owners.tolist()])
+    theirs = np.array([of_class[cls].namespace for cls in found.matched.tolist()])
+    mutual = np.isin(owners, found.matched)
+    homes = np.unique(home[mutual])
+    core = mutual | (home == homes[0]) if len(homes) == 1 else mutual
+    parts = [core, *(~core & (home == each) for each in np.unique(home[~core]))]
+    for part in parts:
+        if not part.any():
+            continue
+        homes = np.unique(home[part])
+        at_home = theirs == homes[0] if len(homes) == 1 else np.zeros(len(theirs), bool)
+        yield owners[part], np.setdiff1d(found.matched[~at_home], owners[part])
+
+
+def _group(view: View, found: _Gathered, owners: Int32s, fixed: Int32s) -> Group:
+    first = int(owners[0])
+    owner = view.snapshot.owners[view.snapshot.classes[first].owner].ref
+    label = f"{owner} apart over {found.key} ({found.kind})"
     itself = np.array_equal(owners, found.matched)
     members = owners if itself else np.union1d(owners, found.matched).astype(np.int32)
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
-    eligible = view.eligible(found.owners[0])
+    eligible = view.eligible(first)
     if not eligible.all():
         occupied = view.state.occupied(members)
         if not eligible[occupied].all():
@@ -114,7 +142,7 @@ def _group(view: View, found: _Gathered) -> Group:
         # the fewest meetings are the most even spread.
         return SpreadGroup(
             view,
-            label=found.label,
+            label=label,
             domains=domains,
             counted=found.matched,
             movers=owners,
@@ -123,9 +151,10 @@ def _group(view: View, found: _Gathered) -> Group:
         )
     return ConflictGroup(
         view,
-        label=found.label,
+        label=label,
         domains=domains,
         owners=owners,
         matched=found.matched,
+        fixed=fixed,
         weight=found.weight,
     )

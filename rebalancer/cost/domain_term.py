@@ -165,7 +165,8 @@ class DomainTerm:
         """See Term: groups none of whose pods can be moved stay as they are in every plan."""
         for group, potential in zip(self._groups, self._potentials(), strict=True):
             if potential > 0 and self._view.any_movable(group.members):
-                yield Bound(group.minimum(), group.movers, group.weight)
+                classes = getattr(group, "mended_by", group.movers)
+                yield Bound(group.minimum(), classes, group.weight)
 
     def describe(self, cls: int, node: int) -> str:
         """See Term: the group of the class with the most to gain on the node."""

@@ -104,7 +104,10 @@ class Group(Protocol):
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
 
     def minimum(self) -> float:
-        """Return a lower bound on the moves that mend the group."""
+        """Return a lower bound on the moves that mend the group.
+
+        A group that moves of other classes than its movers mend as well, names them all in ``mended_by``.
+        """
 
     def describe(self, node: int) -> str:
         """Return one phrase with numbers about the group, as seen from ``node``."""

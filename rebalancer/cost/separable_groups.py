@@ -210,7 +210,10 @@ class CapGroup(_SeparableGroup):
 
 
 class ConflictGroup(_SeparableGroup):
-    """Pods that own an anti-affinity term apart from the pods it matches."""
+    """Pods that own an anti-affinity term apart from the pods it matches.
+
+    The fewest of both leave; of the ``fixed`` classes, which the term matches, none does.
+    """
 
     def __init__(
         self,
@@ -220,17 +223,23 @@ class ConflictGroup(_SeparableGroup):
         domains: Domains,
         owners: Int32s,
         matched: Int32s,
+        fixed: Int32s = _NOBODY,
         weight: float = 1.0,
     ) -> None:
+        """``fixed``: classes of ``matched``, none of them in ``owners``."""
         self.label, self.weight = label, weight
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
             self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
-            super().__init__(view, domains, [self.members, _NOBODY, _NOBODY])
+            self.mended_by = self.movers
+            super().__init__(view, domains, [self.members, _NOBODY, _NOBODY, _NOBODY])
             return
-        both = np.intersect1d(owners, matched).astype(np.int32)
-        roles = [both, np.setdiff1d(owners, both), np.setdiff1d(matched, both)]
-        self.members = self.movers = np.union1d(owners, matched).astype(np.int32)
+        both = np.intersect1d(owners, matched)
+        free = np.setdiff1d(matched, fixed)
+        roles = [both, np.setdiff1d(owners, both), np.setdiff1d(free, both), np.unique(fixed)]
+        self.members = np.union1d(owners, matched).astype(np.int32)
+        self.movers = np.union1d(owners, free).astype(np.int32)
+        self.mended_by = self.members
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
     def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter
@@ -238,13 +247,26 @@ class ConflictGroup(_SeparableGroup):
         return most <= 1
 
     def _cover(self, counts: Ints) -> Ints:
-        return conflict_minimum(*(count[..., None] for count in counts))
+        both, owners, matched, fixed = counts
+        fewest = conflict_minimum(both[..., None], owners[..., None], matched[..., None])
+        return np.where(fixed > 0, both + owners, fewest)
+
+    def minimum(self) -> float:
+        """See Group; the fixed ones might leave for another reason, after which fewer have to."""
+        if not len(self._roles[3]):
+            return self.potential()
+        both, owners, matched, fixed = self._now().counts
+        return float(conflict_minimum(both, owners, matched + fixed))
 
     def _hopeless(self, counts: Ints) -> int:
-        _, owners, matched = self._roles
-        if len(owners) or len(matched):
+        if not self._mutual:
             return 0
         return max(0, int(counts[0].sum()) - len(self.domains.names))
+
+    @property
+    def _mutual(self) -> bool:
+        """Whether every pod repels every other."""
+        return not any(map(len, self._roles[1:]))
 
     def unsatisfiable(self) -> str | None:
         """Say so when there are more pods than domains."""
@@ -263,16 +285,13 @@ class ConflictGroup(_SeparableGroup):
 
     def wish(self) -> str:
         """See Told."""
-        _, owners, matched = self._roles
-        mutual = not len(owners) and not len(matched)
-        return "at most 1 in a domain" if mutual else "none beside one that it repels"
+        return "at most 1 in a domain" if self._mutual else "none beside one that it repels"
 
     def standing(self) -> str:
         """See Told."""
-        _, owners, matched = self._roles
-        if len(owners) or len(matched):
+        if not self._mutual:
             return self._shown(
-                lambda c: f"{int(c[0] + c[1])} beside {int(c[0] + c[2])} that they repel",
+                lambda c: f"{int(c[0] + c[1])} beside {int(c[0] + c[2] + c[3])} that they repel",
                 "none that repel each other",
                 crowded=True,
             )

@@ -120,7 +120,7 @@ def read_pod(
     response = client.get(PODS.path(namespace, name), seconds=seconds)
     if response.status == 404:
         return None
-    return decode_pod(client.expect(response, GET_POD).body)
+    return decode_pod(client.expect(response, GET_POD).body, response.date)
 
 
 def _answer(response: Response, server: str) -> Answer:

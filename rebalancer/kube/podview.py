@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import msgspec
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.snapshot.protect import opt_out
 from rebalancer.wire.objects import Condition
+from rebalancer.wire.opt_outs import opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations
+from rebalancer.wire.times import unix_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +24,13 @@ class PodView:
     ready: bool = True
     """Whether its condition Ready is True."""
     phase: str = "Running"
-    annotations: PodAnnotations = NO_ANNOTATIONS
-
-    @property
-    def opted_out(self) -> str | None:
-        """Why its annotations forbid the eviction, in the words of the protections; None if they allow it."""
-        return opt_out(self.annotations)
+    opted_out: str | None = None
+    """Why its annotations forbid the eviction, in the words of the protections; None if they allow it."""
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     annotations: PodAnnotations | None = None
 
@@ -55,8 +53,8 @@ class _Pod(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Pod)
 
 
-def decode_pod(body: bytes) -> PodView:
-    """Return the pod in ``body``.
+def decode_pod(body: bytes, now: float | None = None) -> PodView:
+    """Return the pod in ``body``, as it is at ``now`` (Unix seconds; None: an opt-out for a time holds still).
 
     Raises:
         ClusterReadError: ``body`` is no pod.
@@ -74,5 +72,19 @@ def decode_pod(body: bytes) -> PodView:
         deleting=pod.metadata.deletion_timestamp is not None,
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         phase=pod.status.phase,
-        annotations=pod.metadata.annotations or NO_ANNOTATIONS,
+        opted_out=_opted_out(pod, now),
+    )
+
+
+def _opted_out(pod: _Pod, now: float | None) -> str | None:
+    age = 0.0 if now is None else now - _since(pod)
+    annotations = pod.metadata.annotations or NO_ANNOTATIONS
+    return next((own.text for own in opt_outs(annotations) if age < own.seconds), None)
+
+
+def _since(pod: _Pod) -> float:
+    """Return when the pod was Ready, else when it was created, as the protections of a snapshot count its age."""
+    ready = [c for c in pod.status.conditions or () if c.type == "Ready" and c.status == "True"]
+    return unix_seconds(ready[0].last_transition_time if ready else None) or unix_seconds(
+        pod.metadata.creation_timestamp
     )

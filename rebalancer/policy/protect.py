@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -12,18 +13,40 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 from rebalancer.policy.params import Section, shown
 from rebalancer.policy.values import Duration
 
+_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
+
+
+def _namespace_pattern(text: str) -> str:
+    if not _PATTERN.match(text):
+        raise ValueError(f"{shown(text)} is no namespace, nor a pattern of some, like kube-*")
+    return text
+
+
+NamespacePattern = Annotated[
+    str,
+    AfterValidator(_namespace_pattern),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN.pattern.replace(r"\Z", "$")}),
+]
+"""A namespace, or a pattern of some: ``*``, ``?``, ``[ab]`` and ``[!ab]`` as a shell reads them (fnmatch)."""
+
+
+def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
+    return any(fnmatchcase(namespace, pattern) for pattern in patterns)
+
 
 class Selection(Section):
     """Pods by namespace and labels; a pod must meet both, and what is absent admits all."""
 
-    namespaces: tuple[str, ...] = Field(default=(), description="Namespaces; none means all.")
+    namespaces: tuple[NamespacePattern, ...] = Field(
+        default=(), description="Namespaces, or patterns like kube-*; none means all."
+    )
     labels: dict[str, str] = Field(
         default_factory=dict, description="Labels that the pod must carry; none means all pods."
     )
 
     def admits(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether a pod of ``namespace`` with ``labels`` is selected."""
-        if self.namespaces and namespace not in self.namespaces:
+        if self.namespaces and not _any_matches(self.namespaces, namespace):
             return False
         return all(labels.get(key) == value for key, value in self.labels.items())
 
@@ -43,16 +66,20 @@ def _switch_or_exception(value: Any) -> str:
 class NamespaceFilter(Section):
     """Which namespaces' pods may be moved; the pods of the others still count."""
 
-    include: tuple[str, ...] = Field(
-        default=(), description="Only these namespaces' pods may be moved; none means all."
+    include: tuple[NamespacePattern, ...] = Field(
+        default=(),
+        description="Only these namespaces' pods may be moved, names or patterns like shop-*; none means all.",
     )
-    exclude: tuple[str, ...] = Field(
-        default=(), description="These namespaces' pods are never moved; stronger than include."
+    exclude: tuple[NamespacePattern, ...] = Field(
+        default=(),
+        description="These namespaces' pods are never moved, names or patterns like kube-*; stronger than include.",
     )
 
     def admits(self, namespace: str) -> bool:
         """Return whether pods of ``namespace`` may be moved."""
-        return namespace not in self.exclude and (not self.include or namespace in self.include)
+        if _any_matches(self.exclude, namespace):
+            return False
+        return not self.include or _any_matches(self.include, namespace)
 
 
 _GROUP_KIND = r"^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$"
@@ -83,7 +110,7 @@ class Protect(Section):
     """The protections that a policy may lift, each named; true protects.
 
     Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, pods of custom
-    controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, the descheduler's, Cluster Autoscaler's, Karpenter's),
+    controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, also of owners and namespaces; the descheduler's, Cluster Autoscaler's, Karpenter's),
     owners in a rollout or with unready replicas, PodDisruptionBudgets and ResourceQuotas.
     """
 

@@ -37,7 +37,7 @@ class Classes:
         found: list[int] = []
         appended: dict[Hashable, int] = {}
         for index in range(len(self._specs)):
-            controller, labels, spec = self._specs[index]
+            controller, labels, spec, own = self._specs[index]
             workload = self._ownership.workload(controller.uid)
             template = workload.spec.template if workload is not None else None
             if template is None or controller.kind == "DaemonSet":
@@ -51,19 +51,20 @@ class Classes:
             if wanted == (labels, spec):
                 found.append(index)
                 continue
-            key = (controller.uid, msgspec.json.encode(wanted, order="sorted"))
+            # What a pod says against its move its replacement will say again: most come from a template.
+            key = (controller.uid, own, msgspec.json.encode(wanted, order="sorted"))
             if key not in appended:
                 appended[key] = len(self._specs)
-                self._specs.append(ClassSpec(controller, *wanted))
+                self._specs.append(ClassSpec(controller, *wanted, own))
             found.append(appended[key])
         # A replacement is replaced by one like itself.
         return found + list(range(len(found), len(self._specs)))
 
     def _read_requests(self) -> None:
-        for index, (_, _, spec) in enumerate(self._specs):
+        for index, spec in enumerate(each.spec for each in self._specs):
             try:
                 requests, scored = pod_requests(spec), scored_requests(spec)
-            except (ValueError, OverflowError) as error:
+            except ValueError as error:
                 requests, scored = {}, {}
                 self._unreadable[index] = f"requests: {error}"
             self._requests.append(requests)
@@ -88,7 +89,7 @@ class Classes:
         living_of = np.bincount(cls[living], minlength=len(self._specs)).tolist()
         ready_of = np.bincount(cls[ready], minlength=len(self._specs)).tolist()
         tops: dict[tuple[str, str, str, str], list[int]] = {}
-        for index, (controller, _, _) in enumerate(self._specs):
+        for index, controller in enumerate(each.controller for each in self._specs):
             if controller.kind:
                 top = (controller.namespace, *self._ownership.top(controller))
                 tops.setdefault(top, []).append(index)
@@ -120,8 +121,9 @@ class Classes:
                 replacement=self._replacement[index],
                 unreadable=self._unreadable.get(index),
                 assumed=self._assumed.get(index, ()),
+                opt_outs=own,
             )
-            for index, (controller, labels, spec) in enumerate(self._specs)
+            for index, (controller, labels, spec, own) in enumerate(self._specs)
         ]
 
 

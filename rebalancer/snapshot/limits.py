@@ -53,5 +53,8 @@ def _quota(quota: o.ResourceQuota) -> Quota:
     for name, text in hard.items():
         resource = name.removeprefix("requests.").removeprefix("limits.")
         used = (quota.status.used or {}).get(name, 0)
-        free[name] = parse_resource(resource, text) - parse_resource(resource, used)
+        try:
+            free[name] = parse_resource(resource, text) - parse_resource(resource, used)
+        except ValueError:
+            free[name] = 0  # what cannot be read leaves no room
     return Quota(quota.metadata.namespace, quota.metadata.name, free, quota.spec)

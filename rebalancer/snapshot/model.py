@@ -11,6 +11,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColum
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
+from rebalancer.wire.opt_outs import OptOut
 
 
 class PodFlag(enum.IntFlag):
@@ -21,15 +22,7 @@ class PodFlag(enum.IntFlag):
     MIRROR = 4
     OWNED = 8
     """Has an owner reference (not necessarily a controller)."""
-    OPTED_OUT = 16
-    """``rebalancer/evict: "false"`` or the peer's annotation with the value false."""
-    OPTED_IN = 32
-    PREFER_NO_EVICTION = 64
-    UNSAFE_TO_EVICT = 128
-    """Cluster Autoscaler's ``safe-to-evict: "false"``."""
-    DO_NOT_DISRUPT = 256
-    """Karpenter's annotation with the value true."""
-    LOST_NODE = 512
+    LOST_NODE = 16
     """Names a node that is not in the snapshot."""
 
 
@@ -110,6 +103,8 @@ class PodClass:
     """Why the class cannot be predicted, if so."""
     assumed: tuple[str, ...] = ()
     """What is taken for granted of the replacement, since no object says it."""
+    opt_outs: tuple[OptOut, ...] = ()
+    """What its pods' own annotations say against moving them."""
 
     @property
     def controller(self) -> str:
@@ -140,6 +135,8 @@ class Owner:
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
     """Changes with what the owner's pods ask for: memory of earlier moves holds only for the same."""
+    opted_out: bool = False
+    """``rebalancer/evict: "false"`` on the object itself, or on a ReplicaSet of its own."""
 
     @property
     def ref(self) -> str:
@@ -215,6 +212,8 @@ class Snapshot:
     """Of the pod list, where a watch may go on from."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
+    opted_out: frozenset[str] = frozenset()
+    """Namespaces annotated ``rebalancer/evict: "false"``."""
     usage: Usage | None = None
     """What is really used; None where nobody asked for it, or nobody measures it."""
 

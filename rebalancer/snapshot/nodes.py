@@ -9,6 +9,7 @@ import numpy as np
 from rebalancer.snapshot.columns import Int32s, Interner, Ints
 from rebalancer.snapshot.labels import NodeLabels
 from rebalancer.snapshot.model import Nodes
+from rebalancer.snapshot.requests import LARGEST
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import parse, parse_resource
 from rebalancer.wire.times import unix_seconds
@@ -73,7 +74,7 @@ def _fold_amounts(node: o.Node, resources: Sequence[str], column: Ints) -> int:
         amount = parse_resource(resource, amounts.get(resource, 0))
         if amount < 0:
             raise ValueError(f"{resource} is negative ({amounts[resource]})")
-        column[row] = amount
+        column[row] = min(LARGEST, amount)
     return min(parse(amounts.get("pods", 0)), 2**31 - 1)
 
 

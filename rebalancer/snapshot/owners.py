@@ -11,6 +11,7 @@ import msgspec
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.model import Owner
 from rebalancer.wire import objects as o
+from rebalancer.wire.opt_outs import opted_out
 
 _INTERMEDIATE = ("ReplicaSet", "Job")
 _UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
@@ -104,6 +105,7 @@ class Ownership:
             unsettled=_unsettled(kind, read, replicas, counted),
             waits=_waits(kind, read[-1]),
             fingerprint=_fingerprint(read[-1]),
+            opted_out=any(opted_out(each.metadata.annotations) for each in (*read, *parts)),
         )
 
 

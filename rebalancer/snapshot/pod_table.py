@@ -18,7 +18,8 @@ from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, frozen
 from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
-from rebalancer.wire.pods import NO_ANNOTATIONS, AlikePods, PodAnnotations, PodRecord
+from rebalancer.wire.opt_outs import OptOut, opt_outs
+from rebalancer.wire.pods import NO_ANNOTATIONS, AlikePods, PodRecord
 
 _FINISHED = ("Succeeded", "Failed")
 
@@ -29,6 +30,7 @@ class ClassSpec(NamedTuple):
     controller: Controller
     labels: o.Labels
     spec: o.SchedulingSpec
+    opt_outs: tuple[OptOut, ...] = ()
 
 
 class PodRows:
@@ -182,13 +184,16 @@ class PodTable:
         rows.append(record, self._class_of(record), self._node_of(record.node))
 
     def _class_of(self, record: PodRecord) -> int:
-        cls = self._class_ids.get(record.key)
-        return self._new_class(record) if cls is None else cls
+        key: Hashable = record.key
+        if record.annotations is not NO_ANNOTATIONS and (own := opt_outs(record.annotations)):
+            key = (key, own)
+        cls = self._class_ids.get(key)
+        return self._new_class(record, key) if cls is None else cls
 
     def _node_of(self, name: str) -> int:
         return self._node_names(name) if name else -1
 
-    def _new_class(self, record: PodRecord) -> int:
+    def _new_class(self, record: PodRecord, key: Hashable) -> int:
         labels, spec = record.spec()
         controller = Controller(
             record.namespace,
@@ -198,8 +203,8 @@ class PodTable:
             record.controller_uid,
         )
         self._controllers.add(record.controller_uid)
-        index = self._class_ids[record.key] = len(self._classes)
-        self._classes.append(ClassSpec(controller, labels, spec))
+        index = self._class_ids[key] = len(self._classes)
+        self._classes.append(ClassSpec(controller, labels, spec, opt_outs(record.annotations)))
         return index
 
     def forget_keys(self) -> None:
@@ -274,23 +279,7 @@ def _deletion_cost(text: str | None) -> int:
 def _flags(record: PodRecord) -> int:
     flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
     flags |= PodFlag.OWNED * record.owned
-    if record.annotations is not NO_ANNOTATIONS:
-        flags |= annotation_flags(record.annotations)
-    return flags
-
-
-def annotation_flags(annotations: PodAnnotations) -> int:
-    """Return the bits of PodFlag that a pod's annotations set."""
-    flags = 0
-    for value in (annotations.evict, annotations.peer_evict):
-        if value is not None:
-            flags |= PodFlag.OPTED_IN if value.lower() == "true" else PodFlag.OPTED_OUT
-    if annotations.peer_prefer_no_eviction is not None:
-        flags |= PodFlag.PREFER_NO_EVICTION
-    if annotations.safe_to_evict == "false":
-        flags |= PodFlag.UNSAFE_TO_EVICT
-    if annotations.do_not_disrupt == "true":
-        flags |= PodFlag.DO_NOT_DISRUPT
+    annotations = record.annotations
     if annotations.mirror is not None or annotations.config_source not in (None, "api"):
         flags |= PodFlag.MIRROR
     return flags

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
-from rebalancer.snapshot.pod_table import annotation_flags
 from rebalancer.wire import objects as o
-from rebalancer.wire.pods import PodAnnotations
+from rebalancer.wire.opt_outs import EVICT
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -45,6 +44,7 @@ NAMES = (
     "schedulingGate",
     "coolDown",
     "notRecreated",
+    "evictionInProgress",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -60,10 +60,6 @@ TEXTS: Mapping[str, str] = {
     "job": "a Job's pod would lose its work",
     "systemCritical": "system-critical priority (protect.systemCritical lifts it by selector)",
     "self": "this run's own pod",
-    "optedOut": 'annotated evict: "false"',
-    "safeToEvict": 'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
-    "doNotDisrupt": 'annotated karpenter.sh/do-not-disrupt: "true"',
-    "preferNoEviction": "annotated prefer-no-eviction",
     "localStorage": "holds data in emptyDir or hostPath",
     "volumes": "uses persistent volumes",
     "singleReplica": "the only replica of its owner",
@@ -117,13 +113,29 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         if cls.spec.restart_policy != "Always":
             return f"restartPolicy {cls.spec.restart_policy}: {cls.controller} may take its end for failed work"
         return f"{cls.controller}: {TEXTS[name]}"
+    if name in _BY_ANNOTATION:
+        return "; ".join(_annotated(snapshot, cls, name))
     return TEXTS[name]
 
 
-def opt_out(annotations: PodAnnotations) -> str | None:
-    """Return why a pod with these annotations may not be evicted, None if they do not protect it."""
-    flags = annotation_flags(annotations)
-    return next((TEXTS[name] for flag, name in _FLAG_BITS.items() if flags & flag), None)
+_BY_ANNOTATION = (
+    "optedOut",
+    "safeToEvict",
+    "doNotDisrupt",
+    "preferNoEviction",
+    "evictionInProgress",
+)
+
+
+def _annotated(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
+    """Yield what the annotations of a pod of ``cls``, of its owner and of its namespace say."""
+    yield from (own.text for own in cls.opt_outs if own.protection == name)
+    if name != "optedOut":
+        return
+    if cls.owner >= 0 and snapshot.owners[cls.owner].opted_out:
+        yield f'its {snapshot.owners[cls.owner].kind} is annotated {EVICT}: "false"'
+    if cls.namespace in snapshot.opted_out:
+        yield f'its namespace is annotated {EVICT}: "false"'
 
 
 def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -> int:
@@ -137,15 +149,21 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["localStorage"] * rules.local_storage
     if not rules.namespaces.admits(cls.namespace):
         bits |= _BIT["namespace"]
-    if scope.namespace not in (None, cls.namespace):
-        bits |= _BIT["selector"]
-    if scope.selector is not None and not matches(scope.selector, cls.labels):
+    if not _in_scope(cls, scope):
         bits |= _BIT["selector"]
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]
+    if cls.namespace in snapshot.opted_out:
+        bits |= _BIT["optedOut"]
     if cls.owner >= 0 and snapshot.owners[cls.owner].ref in scope.cooling:
         bits |= _BIT["coolDown"]
     return bits
+
+
+def _in_scope(cls: PodClass, scope: Scope) -> bool:
+    if scope.namespace not in (None, cls.namespace):
+        return False
+    return scope.selector is None or matches(scope.selector, cls.labels)
 
 
 def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
@@ -165,6 +183,8 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
         bits |= _BIT[NOT_RECREATED]
     if owner.unsettled is not None:
         bits |= _BIT["ownerUnsettled"]
+    if owner.opted_out:
+        bits |= _BIT["optedOut"]
     return bits
 
 
@@ -184,10 +204,6 @@ def _recreated(cls: PodClass, rules: Protect) -> bool:
 _FLAG_BITS = {
     PodFlag.TERMINATING: "terminating",
     PodFlag.MIRROR: "mirror",
-    PodFlag.OPTED_OUT: "optedOut",
-    PodFlag.UNSAFE_TO_EVICT: "safeToEvict",
-    PodFlag.DO_NOT_DISRUPT: "doNotDisrupt",
-    PodFlag.PREFER_NO_EVICTION: "preferNoEviction",
 }
 
 
@@ -198,8 +214,21 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
         bits[(pods.flags & flag) != 0] |= _BIT[name]
     bits[pods.node < 0] |= _BIT["unscheduled"]
     since = np.where(pods.ready_since > 0, pods.ready_since, pods.created)
-    bits[snapshot.captured_at - since < rules.min_pod_age.total_seconds()] |= _BIT["young"]
+    age = snapshot.captured_at - since
+    bits[age < rules.min_pod_age.total_seconds()] |= _BIT["young"]
+    for name, seconds in _timed(snapshot):
+        bits[age < seconds[pods.cls]] |= _BIT[name]
     return bits
+
+
+def _timed(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
+    """Yield the protections that annotations ask for, each with the seconds (C,) for which it holds."""
+    found: dict[str, Floats] = {}
+    for index, cls in enumerate(snapshot.classes):
+        for own in cls.opt_outs:
+            seconds = found.setdefault(own.protection, np.zeros(len(snapshot.classes)))
+            seconds[index] = max(seconds[index], own.seconds)
+    yield from found.items()
 
 
 def _own(snapshot: Snapshot, own: tuple[str, str]) -> Int32s:

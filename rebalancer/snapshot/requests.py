@@ -9,6 +9,13 @@ from rebalancer.wire.quantity import parse_resource
 
 Amounts = dict[str, int]
 
+LARGEST = 2**52
+"""More than any node has of anything (4 PiB of memory). Larger amounts count as this one.
+
+The API admits quantities up to 2^63, and sums beyond: of a pod that no node could ever hold, but that must not
+keep a run from all others. Sums over the pods of a node stay within int64, and whole numbers within float64.
+"""
+
 # k8s.io/kubernetes/pkg/scheduler/util: what a container without a request counts for when scored.
 DEFAULT_SCORED: Mapping[str, int] = {"cpu": 100, "memory": 200 * 1024 * 1024}
 # KEP-2837: the resources that may be set at pod level.
@@ -44,9 +51,8 @@ def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None
     if spec.resources is not None:
         for name, text in (spec.resources.requests or spec.resources.limits or {}).items():
             if name in _POD_LEVEL or name.startswith("hugepages-"):
-                total[name] = parse_resource(name, text)
-    for name, text in (spec.overhead or {}).items():
-        total[name] = total.get(name, 0) + parse_resource(name, text)
+                total[name] = _amount(name, text)
+    _add(total, {name: _amount(name, text) for name, text in (spec.overhead or {}).items()})
     return total
 
 
@@ -69,13 +75,18 @@ def _container(container: Container, defaults: Mapping[str, int] | None) -> Amou
         # The API server defaults requests to limits on pods, not on the templates we also read.
         for source in (container.resources.limits, container.resources.requests):
             for name, text in (source or {}).items():
-                amounts[name] = parse_resource(name, text)
+                amounts[name] = _amount(name, text)
     return amounts
+
+
+def _amount(name: str, text: str | float) -> int:
+    # A negative amount, which only a file can have, is left to be seen: nothing is predicted of such a pod.
+    return max(-LARGEST, min(LARGEST, parse_resource(name, text)))
 
 
 def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
     for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + amount
+        total[name] = min(LARGEST, total.get(name, 0) + amount)
 
 
 def _raise_to(total: Amounts, amounts: Mapping[str, int]) -> None:

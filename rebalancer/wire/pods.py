@@ -31,6 +31,7 @@ ANNOTATION_NAMES = {
     "peer_prefer_no_eviction": "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "safe_to_evict": SAFE_TO_EVICT,
     "do_not_disrupt": "karpenter.sh/do-not-disrupt",
+    "evicting": "descheduler.alpha.kubernetes.io/eviction-in-progress",
     "deletion_cost": DELETION_COST,
     "mirror": "kubernetes.io/config.mirror",
     "config_source": "kubernetes.io/config.source",
@@ -46,6 +47,7 @@ class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     peer_prefer_no_eviction: str | None = None
     safe_to_evict: str | None = None
     do_not_disrupt: str | None = None
+    evicting: str | None = None
     deletion_cost: str | None = None
     mirror: str | None = None
     config_source: str | None = None

@@ -10,9 +10,10 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.opt_outs import EVICT
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.plain import plain, shared, structured
-from rebalancer.wire.protobuf.podspec import scheduling_spec
+from rebalancer.wire.protobuf.podspec import scheduling_spec, strings
 from rebalancer.wire.protobuf.schema import message
 
 
@@ -32,6 +33,10 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
         )
     except (DecodeError, msgspec.ValidationError) as error:
         raise BrokenListError(f"these are no {kind}s: {error}") from None
+
+
+# The beginning of the entry of a map: the tag of the key, its length, the key.
+_EVICT = b"\n" + bytes([len(EVICT)]) + EVICT.encode()
 
 
 @lru_cache(65536)
@@ -66,7 +71,7 @@ def _node(node: Any) -> o.Node:
 def _replica_set(item: Any) -> o.Workload:
     spec = item.spec
     return o.Workload(
-        metadata=structured(item.metadata, o.ObjectMeta),
+        metadata=_meta(item.metadata),
         spec=o.WorkloadSpec(
             replicas=spec.replicas if spec.HasField("replicas") else None,
             selector=plain(spec.selector) if spec.HasField("selector") else None,
@@ -79,10 +84,20 @@ def _replica_set(item: Any) -> o.Workload:
 def _deployment(item: Any) -> o.Workload:
     template = _template(item.spec.template) if item.spec.HasField("template") else None
     item.spec.ClearField("template")
+    meta = _meta(item.metadata)
+    item.ClearField("metadata")
     workload = structured(item, o.Workload)
     return msgspec.structs.replace(
-        workload, spec=msgspec.structs.replace(workload.spec, template=template)
+        workload, metadata=meta, spec=msgspec.structs.replace(workload.spec, template=template)
     )
+
+
+def _meta(of: Any) -> o.ObjectMeta:
+    """Return the metadata of a workload, with the one annotation of it that is read."""
+    mine = [entry for entry in of.annotations if entry.startswith(_EVICT)]
+    of.ClearField("annotations")
+    found = structured(of, o.ObjectMeta)
+    return msgspec.structs.replace(found, annotations=strings(mine)) if mine else found
 
 
 def _template(template: Any) -> o.PodTemplate:

@@ -55,7 +55,7 @@ def test_each_answer_becomes_its_outcome(answers, status, asked):
         (pod("a", deleting=True), Status.GONE, "terminating"),
         (pod("a", node="n7"), Status.CHANGED, "on n7 now"),
         (pod("a", node=""), Status.CHANGED, "on no node now"),
-        (opted_out("a"), Status.DROPPED, 'protected now: annotated evict: "false"'),
+        (opted_out("a"), Status.DROPPED, 'protected now: annotated rebalancer/evict: "false"'),
         (pod("a", ready=False), Status.DROPPED, "protected now: the pod is not Ready"),
     ],
 )

@@ -16,7 +16,6 @@ from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.stop import Stop
-from rebalancer.wire.pods import PodAnnotations
 
 
 def move(name: str, *, wave: int = 1, budget: str | None = None, observed: bool = False) -> Move:
@@ -43,7 +42,7 @@ def pod(name: str, **more: object) -> PodView:
 
 
 def opted_out(name: str) -> PodView:
-    return pod(name, annotations=PodAnnotations(evict="false"))
+    return pod(name, opted_out='annotated rebalancer/evict: "false"')
 
 
 class Time:

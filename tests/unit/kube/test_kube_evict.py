@@ -136,8 +136,11 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
     [
         ({}, None),
         ({"rebalancer/evict": "true", "example.com/evict": "false"}, None),
-        ({"rebalancer/evict": "false"}, 'annotated evict: "false"'),
-        ({"descheduler.alpha.kubernetes.io/evict": "false"}, 'annotated evict: "false"'),
+        ({"rebalancer/evict": "false"}, 'annotated rebalancer/evict: "false"'),
+        (
+            {"descheduler.alpha.kubernetes.io/evict": "false"},
+            'annotated descheduler.alpha.kubernetes.io/evict: "false"',
+        ),
         (
             {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
@@ -146,6 +149,11 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
             {"karpenter.sh/do-not-disrupt": "true"},
             'annotated karpenter.sh/do-not-disrupt: "true"',
         ),
+        (
+            {"karpenter.sh/do-not-disrupt": "876000h"},
+            'annotated karpenter.sh/do-not-disrupt: "876000h"',
+        ),
+        ({"karpenter.sh/do-not-disrupt": "1s"}, None),
     ],
 )
 def test_the_same_read_tells_whether_the_pod_has_opted_out(

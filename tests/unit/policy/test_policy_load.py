@@ -282,6 +282,10 @@ strategies:
         ("protect: {systemCritical: 5}", "3: protect.systemCritical: 5 should be true or false"),
         ("protect: {systemCritical: {}}", "3: protect.systemCritical.except: is missing; add it"),
         (
+            "protect: {namespaces: {exclude: [Kube_System]}}",
+            '3: protect.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
+        ),
+        (
             "protect: {recreatedBy: [CloneSet]}",
             '3: protect.recreatedBy[0]: "CloneSet" is no Kind.group, like CloneSet.apps.kruise.io',
         ),

@@ -3,9 +3,9 @@
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.protect import Scope, names_of, protect
+from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import OLD, node
+from rebalancer.testing.workloads import OLD, node, workload
 
 
 def reference(kind, api_version):
@@ -80,3 +80,113 @@ def test_jobs_are_lifted_by_their_own_key_only():
     assert held(never, jobs=False) == []
     other = pods("Job", "batch.volcano.sh/v1alpha1", restartPolicy="Never")
     assert held(other, jobs=False) == ["notRecreated"]
+
+
+AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+KARPENTER = "karpenter.sh/do-not-disrupt"
+PEER = "descheduler.alpha.kubernetes.io"
+ODD = ", which is not understood"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "protection", "odd"),
+    [
+        ("rebalancer/evict", "true", None, False),
+        ("rebalancer/evict", "false", "optedOut", False),
+        ("rebalancer/evict", "never", "optedOut", True),
+        (f"{PEER}/evict", "false", "optedOut", False),
+        (f"{PEER}/evict", "", "optedOut", True),
+        (f"{PEER}/eviction-in-progress", "kubevirt", "evictionInProgress", False),
+        (AUTOSCALER, "true", None, False),
+        (AUTOSCALER, "false", "safeToEvict", False),
+        (AUTOSCALER, "on-completion", "safeToEvict", False),
+        (AUTOSCALER, "later", "safeToEvict", True),
+        (KARPENTER, "false", None, False),
+        (KARPENTER, "true", "doNotDisrupt", False),
+        # The pods are a day old.
+        (KARPENTER, "48h", "doNotDisrupt", False),
+        (KARPENTER, "24h1s", "doNotDisrupt", False),
+        (KARPENTER, "24h", None, False),
+        (KARPENTER, "30m", None, False),
+        (KARPENTER, "-48h", None, False),
+        (KARPENTER, "2d", "doNotDisrupt", True),
+        (KARPENTER, "48 hours", "doNotDisrupt", True),
+    ],
+)
+def test_annotations_protect_and_what_is_not_understood_does_so_too(name, value, protection, odd):
+    snapshot = snapshot_of([node("a"), *pods(annotations={name: value})])
+    bits = int(protect(snapshot, Protect(), Scope())[0])
+    assert names_of(bits) == ([] if protection is None else [protection])
+    if protection is not None:
+        text = text_of(snapshot, 0, protection)
+        assert name in text
+        assert value in text or protection == "evictionInProgress"
+        assert text.endswith(ODD) == odd
+
+
+def test_of_the_pods_of_one_owner_only_the_annotated_one_stays():
+    objects = workload("web", ["a", "a"])
+    objects[-1]["metadata"]["annotations"] = {"rebalancer/evict": "false"}
+    snapshot = snapshot_of([node("a"), *objects])
+    bits = protect(snapshot, Protect(), Scope()).tolist()
+    assert [names_of(each) for each in bits] == [[], ["optedOut"]]
+    assert len(snapshot.owners) == 1
+
+
+def annotated(objects, kind, value="false"):
+    for item in objects:
+        if item["kind"] == kind:
+            item["metadata"]["annotations"] = {"rebalancer/evict": value}
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("kind", "controller", "value", "expected"),
+    [
+        ("Deployment", "Deployment", "false", ["optedOut"]),
+        ("Deployment", "ReplicaSet", "false", ["optedOut"]),
+        ("Deployment", "Deployment", "true", []),
+        ("StatefulSet", "StatefulSet", "no", ["optedOut"]),
+        ("Deployment", "Namespace", "false", ["optedOut"]),
+        ("Deployment", "Namespace", "true", []),
+    ],
+)
+def test_owners_and_namespaces_opt_out_for_their_pods(kind, controller, value, expected):
+    space = {"kind": "Namespace", "metadata": {"name": "default"}}
+    objects = annotated([space, *workload("web", ["a", "a"], kind=kind)], controller, value)
+    snapshot = snapshot_of([node("a"), *objects])
+    assert names_of(int(protect(snapshot, Protect(), Scope())[0])) == expected
+    if expected:
+        assert "is annotated rebalancer/evict" in text_of(snapshot, 0, "optedOut")
+
+
+def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
+    objects = annotated(workload("web", ["a", "a"], kind="ReplicaSet"), "ReplicaSet")
+    top = {"kind": "Rollout", "apiVersion": "argoproj.io/v1", "name": "web", "uid": "r"}
+    objects[0]["metadata"]["ownerReferences"] = [{**top, "controller": True}]
+    assert held(objects) == ["optedOut"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"exclude": ["def*"]}, ["namespace"]),
+        ({"exclude": ["kube-*", "other"]}, []),
+        ({"include": ["d?fault"]}, []),
+        ({"include": ["kube-*"]}, ["namespace"]),
+        ({"include": ["*"], "exclude": ["[!k]*"]}, ["namespace"]),
+        ({"include": ["default"]}, []),
+    ],
+)
+def test_namespaces_may_be_patterns(rules, expected):
+    assert held(workload("web", ["a", "a"]), namespaces=rules) == expected
+
+
+def test_an_exception_for_system_critical_pods_may_name_patterns():
+    critical = workload("dns", ["a", "a"], priority=2_000_000_000)
+    lifted = {"except": {"namespaces": ["def*"]}}
+    assert held(critical) == ["systemCritical"]
+    assert held(critical, systemCritical=lifted) == []
+    assert held(critical, systemCritical={"except": {"namespaces": ["kube-*"]}}) == [
+        "systemCritical"
+    ]

@@ -88,6 +88,15 @@ def test_a_replica_set_has_what_decides_on_replacements() -> None:
     assert found.metadata.owner_references[0].name == "web"
 
 
+@pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
+def test_of_a_workload_s_annotations_one_is_read(kind: str) -> None:
+    annotations = entries({"rebalancer/evict": "false", "last-applied": "{" * 200})
+    mine = encoded(kind, metadata={"name": "web", "uid": "u", "annotations": annotations})
+    (found,) = decode_run(kind, run_of(mine))
+    assert (found.metadata.name, found.metadata.uid) == ("web", "u")
+    assert found.metadata.annotations == {"rebalancer/evict": "false"}
+
+
 def test_replica_sets_that_nobody_wants_are_not_even_converted() -> None:
     run = run_of(replica_set("a"), replica_set("b"))
     assert [found.metadata.uid for found in decode_run("ReplicaSet", run, {"b"})] == ["b"]

@@ -1,0 +1,123 @@
+"""Anti-affinity between namespaces, on clusters of three nodes."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.registry import Registry
+from rebalancer.testing.contract import check_strategy
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import HOSTNAME, node, workload
+from strategies.anti_affinity import AntiAffinityParams
+from tests.unit.planner.conftest import make_planner
+
+NAME = "anti-affinity"
+STRATEGY = Registry.installed().strategy(NAME)
+NODES = [node(f"n{i}") for i in range(4)]
+KEPT = {"rebalancer/evict": "false"}
+
+
+def repels(app, *, everywhere=True, weight=None):
+    """A pod spec with anti-affinity to pods labelled ``app``, in all namespaces or in its own."""
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": app}}}
+    if everywhere:
+        term["namespaceSelector"] = {}
+    if weight is None:
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    else:
+        one = {"weight": weight, "podAffinityTerm": term}
+        rule = {"preferredDuringSchedulingIgnoredDuringExecution": [one]}
+    return {"affinity": {"podAntiAffinity": rule}}
+
+
+def moved(*objects, **params):
+    """How many pods of each workload are moved."""
+    made = make_planner(
+        [*NODES, *(item for part in objects for item in part)],
+        strategies=[NAME],
+        params={NAME: AntiAffinityParams(**params)},
+    )
+    return Counter(move.owner.split("/", 1)[1] for move in made.plan().moves)
+
+
+def web(nodes=("n0", "n0", "n1"), **more):
+    return workload("web", nodes, namespace="shop", **more)
+
+
+def api(nodes=("n0", "n1"), **more):
+    return workload("api", nodes, namespace="other", **more)
+
+
+@pytest.mark.parametrize("weight", [None, 100])
+def test_who_opted_out_cannot_have_the_pods_of_another_namespace_evicted(weight):
+    deputy = api(spec=repels("web", weight=weight), annotations=KEPT)
+    assert moved(web(), deputy) == {}
+    assert moved(web(), deputy, crossNamespace=True) == {"shop/web": 3}
+
+
+def test_across_namespaces_the_declaring_side_moves_even_where_it_is_more():
+    objects = web(nodes=["n0", "n1"]), api(nodes=["n0", "n0"], spec=repels("web"))
+    assert moved(*objects) == {"other/api": 2}
+    assert moved(*objects, crossNamespace=True) == {"shop/web": 1}
+
+
+def test_within_a_namespace_the_fewest_move_in_either_direction():
+    many = workload("api", ["n0", "n0"], namespace="shop", spec=repels("web"))
+    assert moved(web(nodes=["n0", "n1"]), many) == {"shop/web": 1}
+
+
+def test_who_repels_itself_is_not_drawn_in_by_another_that_says_the_same():
+    # Both declare the very same matches: web for itself, api against it.
+    mine = web(nodes=["n0", "n1", "n2"], spec=repels("web", everywhere=False))
+    deputy = api(nodes=["n0", "n1"], spec=repels("web"), annotations=KEPT)
+    assert moved(mine, deputy) == {}
+
+
+def test_who_declares_it_on_both_sides_moves_on_either():
+    mine = web(nodes=["n0", "n1"], spec=repels("web"))
+    theirs = workload(
+        "api", ["n0", "n1"], namespace="other", spec=repels("web"), labels={"app": "web"}
+    )
+    assert sum(moved(mine, theirs).values()) == 2
+
+
+def test_a_conflict_that_both_sides_declare_is_one_move_in_the_lower_bound():
+    red = workload("red", ["n0", "n1"], namespace="red", spec=repels("blue"))
+    blue = workload("blue", ["n0", "n1"], namespace="blue", spec=repels("red"))
+    made = make_planner([*NODES, *red, *blue], strategies=[NAME]).plan()
+    assert len(made.moves) == 2
+    assert made.lower_bound == 2
+
+
+def test_own_pods_move_where_a_foreign_one_is_repelled_only_together_with_the_declaring():
+    # api repels web in both namespaces; its own namespace's web is one pod against two.
+    own = workload("web", ["n0", "n1"], namespace="other")
+    many = api(nodes=["n0", "n0"], spec=repels("web"))
+    assert moved(own, many) == {"other/web": 1}
+    assert moved(own, web(nodes=["n0", "n2"]), many) == {"other/api": 2}
+
+
+nodes = st.lists(st.sampled_from(["n0", "n1", "n2", "n3"]), min_size=1, max_size=4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    nodes,
+    nodes,
+    nodes,
+    st.sampled_from([None, 50]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_strategy_is_sound_over_namespaces(first, second, third, weight, mutual, cross):
+    own = repels("web", everywhere=False) if mutual else {}
+    objects = [
+        *NODES,
+        *workload("web", first, namespace="a", spec=own),
+        *workload("web", second, namespace="b"),
+        *workload("api", third, namespace="b", spec=repels("web", weight=weight)),
+    ]
+    params = AntiAffinityParams(cross_namespace=cross)
+    check_strategy(STRATEGY, params, [snapshot_of(objects)])
