@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rebalancer import API_VERSION
 from rebalancer.deciding import Deciding
 from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode, PolicyError
@@ -26,7 +27,6 @@ from rebalancer.registry import Registry
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
-from rebalancer.report.version import API_VERSION
 from rebalancer.reporting import outcomes_of
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer import API_VERSION
 from rebalancer.migration.arguments import Namespaces
 from rebalancer.migration.budgets import budgets
 from rebalancer.migration.notes import Fate, Notes
@@ -15,7 +16,6 @@ from rebalancer.migration.protections import Evictor, limits, protections
 from rebalancer.migration.scope import Scope, common
 from rebalancer.migration.uses import Peer, Use, Written
 from rebalancer.policy.document import KeyPath
-from rebalancer.policy.load import API_VERSION
 from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Protect
 

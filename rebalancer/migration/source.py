@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from rebalancer import API_VERSION
 from rebalancer.errors import PolicyError
 from rebalancer.policy.document import Document, Problem, parse
 from rebalancer.policy.forms import without_nulls
@@ -62,7 +63,7 @@ def _check_kind(document: Document) -> None:
         message = f"{shown(data)} should be a mapping of keys to values"
         raise PolicyError([str(document.problem((), message))])
     kind, version = data.get("kind"), data.get("apiVersion")
-    if version == "rebalancer/v1":
+    if version == API_VERSION:
         key, message = "apiVersion", "this is a policy of the rebalancer already"
     elif kind != KIND:
         what = "is missing" if kind is None else f"{shown(kind)} is no policy of the descheduler"
