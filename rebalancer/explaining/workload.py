@@ -230,14 +230,15 @@ def _rule_data(rule: Rule) -> dict[str, Any]:
         "rule": rule.group.label,
         "wants": rule.wish,
         "leastMoves": plain(rule.least),
-        "now": _state_data(rule.now),
-        "after": _state_data(rule.after or rule.now),
+        "now": _state_data(rule, rule.now),
+        "after": _state_data(rule, rule.after or rule.now),
     }
 
 
-def _state_data(state: RuleState) -> dict[str, Any]:
+def _state_data(rule: Rule, state: RuleState) -> dict[str, Any]:
+    cause = state.unsatisfiable
     return {
         "standing": state.standing,
         "unmet": plain(state.unmet),
-        "unsatisfiable": state.unsatisfiable,
+        "unsatisfiable": None if cause is None else f"{rule.group.label}: {cause}",
     }

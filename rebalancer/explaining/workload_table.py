@@ -106,11 +106,10 @@ def _states(rule: Rule) -> Iterator[str]:
         yield f"now {_with(now.standing)}{_unmet(now)}"
     if (after.standing, after.unmet) != (now.standing, now.unmet):
         yield f"after the plan {_with(after.standing)}{_unmet(after)}"
-    label = f"{rule.group.label}: "
     if now.unsatisfiable is not None:
-        yield f"cannot hold: {now.unsatisfiable.removeprefix(label)}"
+        yield f"cannot hold: {now.unsatisfiable}"
     elif after.unsatisfiable is not None:
-        yield f"cannot hold after the plan: {after.unsatisfiable.removeprefix(label)}"
+        yield f"cannot hold after the plan: {after.unsatisfiable}"
 
 
 def _with(standing: str) -> str:

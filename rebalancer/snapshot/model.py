@@ -114,6 +114,11 @@ class PodClass:
         """The pod's priority, 0 if admission set none."""
         return self.spec.priority or 0
 
+    @property
+    def per_node(self) -> bool:
+        """Whether each pod belongs to its node: pods of DaemonSets, and mirror pods of static pods."""
+        return self.controller_kind in ("DaemonSet", "Node")
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:

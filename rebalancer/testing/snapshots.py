@@ -66,10 +66,10 @@ def with_usage(
     unknown: Collection[str] = (),
     at: float | None = None,
 ) -> Snapshot:
-    """Return ``snapshot`` as if it had been measured ``at`` (its own time by default).
+    """Return ``snapshot`` with usage measured ``at`` (Unix seconds; by default when it was captured).
 
-    ``pods``: name of an owner -> (millicores, bytes) that each of its pods uses; the others use what they
-    request. A node uses what its pods use; that of ``unknown`` nodes is not known.
+    ``pods``: name of an owner -> (millicores, bytes) of each of its pods; other pods use their requests. A
+    node uses the sum of its pods; ``unknown`` nodes have no measurement.
     """
     classes = snapshot.requests[[snapshot.resources.index(name) for name in MEASURED]].copy()
     for index, of in enumerate(snapshot.classes):

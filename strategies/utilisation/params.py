@@ -43,7 +43,7 @@ class LowUtilisationParams(Params):
 
     @property
     def measured(self) -> bool:
-        """Whether measured use decides anything."""
+        """Whether measured usage has an effect."""
         return self.signal != "requests" and not set(MEASURED).isdisjoint(self.over)
 
     @model_validator(mode="after")

@@ -194,7 +194,7 @@ USAGE = "strategies: {low-utilisation: {signal: usage, runs: %d}}\n"
     ("runs", "gives", "says"),
     [
         (1, True, "gives pods: 1 node may take them"),
-        (3, False, "before it was seen in 3 runs in a row, and no earlier run is remembered"),
+        (3, False, "until nodes were over-used in 3 runs in a row, and earlier runs are not known"),
     ],
 )
 def test_by_usage_it_tells_what_was_measured_and_what_it_waits_for(explaining, runs, gives, says):
