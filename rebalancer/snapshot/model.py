@@ -221,8 +221,13 @@ class Snapshot:
 
     def waits(self, cls: int) -> bool:
         """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone, see ``Owner.waits``."""
+        owner = self.owner_of(cls)
+        return owner is not None and owner.waits
+
+    def owner_of(self, cls: int) -> Owner | None:
+        """Return the top controller of the pods of ``cls``, None if they have none."""
         owner = self.classes[cls].owner
-        return owner >= 0 and self.owners[owner].waits
+        return self.owners[owner] if owner >= 0 else None
 
     def pod_ref(self, pod: int) -> str:
         """``namespace/name`` of a pod."""

@@ -72,9 +72,10 @@ def with_usage(
     node uses the sum of its pods; ``unknown`` nodes have no measurement.
     """
     classes = snapshot.requests[[snapshot.resources.index(name) for name in MEASURED]].copy()
-    for index, of in enumerate(snapshot.classes):
-        name = snapshot.owners[of.owner].ref.rpartition("/")[2] if of.owner >= 0 else ""
-        classes[:, index] = (pods or {}).get(name, classes[:, index])
+    for index in range(len(snapshot.classes)):
+        owner = snapshot.owner_of(index)
+        if owner is not None and owner.name in (pods or {}):
+            classes[:, index] = (pods or {})[owner.name]
     placed = snapshot.pods.node >= 0
     cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
     used = summed_by_node(classes, cls, node, len(snapshot.nodes))

@@ -7,9 +7,9 @@ import pytest
 
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.explaining.names import find_node, find_workload
-from rebalancer.explaining.node import WatchedNode, node_data, node_facts
+from rebalancer.explaining.node import NodeRecorder, node_data, node_facts
 from rebalancer.explaining.node_table import node_table
-from rebalancer.explaining.workload import WatchedWorkload, workload_data, workload_facts
+from rebalancer.explaining.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explaining.workload_table import workload_table
 from rebalancer.planning import Planning
 from rebalancer.policy.load import load_policy
@@ -67,7 +67,7 @@ class Explaining:
 
     def node(self, name, objects, **options):
         report, watched = self.plan(
-            objects, lambda snapshot: WatchedNode(snapshot, find_node(snapshot, name)), **options
+            objects, lambda snapshot: NodeRecorder(snapshot, find_node(snapshot, name)), **options
         )
         facts = node_facts(report, watched)
         return Explained(node_data(facts), node_table(report, facts), report)
@@ -75,7 +75,7 @@ class Explaining:
     def workload(self, ref, objects, **options):
         report, watched = self.plan(
             objects,
-            lambda snapshot: WatchedWorkload(snapshot, find_workload(snapshot, ref)),
+            lambda snapshot: WorkloadRecorder(snapshot, find_workload(snapshot, ref)),
             **options,
         )
         facts = workload_facts(report, watched)

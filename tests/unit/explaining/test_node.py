@@ -50,7 +50,7 @@ On it: 3 pods, of which the plan moves 1
         one node, at most 1 needed
       need not move: the moves of others mend it
 
-  Wished elsewhere by no rule: 1 pod
+  No rule asks for a move of 1 pod
 
   default/one-0  Deployment/default/one; may not move: singleReplica: the only replica of its owner
 
