@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _PATIENCE = 4.0
-"""The timeouts are what a quiet machine never needs; one that does much else at once gets so many times that."""
+"""Factor of all timeouts, which are sufficient on a quiet machine, for a busy one."""
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.25
 
