@@ -1,7 +1,7 @@
 """Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
 
 The control plane is one binary under several names; KWOK, Helm and the peer descheduler are built
-from a small module each, and only when somebody asks for them.
+from a small module each, and only when they are needed.
 """
 
 import fcntl

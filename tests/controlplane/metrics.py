@@ -1,6 +1,6 @@
 """The metrics API without a metrics-server: a stand-in with given values, or one that does not answer.
 
-Other than metrics-server, the stand-in stores what it is told: it has versions, pages and watches, but no protobuf.
+Unlike metrics-server, the stand-in stores the values it is given: it has versions, pages and watches, but no protobuf.
 """
 
 from __future__ import annotations

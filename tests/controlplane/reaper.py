@@ -1,7 +1,7 @@
 """Run as a script beside a control plane: when its parent has ended, it kills the remaining processes.
 
 The parent writes "+PGID" and "-PGID" lines to our standard input for process groups that start and
-end, and "rm PATH" for a directory that nobody shall keep. However the parent ends, SIGKILL
+end, and "rm PATH" for a directory to remove. However the parent ends, SIGKILL
 included, the input ends with it. Standard library only, so that it starts in no time.
 """
 
