@@ -33,23 +33,20 @@ class AntiAffinityParams(Params):
 
 
 @dataclass
-class _Rule:
-    """An anti-affinity term of some classes, all that declare the same."""
-
+class _Gathered:
     entry: Entry
     key: str
     weight: float
     matched: Int32s
     label: str
     owners: list[int] = field(default_factory=list)
-    """Classes that declare it."""
 
 
 class AntiAffinity:
     """Moves pods away from pods they repel, by required and preferred anti-affinity.
 
-    Terms hold in both directions: the pod that declares a term and a pod that it matches repel each other.
-    The fewest pods are moved. A preferred term weighs weight / 100. Semantics:
+    Both directions count: the pod that declares a term and the pod that it matches repel each other, and
+    the fewest pods that have to go are moved. A preferred term weighs weight / 100. Semantics:
     ``pkg/scheduler/framework/plugins/interpodaffinity``.
     """
 
@@ -57,39 +54,39 @@ class AntiAffinity:
 
     def terms(self, view: View, params: AntiAffinityParams) -> Sequence[Term]:
         """Return a hard term (required) and a soft one (preferred)."""
-        rules: dict[tuple[object, ...], _Rule] = {}
+        gathered: dict[tuple[object, ...], _Gathered] = {}
         for cls, _ in view.replaceable():
-            for rule in _declared(view, cls, params):
-                identity = (rule.entry, rule.key, rule.weight, rule.matched.tobytes())
-                rules.setdefault(identity, rule).owners.append(cls)
+            for found in _declared(view, cls, params):
+                identity = (found.entry, found.key, found.weight, found.matched.tobytes())
+                gathered.setdefault(identity, found).owners.append(cls)
         return [
             DomainTerm(
                 view,
                 entry,
-                [_group(view, rule) for rule in rules.values() if rule.entry == entry],
+                [_group(view, found) for found in gathered.values() if found.entry == entry],
             )
             for entry in (Entry.HARD, Entry.SOFT)
         ]
 
 
-def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Rule]:
+def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gathered]:
     of_class = view.snapshot.classes[cls]
     affinity = of_class.spec.affinity
-    anti_affinity = affinity.pod_anti_affinity if affinity is not None else None
-    if anti_affinity is None:
+    declared = affinity.pod_anti_affinity if affinity is not None else None
+    if declared is None:
         return
     owner = view.snapshot.owners[of_class.owner].ref
-    for term in (anti_affinity.required or ()) if params.required else ():
-        yield _Rule(
+    for term in (declared.required or ()) if params.required else ():
+        yield _Gathered(
             Entry.HARD,
             term.topology_key,
             1.0,
             affinity_classes(view.snapshot, cls, term),
             f"{owner} apart over {term.topology_key} (required)",
         )
-    for weighted in (anti_affinity.preferred or ()) if params.preferred else ():
+    for weighted in (declared.preferred or ()) if params.preferred else ():
         term = weighted.pod_affinity_term
-        yield _Rule(
+        yield _Gathered(
             Entry.SOFT,
             term.topology_key,
             weighted.weight / 100,
@@ -98,35 +95,35 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Rul
         )
 
 
-def _group(view: View, rule: _Rule) -> Group:
-    owners = np.array(rule.owners, np.int32)
-    own_kind = np.array_equal(owners, rule.matched)
-    members = owners if own_kind else np.union1d(owners, rule.matched).astype(np.int32)
-    # The nodes that the pods may land on, and those they are on: a pod on a cordoned node still repels.
-    eligible = view.eligible(rule.owners[0])
+def _group(view: View, found: _Gathered) -> Group:
+    owners = np.array(found.owners, np.int32)
+    itself = np.array_equal(owners, found.matched)
+    members = owners if itself else np.union1d(owners, found.matched).astype(np.int32)
+    # Where the pods may go, and where they are: a pod on a cordoned node still repels.
+    eligible = view.eligible(found.owners[0])
     if not eligible.all():
         occupied = view.state.occupied(members)
         if not eligible[occupied].all():
             eligible = eligible.copy()
             eligible[occupied] = True
-    domains = Domains.of(view, rule.key, eligible)
-    if rule.entry is Entry.SOFT and own_kind:
-        # Preferred anti-affinity of pods to pods like themselves. With more pods than domains some must
-        # share one; the fewest pairs that share a domain are in the most even spread.
+    domains = Domains.of(view, found.key, eligible)
+    if found.entry is Entry.SOFT and itself:
+        # Pods that would rather not meet their own kind: with more pods than domains some must, and
+        # the fewest meetings are the most even spread.
         return SpreadGroup(
             view,
-            label=rule.label,
+            label=found.label,
             domains=domains,
-            counted=rule.matched,
+            counted=found.matched,
             movers=owners,
             max_skew=1,
-            weight=rule.weight,
+            weight=found.weight,
         )
     return ConflictGroup(
         view,
-        label=rule.label,
+        label=found.label,
         domains=domains,
         owners=owners,
-        matched=rule.matched,
-        weight=rule.weight,
+        matched=found.matched,
+        weight=found.weight,
     )

@@ -68,7 +68,17 @@ _SWITCHES = {
 """Deprecated switch -> the protection that it disables (evict...) or adds (ignore...)."""
 
 
-class EvictorArgs(Args):
+class Switches(Section):
+    """Deprecated switches of protections, which v1alpha1 has at the top of the file."""
+
+    evict_local_storage_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    evict_system_critical_pods: bool = False
+    evict_failed_bare_pods: bool = False
+    ignore_pvc_pods: bool = False
+
+
+class EvictorArgs(Args, Switches):
     """DefaultEvictor: which pods the plug-ins of its profile may evict."""
 
     node_selector: str = ""
@@ -80,11 +90,6 @@ class EvictorArgs(Args):
     min_pod_age: str | None = None
     no_eviction_policy: Literal["", "Preferred", "Mandatory"] = ""
     pod_protections: PodProtections = PodProtections()
-    evict_local_storage_pods: bool = False
-    evict_daemon_set_pods: bool = False
-    evict_system_critical_pods: bool = False
-    evict_failed_bare_pods: bool = False
-    ignore_pvc_pods: bool = False
     ignore_pods_without_pdb: bool = Field(default=False, alias="ignorePodsWithoutPDB")
 
     @model_validator(mode="after")

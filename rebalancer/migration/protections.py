@@ -62,9 +62,9 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
     if args.min_replicas > 2:
         text = "protect.singleReplicas is the only limit by replicas"
         yield evictor.at("minReplicas"), text
-    if args.switched("PodsWithoutPDB"):
-        path = evictor.at(*args.switched("PodsWithoutPDB") or ())
-        yield path, "pods without a PodDisruptionBudget are moved here, few of an owner at once"
+    if (keys := args.switched("PodsWithoutPDB")) is not None:
+        text = "pods without a PodDisruptionBudget are moved here, few of an owner at once"
+        yield evictor.at(*keys), text
     if _threshold_matters(args):
         yield evictor.at("priorityThreshold"), "only system-critical priority protects here"
     if args.node_selector and args.node_fit:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rebalancer.errors import PolicyError
 from rebalancer.migration.arguments import Args, Namespaces, Selector
-from rebalancer.migration.evictor import EvictorArgs
+from rebalancer.migration.evictor import EvictorArgs, Switches
 from rebalancer.migration.notes import Fate, Notes
 from rebalancer.migration.peer import Limits, PeerPolicy
 from rebalancer.migration.plugins import STRATEGIES
@@ -51,22 +51,12 @@ class _Strategy(Section):
     params: _Params = _Params()
 
 
-class _Switches(Section):
-    evict_failed_bare_pods: bool = False
-    evict_local_storage_pods: bool = False
-    evict_system_critical_pods: bool = False
-    evict_daemon_set_pods: bool = False
-    ignore_pvc_pods: bool = False
-
-
-class _Old(Limits, _Switches):
+class _Old(Limits, Switches):
     api_version: Any = ""
     strategies: dict[str, _Strategy] = Field(default={})
 
 
-_EVICTOR_KEYS = tuple(str(field.alias) for field in _Switches.model_fields.values())
-
-
+_EVICTOR_KEYS = tuple(str(field.alias) for field in Switches.model_fields.values())
 _THRESHOLD = {"thresholdPriority": "value", "thresholdPriorityClassName": "name"}
 _LIMITS = ("nodeSelector", "maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace")
 _EVERYWHERE = (*_THRESHOLD, "nodeFit")
