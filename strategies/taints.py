@@ -44,10 +44,10 @@ class TaintsParams(Params):
     """Options of taints. A taint is named by ``key``, or by ``key=value``."""
 
     prefer_no_schedule: bool = Field(
-        default=False, description="Mend PreferNoSchedule, too (soft, one per taint)."
+        default=False, description="Also mend PreferNoSchedule (soft, one per taint)."
     )
     include: tuple[str, ...] = Field(
-        default=(), description="Only these taints, as key or key=value; none means all."
+        default=(), description="Only these taints, as key or key=value; empty: all."
     )
     exclude: tuple[str, ...] = Field(
         default=_OF_CONDITIONS,

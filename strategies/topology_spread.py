@@ -27,10 +27,10 @@ class DefaultConstraint(Params):
     """A constraint for workloads without one for its topology key."""
 
     namespaces: tuple[str, ...] = Field(
-        default=(), description="Namespaces it holds in; none means all."
+        default=(), description="Namespaces of the workloads; empty: all."
     )
     labels: dict[str, str] = Field(
-        default_factory=dict, description="Labels that the pods must carry; none means all pods."
+        default_factory=dict, description="Labels that the pods must have; empty: all pods."
     )
     topology_key: str = Field(description="Node label whose values are the domains.")
     max_skew: int = Field(default=1, ge=1, description="Largest allowed difference in pods.")
@@ -45,7 +45,7 @@ class TopologySpreadParams(Params):
     )
     defaults: tuple[DefaultConstraint, ...] = Field(
         default=(),
-        description="Constraints for workloads whose own spec has none for that topology key.",
+        description="Constraints for workloads without one for this topology key.",
     )
 
 

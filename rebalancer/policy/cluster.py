@@ -43,7 +43,7 @@ class SpreadDefault(Section):
     topology_key: str = Field(min_length=1, description="Node label whose values are the domains.")
     max_skew: int = Field(ge=1, le=2**31 - 1, description="Largest allowed difference in pods.")
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
-        default="ScheduleAnyway", description="Whether the constraint is hard or soft."
+        default="ScheduleAnyway", description="DoNotSchedule (hard) or ScheduleAnyway (soft)."
     )
 
 
@@ -82,23 +82,23 @@ class Safety(Section):
 
     max_not_ready_nodes: LimitField = Field(
         default=Limit.parse("20%"),
-        description="More NotReady nodes than this, and nothing is moved; a share is at least 1.",
+        description="With more NotReady nodes, nothing is moved; a share is at least 1.",
     )
     max_pending_pods: LimitField = Field(
         default=Limit.parse("10%"),
-        description="More unscheduled pods than this, of all pods, and nothing is moved; a share is at least 10.",
+        description="With more unscheduled pods (share of all pods), nothing is moved; a share is at least 10.",
     )
     max_clock_skew: Duration = Field(
         default=timedelta(seconds=60),
-        description="Largest difference between our clock and the API server's.",
+        description="Largest difference between the clocks of the run and of the API server.",
     )
     max_pending_time: PositiveDuration = Field(
         default=timedelta(seconds=30),
-        description="A replacement without a node for longer than this ends the run.",
+        description="The run ends if a replacement has no node after this time.",
     )
     max_ready_time: PositiveDuration = Field(
         default=timedelta(minutes=2),
-        description="A run waits so long for a wave's replacements to be Ready, then it ends.",
+        description="The run ends if a wave's replacements are not Ready after this time.",
     )
 
     def not_ready_nodes_of(self, nodes: int) -> int:

@@ -122,7 +122,7 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
             definitions[f"{name}.{inner}"] = definition
         strategies[name] = _strategy_schema(envelope, own)
     whole["properties"]["strategies"] = {
-        "description": "Strategy to its mode, weight, budgets, windows and options.",
+        "description": "Mode, weight, budgets, windows and options of each strategy.",
         "type": "object",
         "additionalProperties": False,
         "properties": strategies,

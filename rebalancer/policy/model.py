@@ -63,11 +63,11 @@ class StrategyPolicy(Section):
     )
     budgets: StrategyBudgets = Field(
         default=StrategyBudgets(),
-        description="Budgets of this strategy's moves, besides the policy's.",
+        description="Budgets of this strategy's moves, in addition to the policy's.",
     )
     windows: tuple[Window, ...] = Field(
         default=(),
-        description="When this strategy's moves are allowed, besides the policy's windows; none: always.",
+        description="When this strategy's moves are allowed, in addition to the policy's windows; none: always.",
     )
     params: SerializeAsAny[Params] = Field(
         default=Params(), description="The strategy's own options."
@@ -92,20 +92,21 @@ class Policy(Section):
         description="off, observe (plan and report) or enforce (move pods). Strategies may be stricter.",
     )
     eagerness: Eagerness = Field(
-        default=Eagerness.CAREFUL, description="What gain is worth an eviction, in five levels."
+        default=Eagerness.CAREFUL,
+        description="Least gain that is worth an eviction, in five levels.",
     )
-    budgets: Budgets = Field(default=Budgets(), description="How many pods may be disturbed.")
+    budgets: Budgets = Field(default=Budgets(), description="Limits of evictions.")
     windows: tuple[Window, ...] = Field(
         default=(), description="When moves are allowed; none: always. A dry run is always allowed."
     )
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
-        default=Scheduler(), description="How the cluster's scheduler differs from the default."
+        default=Scheduler(), description="Differences of the cluster's scheduler from the default."
     )
-    safety: Safety = Field(default=Safety(), description="When a run stands still.")
+    safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
-        description="Strategy to its mode, weight, budgets, windows and options.",
+        description="Mode, weight, budgets, windows and options of each strategy.",
     )
 
     def mode_of(self, strategy: str) -> Mode:
