@@ -14,7 +14,7 @@ _LONGEST = 2**63 / 1e9
 
 
 def parse_go_duration(text: str) -> timedelta:
-    """Return ``1h30m``, ``5m0s`` or ``1.5h`` as a time span, to the microsecond; ValueError if it is none."""
+    """Return ``1h30m``, ``5m0s`` or ``1.5h`` as a time span, to the microsecond; ValueError for anything else."""
     body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     parts = list(_PART.finditer(body))
     whole = "".join(part[0] for part in parts)
