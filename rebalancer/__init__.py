@@ -6,4 +6,8 @@ replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, 
 puts these together; ``cli`` is the command line; ``simulator`` is a cluster in a process.
 """
 
+from typing import Final
+
 __version__ = "0.1.0"
+API_VERSION: Final = "rebalancer/v1"
+"""``apiVersion`` of all data that the package writes and reads again: policies, reports, plans."""

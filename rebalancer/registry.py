@@ -1,4 +1,4 @@
-"""Finds strategies by entry point. Loads only those that a policy names: a plug-in runs with our rights."""
+"""Finds strategies by entry point, and loads only those that a policy names: loading a plug-in runs its code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP = "rebalancer.strategies"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A strategy that is installed, known by its metadata only."""
+    """The metadata of an installed strategy."""
 
     name: str
     distribution: str
@@ -22,11 +22,11 @@ class Listed:
 
 
 class Registry(Mapping[str, type[Params]]):
-    """Strategy name -> its Params model; loading a plug-in is put off until it is looked up."""
+    """Strategy name -> its Params model; a plug-in is loaded when it is looked up."""
 
-    def __init__(self, found: Iterable[EntryPoint]) -> None:
+    def __init__(self, points: Iterable[EntryPoint]) -> None:
         self._points: dict[str, EntryPoint] = {}
-        for point in found:
+        for point in points:
             known = self._points.get(point.name)
             if known is not None and known.value != point.value:
                 raise PluginError(
@@ -38,7 +38,7 @@ class Registry(Mapping[str, type[Params]]):
 
     @staticmethod
     def installed() -> Registry:
-        """Return the registry of what is installed in this environment."""
+        """Return the registry of the strategies that are installed in this environment."""
         return Registry(entry_points(group=GROUP))
 
     def listed(self) -> list[Listed]:
@@ -48,7 +48,7 @@ class Registry(Mapping[str, type[Params]]):
         ]
 
     def strategy(self, name: str) -> Strategy:
-        """Return the strategy of this name, loaded.
+        """Load the strategy of this name.
 
         Raises:
             PluginError: it cannot be imported, or is no strategy.
@@ -70,8 +70,8 @@ class Registry(Mapping[str, type[Params]]):
 def _load(point: EntryPoint) -> Strategy:
     where = f"strategy {point.name!r} ({point.value} of {_dist(point)})"
     try:
-        made: Callable[[], Strategy] = point.load()
-        strategy = made()
+        factory: Callable[[], Strategy] = point.load()
+        strategy = factory()
     except Exception as error:
         raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     params = getattr(strategy, "Params", None)

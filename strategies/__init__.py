@@ -1,1 +1,1 @@
-"""The built-in strategies, one file each, found by entry point exactly as anybody else's."""
+"""The built-in strategies, one file each, registered by entry point like third-party ones."""

@@ -68,9 +68,7 @@ class AntiAffinity:
     def terms(self, view: View, params: AntiAffinityParams) -> Sequence[Term]:
         """Return a hard term (required) and a soft one (preferred)."""
         gathered: dict[tuple[object, ...], _Gathered] = {}
-        for cls, of_class in enumerate(view.snapshot.classes):
-            if of_class.owner < 0 or of_class.controller_kind == "DaemonSet":
-                continue
+        for cls, _ in view.replaceable():
             for found in _declared(view, cls, params):
                 identity = (found.entry, found.key, found.weight, found.matched.tobytes())
                 gathered.setdefault(identity, found).owners.append(cls)

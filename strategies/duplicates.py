@@ -1,4 +1,4 @@
-"""Duplicates: replicas of one owner that share a node although others are free."""
+"""Duplicates: replicas of one owner on one node although other nodes have room."""
 
 from __future__ import annotations
 
@@ -41,22 +41,21 @@ class Duplicates:
     def terms(self, view: View, params: DuplicatesParams) -> Sequence[Term]:
         """Return one soft term."""
         room = _Room(view)
-        # Most owners have no two pods on a node: nothing to count for them yet.
+        # Most owners have no two pods on a node: their groups are made when a move concerns them.
         crowded = view.crowded_owners().tolist()
-        found = (_group(view, room, params, owner, only_broken=True) for owner in crowded)
+        groups = (_group(view, room, params, owner, only_broken=True) for owner in crowded)
 
         def later(cls: int) -> Group | None:
             owner = view.snapshot.classes[cls].owner
             return _group(view, room, params, owner) if owner >= 0 else None
 
-        return [DomainTerm(view, Entry.SOFT, [g for g in found if g is not None], later)]
+        return [DomainTerm(view, Entry.SOFT, [g for g in groups if g is not None], later)]
 
 
 class _Room:
     """Which nodes had room for a pod when the plan began.
 
-    Groups are made when they are first asked about, which may be after some moves. What counts as a
-    duplicate must not depend on that.
+    A group may be made after some moves. The number of pods that a node may hold must not depend on that.
     """
 
     def __init__(self, view: View) -> None:
@@ -67,23 +66,26 @@ class _Room:
         self._known: dict[bytes, Bools] = {}
 
     def of(self, cls: int) -> Bools:
-        """Return the nodes (N,) with room for a pod of ``cls``; classes that request the same share it."""
+        """Return the nodes (N,) with room for a pod of ``cls``; classes with equal requests share the array."""
         request = self._requests[:, cls][:, None]
-        found = self._known.get(identity := request.tobytes())
-        if found is None:
-            found = ((request == 0) | (request <= self._free)).all(axis=0) & self._places
-            self._known[identity] = found
-        return found
+        mask = self._known.get(key := request.tobytes())
+        if mask is None:
+            mask = ((request == 0) | (request <= self._free)).all(axis=0) & self._places
+            self._known[key] = mask
+        return mask
 
 
 def _group(
     view: View, room: _Room, params: DuplicatesParams, index: int, *, only_broken: bool = False
 ) -> CapGroup | None:
-    """Return the group of an owner; None if duplicates do not matter to it, or none has to go."""
-    owner = view.snapshot.owners[index]
-    if owner.kind == "DaemonSet" or owner.kind in params.exclude_owner_kinds:
+    """Return the group of an owner; None if its pods may share nodes.
+
+    ``only_broken``: also None if no node holds too many.
+    """
+    owner, classes = view.snapshot.owners[index], view.classes_of_owner(index)
+    per_node = view.snapshot.classes[int(classes[0])].per_node
+    if per_node or owner.kind in params.exclude_owner_kinds:
         return None
-    classes = view.classes_of_owner(index)
     fullest, pods = view.crowding(classes)
     if pods < 2:
         return None
@@ -101,7 +103,7 @@ def _group(
 
 
 def _feasible(view: View, room: _Room, classes: Int32s) -> int:
-    """Count the nodes that could hold a pod of the owner, or do."""
+    """Return the number of nodes that could hold a pod of the owner, or hold one."""
     newest = view.snapshot.classes[int(classes[0])].replacement
     possible = view.scheduler.static_mask(newest) & room.of(newest)
     possible[view.state.occupied(classes)] = True

@@ -1,4 +1,4 @@
-"""Low utilisation: pods leave nodes above a threshold while others stand nearly empty, or far below."""
+"""Low utilisation: pods leave nodes above a threshold while other nodes are nearly empty, or far below."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from strategies.utilisation.requested import UtilisationTerm
 class LowUtilisation:
     """Moves pods off over-used nodes while other nodes are under-used or far below, if they land better.
 
-    Every move is predicted: a pod that would only carry the overload to another node stays. Nodes that
-    joined are filled until none is further below an over-used one than ``gap``, not only until they pass
-    the threshold ``under``: what started the moves must not be what ends them.
+    Every move is predicted: a pod that would overload another node instead stays. New nodes are filled until
+    none is further below an over-used one than ``gap``, and not only to the threshold ``under``.
     """
 
     Params = LowUtilisationParams

@@ -1,4 +1,4 @@
-"""Node affinity: pods on nodes that their affinity no longer allows, or likes less than another."""
+"""Node affinity: pods on nodes that their affinity no longer allows, or prefers less than another."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class NodeAffinityParams(Params):
 
 
 class NodeAffinity:
-    """Moves pods off nodes that their node affinity forbids, or likes less than one with room for them.
+    """Moves pods off nodes that their node affinity forbids, or prefers less than one with room for them.
 
-    A label changed under a running pod, or the preferred nodes were full when it started. A preferred
-    term of weight 100 is worth one pod; a pod stays unless a node that could take it now scores higher.
+    Causes are a node's labels that changed, or preferred nodes that were full when the pod started. A
+    preferred term of weight 100 counts as one pod; a pod is moved only if a node with room scores higher.
     Semantics: ``pkg/scheduler/framework/plugins/nodeaffinity``.
     """
 
@@ -50,18 +50,6 @@ class NodeAffinity:
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
-def _classes(view: View, rule: Callable[[PodClass], Hashable]) -> Iterator[tuple[str, list[int]]]:
-    """Yield (owner, classes) for each owner and each rule, if any, that its classes declare."""
-    found: dict[tuple[int, Hashable], list[int]] = {}
-    for cls, of_class in enumerate(view.snapshot.classes):
-        if of_class.owner < 0 or of_class.controller_kind in ("DaemonSet", "Node"):
-            continue
-        if (declared := rule(of_class)) is not None:
-            found.setdefault((of_class.owner, declared), []).append(cls)
-    for (owner, _), classes in found.items():
-        yield view.snapshot.owners[owner].ref, classes
-
-
 def _required_rule(of_class: PodClass) -> Hashable:
     affinity, selector = of_class.spec.affinity, of_class.spec.node_selector
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
@@ -71,27 +59,27 @@ def _required_rule(of_class: PodClass) -> Hashable:
 
 
 class _Shared:
-    """Prices per node (N,), one array for all classes that say the same."""
+    """Prices per node (N,), one array for all classes with the same affinity."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[Bools | Ints, Floats]] = {}
 
     def below(self, best: int, values: Bools | Ints, scale: float) -> Floats:
-        """Return by how much each node falls short of ``best``, over ``scale``."""
-        # By identity: the scheduler model gives classes that say the same one array; it is kept here.
+        """Return how far each node is below ``best``, divided by ``scale``."""
+        # By identity: the scheduler model has one array for equal affinities; it is kept here.
         key = (id(values), best)
         if key not in self._known:
-            short = np.maximum(0, best - values.astype(np.int64)) / scale
-            self._known[key] = (values, short)
+            price = np.maximum(0, best - values.astype(np.int64)) / scale
+            self._known[key] = (values, price)
         return self._known[key][1]
 
 
 def _required(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
     names = view.snapshot.nodes.names
-    for owner, classes in _classes(view, _required_rule):
+    for owner, classes in view.replaceable_by(_required_rule):
         allowed = view.scheduler.node_affinity_mask(classes[0])
-        # No move can break this rule, since the scheduler filters by it: only what is broken matters.
+        # No move can break this rule, since the scheduler filters by it: only pods that break it now count.
         if all(allowed[view.state.home_nodes(cls)].all() for cls in classes):
             continue
         replacement = view.snapshot.classes[classes[0]].replacement
@@ -112,7 +100,7 @@ def _preferred_rule(of_class: PodClass) -> Hashable:
 
 def _preferred(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
-    for owner, classes in _classes(view, _preferred_rule):
+    for owner, classes in view.replaceable_by(_preferred_rule):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
         possible = view.scheduler.static_mask(replacement)

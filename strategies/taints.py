@@ -20,9 +20,9 @@ from rebalancer.api import (
     tolerates,
 )
 
-# Set by the node controller, the kubelet and cloud providers while a condition lasts, and by kubectl
-# cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). What must go for
-# their sake goes by NoExecute, by the kubelet's own eviction or by a drain.
+# Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
+# cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). Pods that must leave
+# such a node are evicted by NoExecute taints, by the kubelet or by a drain.
 _OF_CONDITIONS = (
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/not-ready",
@@ -44,10 +44,10 @@ class TaintsParams(Params):
     """Options of taints. A taint is named by ``key``, or by ``key=value``."""
 
     prefer_no_schedule: bool = Field(
-        default=False, description="Mend PreferNoSchedule, too (soft, one per taint)."
+        default=False, description="Also mend PreferNoSchedule (soft, one per taint)."
     )
     include: tuple[str, ...] = Field(
-        default=(), description="Only these taints, as key or key=value; none means all."
+        default=(), description="Only these taints, as key or key=value; empty: all."
     )
     exclude: tuple[str, ...] = Field(
         default=_OF_CONDITIONS,
@@ -63,7 +63,7 @@ class TaintsParams(Params):
         return given
 
     def counts(self, key: str, value: str) -> bool:
-        """Tell whether a taint of this key and value is to be mended."""
+        """Return whether pods on nodes with this taint are to be moved."""
         names = {key, f"{key}={value}"}
         included = not self.include or not names.isdisjoint(self.include)
         return included and names.isdisjoint(self.exclude)
@@ -72,8 +72,8 @@ class TaintsParams(Params):
 class Taints:
     """Moves pods off nodes with NoSchedule taints (by choice PreferNoSchedule) they do not tolerate.
 
-    A node was tainted under its pods. Those of NoExecute taints go without us. Nodes marked for deletion
-    are left to whoever marked them. Semantics: ``pkg/scheduler/framework/plugins/tainttoleration``.
+    The taint was added while they ran. Pods on nodes with NoExecute taints are evicted by Kubernetes. Nodes
+    marked for deletion are ignored: what marked them also drains them. Semantics: ``pkg/scheduler/framework/plugins/tainttoleration``.
     """
 
     Params = TaintsParams
@@ -85,16 +85,6 @@ class Taints:
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
-def _classes(view: View) -> Iterator[tuple[str, list[int]]]:
-    """Yield (owner, classes) for each owner and set of tolerations."""
-    found: dict[tuple[int, Hashable], list[int]] = {}
-    for cls, of_class in enumerate(view.snapshot.classes):
-        if of_class.owner >= 0 and of_class.controller_kind not in ("DaemonSet", "Node"):
-            found.setdefault((of_class.owner, _tolerations(of_class)), []).append(cls)
-    for (owner, _), classes in found.items():
-        yield view.snapshot.owners[owner].ref, classes
-
-
 def _tolerations(of_class: PodClass) -> Hashable:
     return of_class.spec.tolerations or ()
 
@@ -102,7 +92,7 @@ def _tolerations(of_class: PodClass) -> Hashable:
 def _untolerated(
     view: View, params: TaintsParams, effect: str, most: int
 ) -> Callable[[int], Floats]:
-    """Return a function of a class to the untolerated taints (N,), counted up to ``most``.
+    """Return a function from a class to its number of untolerated taints per node (N,), at most ``most``.
 
     Classes with the same tolerations share one array.
     """
@@ -111,29 +101,29 @@ def _untolerated(
         [t for t in taints if t.effect == effect and params.counts(t.key, t.value)]
         for taints in nodes.taint_sets
     ]
-    counted: dict[Hashable, Floats] = {}
+    cache: dict[Hashable, Floats] = {}
 
     def of(cls: int) -> Floats:
         tolerations = view.snapshot.classes[cls].spec.tolerations or ()
-        found = counted.get(tolerations)
-        if found is None:
+        numbers = cache.get(tolerations)
+        if numbers is None:
             of_set = [
                 min(most, sum(not tolerates(tolerations, t) for t in taints)) for taints in sets
             ]
-            found = np.array(of_set or [0], float)[nodes.taint_set] * ~nodes.leaving
-            counted[tolerations] = found
-        return found
+            numbers = np.array(of_set or [0], float)[nodes.taint_set] * ~nodes.leaving
+            cache[tolerations] = numbers
+        return numbers
 
     return of
 
 
 def _no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
     untolerated = _untolerated(view, params, "NoSchedule", 1)
-    for owner, classes in _classes(view):
+    for owner, classes in view.replaceable_by(_tolerations):
         price = untolerated(classes[0])
         if not price.any():
             continue
-        # No move can break this rule, since the scheduler filters by it: only what is broken matters.
+        # No move can break this rule, since the scheduler filters by it: only pods that break it now count.
         if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
             continue
         replacement = view.snapshot.classes[classes[0]].replacement
@@ -149,7 +139,7 @@ def _no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
 
 def _prefer_no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
     untolerated = _untolerated(view, params, "PreferNoSchedule", _ALL)
-    for owner, classes in _classes(view):
+    for owner, classes in view.replaceable_by(_tolerations):
         price = untolerated(classes[0])
         if not price.any():
             continue

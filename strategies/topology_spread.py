@@ -1,4 +1,4 @@
-"""Zone skew: pods spread over domains as their topologySpreadConstraints ask."""
+"""Topology spread: pods spread over domains by their topologySpreadConstraints."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rebalancer.api import (
 
 
 class DefaultConstraint(Params):
-    """A constraint for workloads whose spec says nothing about its topology key."""
+    """A constraint for workloads without one for its topology key."""
 
     namespaces: tuple[str, ...] = Field(
-        default=(), description="Namespaces it holds in; none means all."
+        default=(), description="Namespaces of the workloads; empty: all."
     )
     labels: dict[str, str] = Field(
-        default_factory=dict, description="Labels that the pods must carry; none means all pods."
+        default_factory=dict, description="Labels that the pods must have; empty: all pods."
     )
     topology_key: str = Field(description="Node label whose values are the domains.")
     max_skew: int = Field(default=1, ge=1, description="Largest allowed difference in pods.")
@@ -45,19 +45,21 @@ class TopologySpreadParams(Params):
     )
     defaults: tuple[DefaultConstraint, ...] = Field(
         default=(),
-        description="Constraints for workloads whose own spec has none for that topology key.",
+        description="Constraints for workloads without one for this topology key.",
     )
 
 
 @dataclass
-class _Gathered:
+class _Constraint:
+    """A rule with the classes that declare it."""
+
     rule: SpreadRule
     label: str
     movers: list[int] = field(default_factory=list)
 
 
 class TopologySpread:
-    """Spreads pods over zones (or any domains) as their topologySpreadConstraints ask.
+    """Spreads pods over zones (or any domains) by their topologySpreadConstraints.
 
     All matching pods count; only pods that declare the constraint are moved. Rules of eligibility:
     ``pkg/scheduler/framework/plugins/podtopologyspread`` (all topology keys of the pod's constraints of
@@ -68,20 +70,20 @@ class TopologySpread:
 
     def terms(self, view: View, params: TopologySpreadParams) -> Sequence[Term]:
         """Return a hard and a soft term."""
-        gathered: dict[tuple[object, ...], _Gathered] = {}
-        for cls, of_class in enumerate(view.snapshot.classes):
-            if of_class.owner < 0 or of_class.controller_kind == "DaemonSet":
-                continue
+        constraints: dict[tuple[object, ...], _Constraint] = {}
+        for cls, of_class in view.replaceable():
             for rule in _rules(view, cls, params):
-                found = gathered.get(rule.identity())
-                if found is None:
+                constraint = constraints.get(rule.identity())
+                if constraint is None:
                     owner = view.snapshot.owners[of_class.owner]
                     label = f"{owner.ref} over {rule.key} ({rule.what})"
-                    found = gathered[rule.identity()] = _Gathered(rule, label)
-                found.movers.append(cls)
+                    constraint = constraints[rule.identity()] = _Constraint(rule, label)
+                constraint.movers.append(cls)
         return [
             DomainTerm(
-                view, entry, [_group(view, g) for g in gathered.values() if g.rule.entry == entry]
+                view,
+                entry,
+                [_group(view, g) for g in constraints.values() if g.rule.entry == entry],
             )
             for entry in (Entry.HARD, Entry.SOFT)
         ]
@@ -118,14 +120,14 @@ def _default_rules(
         )
 
 
-def _group(view: View, gathered: _Gathered) -> SpreadGroup:
-    rule = gathered.rule
+def _group(view: View, constraint: _Constraint) -> SpreadGroup:
+    rule = constraint.rule
     return SpreadGroup(
         view,
-        label=gathered.label,
+        label=constraint.label,
         domains=Domains.of(view, rule.key, rule.eligible),
         counted=rule.counted,
-        movers=np.array(gathered.movers, np.int32),
+        movers=np.array(constraint.movers, np.int32),
         max_skew=rule.max_skew,
         min_domains=rule.min_domains,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer import API_VERSION
 from rebalancer.commands.decide import Deciding
 from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
 from rebalancer.commands.options import RunOptions, reference, scope_of
@@ -16,12 +17,12 @@ from rebalancer.commands.result import outcomes_of
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.explain.names import find_node, find_pod, find_workload
-from rebalancer.explain.node import WatchedNode, node_data, node_facts
+from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
-from rebalancer.explain.pods import facts_of, standing_data
+from rebalancer.explain.pods import decision_data, facts_of
 from rebalancer.explain.text import pod_words
-from rebalancer.explain.watched import Watched
-from rebalancer.explain.workload import WatchedWorkload, workload_data, workload_facts
+from rebalancer.explain.watched import Recorder
+from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.output import write
 from rebalancer.plain_text import printable_json, printable_lines
@@ -32,7 +33,6 @@ from rebalancer.registry import Registry
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
-from rebalancer.report.version import API_VERSION
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
-    """The flags that all explanations have."""
+    """The flags of all explanations."""
 
     policy_path: str | None = None
     kubeconfig: str | None = None
@@ -58,7 +58,7 @@ class ExplainOptions:
 def explain_pod(
     ref: str, node: str | None, options: ExplainOptions, environment: Environment
 ) -> ExitCode:
-    """Explain where a pod's replacement would land (on one ``node`` only, if given), and the plan for the pod.
+    """Explain the landing of a pod's replacement (or only whether it may land on ``node``), and the plan for the pod.
 
     Raises:
         PolicyError: there is no such pod or node.
@@ -69,10 +69,10 @@ def explain_pod(
     pod = find_pod(snapshot, ref)
     if node is not None and node not in snapshot.nodes.index:
         raise PolicyError([f"--node {node}: there is no such node"])
-    watched = Watched(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
-    report = explaining.planned(watched)
-    (facts,) = facts_of(report, watched, [pod])
-    # In a model and a state of its own: those of the plan have moved on.
+    recorder = Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
+    report = explaining.planned(recorder)
+    (facts,) = facts_of(report, recorder, [pod])
+    # In a new model and state: those of the plan are changed by its moves.
     landing = explain_landing(
         snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
     )
@@ -80,41 +80,41 @@ def explain_pod(
     if node is None:
         plan = [line for text in pod_words(report, facts) for line in wrapped(text, "  ", "    ")]
         table = "\n".join([table, "In the plan of a dry run", *plan, ""])
-    data = landing.as_json() | standing_data(facts)
+    data = landing.as_json() | decision_data(facts)
     return explaining.write("PodExplanation", report, data, table)
 
 
 def explain_node(name: str, options: ExplainOptions, environment: Environment) -> ExitCode:
-    """Explain a node: what is seen in it, and what the plan moves from and to it.
+    """Explain a node: its state, its pods, and the moves from and to it.
 
     Raises:
         PolicyError: there is no such node.
         ClusterReadError: the cluster could not be read.
     """
     explaining = _Explaining(options, environment)
-    watched = WatchedNode(explaining.snapshot, find_node(explaining.snapshot, name))
-    report = explaining.planned(watched)
-    facts = node_facts(report, watched)
+    recorder = NodeRecorder(explaining.snapshot, find_node(explaining.snapshot, name))
+    report = explaining.planned(recorder)
+    facts = node_facts(report, recorder)
     return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
 
 
 def explain_workload(ref: str, options: ExplainOptions, environment: Environment) -> ExitCode:
-    """Explain a workload: how it stands, by which rules, and what the plan does about it.
+    """Explain a workload: its pods, its rules, and its moves.
 
     Raises:
         PolicyError: there is no such workload, or more than one of that name.
         ClusterReadError: the cluster could not be read.
     """
     explaining = _Explaining(options, environment)
-    watched = WatchedWorkload(explaining.snapshot, find_workload(explaining.snapshot, ref))
-    report = explaining.planned(watched)
-    facts = workload_facts(report, watched)
+    recorder = WorkloadRecorder(explaining.snapshot, find_workload(explaining.snapshot, ref))
+    report = explaining.planned(recorder)
+    facts = workload_facts(report, recorder)
     table = workload_table(report, facts)
     return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
 
 
 class _Explaining:
-    """Reads and plans exactly as a dry run with the same flags does, but writes an explanation."""
+    """A dry run with the same flags that writes an explanation instead of a report."""
 
     def __init__(self, options: ExplainOptions, environment: Environment) -> None:
         self._options, self._environment = options, environment
@@ -123,7 +123,7 @@ class _Explaining:
         memory = None if options.memory is None else reference("--memory", options.memory)
         if memory is not None and options.snapshot_path is not None:
             raise PolicyError(
-                ["--memory is in the cluster; a snapshot file is explained without it"]
+                ["--memory is read from the cluster; leave it out with a snapshot file"]
             )
         planning = Planning(self._loaded, registry, scope_of(RunOptions(), environment))
         self._deciding = Deciding(planning, environment, self._loaded, memory)
@@ -147,7 +147,7 @@ class _Explaining:
         return reading.snapshot
 
     def planned(self, onlooker: Onlooker) -> RunReport:
-        """Return the report that a dry run would write."""
+        """Return the report that a dry run would write; ``onlooker`` is called before and after its moves."""
         planned = self._deciding.plan(
             self.snapshot, client=self._client, clock_skew=self._clock_skew, onlooker=onlooker
         )
@@ -164,7 +164,7 @@ class _Explaining:
         )
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
-        """Write the explanation in the form that was asked for."""
+        """Write the explanation as a table or as JSON."""
         text = printable_lines(table)
         if self._options.output == "json":
             text = json.dumps({**_head(kind, report), **data}, indent=2, ensure_ascii=False)

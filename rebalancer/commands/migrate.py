@@ -1,4 +1,4 @@
-"""``policy migrate``: reads a policy of the descheduler, writes ours, says what differs."""
+"""``policy migrate``: reads a policy of the descheduler, writes ours, and notes the differences."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _STDIN = "standard input"
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A policy of ours that came from one of the descheduler."""
+    """A policy of ours, converted from one of the descheduler."""
 
     data: dict[str, Any]
-    """As the file has it."""
+    """The policy as plain data."""
     head: str
-    """Comments: where it came from, and what differs."""
+    """Comments: the source, and the notes."""
     notes: tuple[Problem, ...]
 
 
 def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
-    """Return the policy of ours for what stands in ``raw``.
+    """Return the policy of ours for the one in ``raw``.
 
     Raises:
-        PolicyError: it is no policy of the descheduler, or holds keys that the descheduler does not know.
+        PolicyError: it is no policy of the descheduler, or has keys unknown to the descheduler.
     """
     document = peer_document(raw, file)
     version = document.data["apiVersion"]
@@ -58,13 +58,13 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
         PolicyError: see ``migrated``; or a file cannot be read or written.
     """
     known = Registry.installed()
-    found = migrated(_read(file, stdin), _STDIN if file == "-" else file, known)
-    text = as_file(found.data, found.head, known)
+    policy = migrated(_read(file, stdin), _STDIN if file == "-" else file, known)
+    text = as_file(policy.data, policy.head, known)
     if output is None:
         write(environment.out, [text])
     else:
-        _write(Path(output), text, found, into=output.endswith("/") or Path(output).is_dir())
-    for note in found.notes:
+        _write(Path(output), text, policy, into=output.endswith("/") or Path(output).is_dir())
+    for note in policy.notes:
         say(environment.err, str(note))
     return ExitCode.DONE
 
@@ -78,8 +78,8 @@ def _read(file: str, stdin: BinaryIO) -> bytes:
         raise PolicyError([f"{file}: cannot be read ({error.strerror})"]) from None
 
 
-def _write(path: Path, text: str, found: Migrated, *, into: bool) -> None:
-    files = as_directory(found.data, found.head) if into else {}
+def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> None:
+    files = as_directory(policy.data, policy.head) if into else {}
     try:
         if into:
             path.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _write(path: Path, text: str, found: Migrated, *, into: bool) -> None:
 
 
 def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
-    """Refuse a directory with other policy files: they would be taken for parts of this one."""
+    """Refuse a directory with other policy files: they would be read as parts of this policy."""
     others = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
     others = [name for name in others if name not in files]
     if others:

@@ -96,7 +96,7 @@ class DomainTerm:
         """See Term."""
         self._potentials()
         asked = (self._groups[index] for index in np.flatnonzero(~self._at_ease).tolist())
-        return [text for group in asked if (text := group.unsatisfiable()) is not None]
+        return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""

@@ -92,7 +92,7 @@ class Group(Protocol):
         """Return what is left to mend, in moves."""
 
     def unsatisfiable(self) -> str | None:
-        """Say what no placement can mend, if anything."""
+        """Return what no placement can mend and why, without the label; None if there is nothing."""
 
     def gains(self) -> Floats:
         """Return per node (N,) the most that one mover leaving it can gain.

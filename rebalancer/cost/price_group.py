@@ -67,7 +67,7 @@ class PriceGroup:
         """Say how many pods no feasible node would serve better."""
         if not self._stuck:
             return None
-        return f"{self.label}: no better node takes {self._stuck} of its pods"
+        return f"no better node takes {self._stuck} of its pods"
 
     def gains(self) -> Floats:
         """See Group."""

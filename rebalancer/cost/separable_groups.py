@@ -273,7 +273,7 @@ class ConflictGroup(_SeparableGroup):
         if (more := self._now().hopeless) == 0:
             return None
         pods, domains = int(self._now().counts[0].sum()), len(self.domains.names)
-        return f"{self.label}: {pods} pods, {domains} domains: {more} must share"
+        return f"{pods} pods, {domains} domains: {more} must share"
 
     def describe(self, node: int) -> str:
         """See Group."""

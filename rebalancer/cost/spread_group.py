@@ -154,7 +154,7 @@ class SpreadGroup:
             cause = f"{len(counts)} domains, minDomains {self._min_domains}"
         else:
             cause = f"{int(self._immobile.sum())} of {int(counts.sum())} pods cannot be moved"
-        return f"{self.label}: {shown}, maxSkew {self._max_skew}: {cause}"
+        return f"{shown}, maxSkew {self._max_skew}: {cause}"
 
     def _floor(self, counts: Ints) -> int:
         if self._min_domains is not None and len(counts) < self._min_domains:

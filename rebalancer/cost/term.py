@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -124,6 +124,26 @@ class View:
     def any_movable(self, classes: Int32s) -> bool:
         """Tell whether any living pod of ``classes`` may be moved."""
         return any(self.movable[self.state.living_of(cls)].any() for cls in classes.tolist())
+
+    def replaceable(self) -> Iterator[tuple[int, PodClass]]:
+        """Yield index and class of the pods whose replacements may land on another node.
+
+        Not pods without a controller, and not those that belong to their node (``PodClass.per_node``).
+        """
+        for cls, of_class in enumerate(self.snapshot.classes):
+            if of_class.owner >= 0 and not of_class.per_node:
+                yield cls, of_class
+
+    def replaceable_by(
+        self, rule: Callable[[PodClass], Hashable]
+    ) -> Iterator[tuple[str, list[int]]]:
+        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None leaves a class out."""
+        grouped: dict[tuple[int, Hashable], list[int]] = {}
+        for cls, of_class in self.replaceable():
+            if (value := rule(of_class)) is not None:
+                grouped.setdefault((of_class.owner, value), []).append(cls)
+        for (owner, _), classes in grouped.items():
+            yield self.snapshot.owners[owner].ref, classes
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes of an owner's pods and of their replacements."""

@@ -1,4 +1,4 @@
-"""How the demo draws a cluster: zones with their pods, and workloads with their replicas per zone."""
+"""The demo's drawings of a cluster: zones with their pods, workloads with their replicas per zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZoneCounts = Mapping[str, Counter[str]]
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod where it stands."""
+    """A pod with its node and zone."""
 
     name: str
     uid: str
@@ -52,7 +52,7 @@ def zones_of(cluster: EmbeddedCluster) -> dict[str, str]:
 
 
 def workload_of(pod: Mapping[str, Any]) -> str:
-    """Return the name of a pod's workload: of its Deployment, rather than of its ReplicaSet."""
+    """Return the name of a pod's workload: the Deployment, not its ReplicaSet."""
     reference = controller_of(pod)
     if reference is None:
         return str(pod["metadata"]["name"])
@@ -61,7 +61,7 @@ def workload_of(pod: Mapping[str, Any]) -> str:
 
 
 def zone_counts(pods: Sequence[PlacedPod]) -> dict[str, Counter[str]]:
-    """Return how many replicas of each workload stand in each zone."""
+    """Return the number of replicas per workload and zone."""
     counts: dict[str, Counter[str]] = {}
     for pod in pods:
         counts.setdefault(pod.workload, Counter())[pod.zone] += 1
@@ -71,7 +71,7 @@ def zone_counts(pods: Sequence[PlacedPod]) -> dict[str, Counter[str]]:
 def predicted_counts(
     before: ZoneCounts, moves: Sequence[Mapping[str, Any]]
 ) -> dict[str, Counter[str]]:
-    """Return the counts of :func:`zone_counts` once each move has landed where it most probably does.
+    """Return the counts of :func:`zone_counts` after the moves, each landed in its most probable zone.
 
     ``moves`` are those of a JSON report; see :func:`move_zones`.
     """
@@ -87,14 +87,14 @@ def move_zones(
     moves: Sequence[Mapping[str, Any]], zones: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return the moves of a JSON report with ``from_zone``, and the most probable ``to_zone``."""
-    found = []
+    zoned = []
     for move in moves:
         chances: Counter[str] = Counter()
         for landing in move["landings"]:
             chances[zones[landing["node"]]] += landing["probability"]
         likely = max(sorted(chances), key=lambda zone: chances[zone]) if chances else ""
-        found.append({**move, "from_zone": zones.get(move["from"], ""), "to_zone": likely})
-    return found
+        zoned.append({**move, "from_zone": zones.get(move["from"], ""), "to_zone": likely})
+    return zoned
 
 
 def draw_zones(
@@ -103,17 +103,17 @@ def draw_zones(
     """Return the zones with their pods, one per line; those with a uid in ``new`` are marked."""
     lines = []
     for zone in zones:
-        here = [
+        shown = [
             f"{p.name} ({p.node}{', new' if p.uid in new else ''})" for p in pods if p.zone == zone
         ]
-        if not here:
-            here = ["-" if zone in present else "(no node)"]
-        lines += [f"  {zone if i == 0 else ' ' * len(zone)}   {pod}" for i, pod in enumerate(here)]
+        if not shown:
+            shown = ["-" if zone in present else "(no node)"]
+        lines += [f"  {zone if i == 0 else ' ' * len(zone)}   {pod}" for i, pod in enumerate(shown)]
     return lines
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table with columns as wide as they need to be."""
+    """Return the lines of a table, with columns as wide as their widest cell."""
     widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

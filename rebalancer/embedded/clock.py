@@ -1,4 +1,4 @@
-"""The cluster's clock: either it stands until it is moved, or it runs with another clock."""
+"""The cluster's clock: it stands still until it is set, or it runs with another clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 class Clock:
     """Unix seconds of the cluster.
 
-    Without a ``source`` time stands still until :meth:`set` moves it. With one (``time.time``) it runs at
-    the source's pace, from ``start``: a cluster whose past lies an hour back can be led up to the present.
+    Without a ``source``, time stands still until :meth:`set`. With one (``time.time``), it runs at the
+    source's pace from ``start``: a cluster can begin an hour in the past and catch up.
     """
 
     def __init__(self, start: float, source: Callable[[], float] | None = None) -> None:
@@ -18,7 +18,7 @@ class Clock:
 
     @property
     def runs(self) -> bool:
-        """Whether time passes by itself."""
+        """Whether time passes without :meth:`set`."""
         return self._source is not None
 
     def now(self) -> float:
@@ -26,7 +26,7 @@ class Clock:
         return self._base + (self._source() if self._source else 0.0)
 
     def set(self, to: float) -> None:
-        """Make ``to`` the present; time does not go back."""
+        """Advance the time to ``to``; it never goes back."""
         self._base += max(0.0, to - self.now())
 
     def lag(self) -> float:

@@ -1,4 +1,4 @@
-"""The embedded cluster: everything put together, started, stepped and looked at."""
+"""The embedded cluster: API server, controllers and clock, as a context manager."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rebalancer.embedded.controllers.garbage import GarbageCollector, Namespaces
 from rebalancer.embedded.controllers.jobs import Jobs
 from rebalancer.embedded.controllers.kubelets import NodeKubelets, PodKubelets
 from rebalancer.embedded.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
-from rebalancer.embedded.controllers.picture import Picture
+from rebalancer.embedded.controllers.picture import StoreSnapshots
 from rebalancer.embedded.controllers.replicasets import ReplicaSets
 from rebalancer.embedded.controllers.scheduling import MakePlacer, ModelPlacer, Scheduling
 from rebalancer.embedded.controllers.statefulsets import StatefulSets
 from rebalancer.embedded.engine import Controller, Engine, Timings
-from rebalancer.embedded.hands import Hands
+from rebalancer.embedded.hands import Administration
 from rebalancer.embedded.rest import in_motion
 from rebalancer.snapshot.model import Snapshot
 
@@ -42,12 +42,12 @@ _LONGEST_WAIT = 1.0
 _SETTLE_SECONDS = 120.0
 
 
-class EmbeddedCluster(Hands):
+class EmbeddedCluster(Administration):
     """A small Kubernetes in this process, as a context manager.
 
-    With a clock that runs, a thread lets the cluster live; with one that stands (``Clock(start)``), nothing
-    happens but in :meth:`advance` and :meth:`settle`, in exactly the same order every time. Everything that
-    is random (names, uids, choices among equally good nodes) depends on ``seed`` alone.
+    With a clock that runs, the controllers act in a thread. With a clock that does not (``Clock(start)``), they act
+    only in :meth:`advance` and :meth:`settle`, in the same order every time. Everything random (names, uids,
+    choices among equally good nodes) depends only on ``seed``.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class EmbeddedCluster(Hands):
         self.clock = clock if clock is not None else Clock(time.time(), time.time)
         self.timings = timings or Timings()
         self.access = Access(tokens={TOKEN: _USER})
-        """Tokens that are known, and what is denied to everybody."""
+        """Known tokens, and denied verbs."""
         self.faults = Faults()
-        """What goes wrong on purpose, and the requests so far."""
+        """Injected faults, and the log of requests."""
         super().__init__(Store(self.clock, seed))
         self._engine = Engine(self.store, self.timings)
-        self._picture = Picture(self.store, version)
+        self._snapshots = StoreSnapshots(self.store, version)
         self._api = Api(self.store, self.access, version)
-        self._scheduling = Scheduling(self._engine, self._picture, make_placer)
+        self._scheduling = Scheduling(self._engine, self._snapshots, make_placer)
         self._engine.add(_controllers(self._engine, self._scheduling))
         self._server: Server | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -109,7 +109,7 @@ class EmbeddedCluster(Hands):
             if bugs:
                 raise RuntimeError("the embedded API server failed to answer") from bugs[0]
 
-    # -- how to reach it ---------------------------------------------------------------------------
+    # -- access ------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -124,7 +124,7 @@ class EmbeddedCluster(Hands):
         return self.write_kubeconfig("admin", TOKEN)
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
-        """Write a kubeconfig for a token, known or not, and return its path."""
+        """Write a kubeconfig for a token, which need not be known, and return its path."""
         if self._directory is None:
             raise RuntimeError("the embedded cluster was not started")
         path = Path(self._directory.name) / f"{name}.kubeconfig"
@@ -141,15 +141,15 @@ class EmbeddedCluster(Hands):
         path.write_text(yaml.safe_dump(config))
         return path
 
-    # -- looking at it, and making it forget -------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the present state as the rebalancer sees it, without asking over HTTP."""
+        """Return the present state as a snapshot, without HTTP."""
         with self.store.lock:
-            return self._picture.snapshot()
+            return self._snapshots.snapshot()
 
     def forget_history(self) -> None:
-        """Compact: continue tokens and versions given out so far answer 410 from now on."""
+        """Compact: earlier continue tokens and versions answer 410 from now on."""
         with self.store.lock:
             self.store.forget()
             self._api.pager.forget()
@@ -157,21 +157,21 @@ class EmbeddedCluster(Hands):
     # -- time --------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass at once: everything that is due meanwhile happens in its order."""
+        """Advance the time: everything that is due until then happens in order."""
         with self.store.lock:
             self._check()
             self._engine.run_until(self.clock.now() + seconds)
 
     def catch_up(self) -> None:
-        """Let a cluster whose clock began in the past live up to the present."""
+        """Advance a cluster whose clock began in the past to the present."""
         self.advance(max(0.0, self.clock.lag()))
 
     def settle(self, timeout: float = _SETTLE_SECONDS) -> None:
-        """Wait until nothing is pending, starting or terminating; pods that fit nowhere may stay so.
+        """Wait until nothing is pending, starting or terminating, except pods that fit on no node.
 
         With a standing clock, time is advanced from event to event, ``timeout`` cluster seconds at most.
 
-        Raises TimeoutError, naming what is still in motion.
+        Raises TimeoutError, which names the objects that are still changing.
         """
         with self.store.lock:
             end = self.clock.now() + timeout
@@ -188,14 +188,14 @@ class EmbeddedCluster(Hands):
                 self._settle_step()
 
     def _settle_step(self) -> None:
-        """Draining here, with the lock held, is the same as letting the thread do it."""
+        """Run the controllers here, with the lock held, instead of in the thread."""
         self._check()
         self._engine.drain()
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- the thread of a cluster whose clock runs --------------------------------------------------
 
     def _live(self) -> None:
-        """Let the cluster live in its own thread, until it is left."""
+        """Run timers and controllers until the context manager exits."""
         with self.store.lock:
             try:
                 while not self._stopping:
@@ -209,7 +209,7 @@ class EmbeddedCluster(Hands):
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise RuntimeError("the embedded cluster has stopped living") from self._failure
+            raise RuntimeError("the embedded cluster has failed") from self._failure
 
 
 def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:

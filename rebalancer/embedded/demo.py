@@ -1,6 +1,6 @@
-"""``rebalancer demo``: a drift happens, a run mends it, a second run finds nothing to do.
+"""``rebalancer demo``: a cluster drifts, a run repairs it, a second run has nothing to do.
 
-The cluster is embedded, the run is the very same as on the command line: over HTTP, through the same client.
+The cluster is embedded; the runs are those of the command line, over HTTP.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rebalancer.embedded.board import (
 )
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.drifts import SHOP, WISHES, ZONES
+from rebalancer.embedded.drifts import RULES, SHOP, ZONES
 from rebalancer.embedded.engine import Timings
 
 Run = Callable[[Sequence[str]], int]
@@ -47,18 +47,18 @@ def run_demo(
     out: TextIO | None = None,
     now: Callable[[], float] = time.time,
 ) -> int:
-    """Tell the story on ``out``; return 0 if everything came as told.
+    """Show the demo on ``out``; return 0 if all of it happened as described.
 
-    ``speed`` divides how long pods take to start and to stop. A run that fails ends the story with its
-    exit code; a story that does not come true returns 1.
+    ``speed`` divides how long pods take to start and to stop. A run that fails ends the demo with its
+    exit code; any other difference from the description returns 1.
     """
     screen = _Screen(out if out is not None else sys.stdout, console_width)
-    story = _Story(screen, run, speed, now)
+    demo = _Demo(screen, run, speed, now)
     try:
-        story.first()
-        story.second()
-    except _StoryEnds as end:
-        screen.say(f"The story ends here: {end}")
+        demo.first()
+        demo.second()
+    except _DemoFailedError as end:
+        screen.say(f"The demo failed: {end}")
         return end.code
     screen.say(
         "That was all. The same on a cluster of yours, without touching anything: "
@@ -67,8 +67,8 @@ def run_demo(
     return 0
 
 
-class _StoryEnds(Exception):  # noqa: N818 - not an error of the program, but of the story
-    """Something did not come as told."""
+class _DemoFailedError(Exception):
+    """Something did not happen as the demo describes it."""
 
     def __init__(self, why: str, code: int = 1) -> None:
         super().__init__(why)
@@ -76,67 +76,67 @@ class _StoryEnds(Exception):  # noqa: N818 - not an error of the program, but of
 
 
 class _Screen:
-    """Plain lines, wrapped; headings are bold on a terminal."""
+    """Writes wrapped paragraphs; headings are bold on a terminal."""
 
     def __init__(self, out: TextIO, width: int) -> None:
         self.out, self._width = out, width
         self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if out.isatty() else ("", "")
 
     def title(self, text: str) -> None:
-        """Begin a part."""
+        """Write the heading of a part."""
         self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(self._width, len(text))}\n")
 
     def say(self, text: str) -> None:
-        """Tell something in a paragraph of its own."""
+        """Write a paragraph."""
         self._write("\n" + textwrap.fill(text, self._width) + "\n")
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show lines as they are."""
+        """Write lines as they are."""
         self._write("\n" + "\n".join(lines) + "\n")
 
     def command(self, text: str) -> None:
-        """Show what is about to be run."""
+        """Write a command line before it is run."""
         self._write(f"\n{self._bold}$ {text}{self._plain}\n\n")
 
     def _write(self, text: str) -> None:
-        # At once: what a run prints next goes through other buffers.
+        # Flushed, because the output of the next run goes through another buffer.
         self.out.write(text)
         self.out.flush()
 
 
-class _Story:
+class _Demo:
     def __init__(self, screen: _Screen, run: Run, speed: float, now: Callable[[], float]) -> None:
         self._screen, self._run, self._now = screen, run, now
         self._timings = _TIMINGS.faster(speed)
 
     @contextlib.contextmanager
     def _cluster(self) -> Iterator[EmbeddedCluster]:
-        """A cluster whose past began two hours ago, so that no pod is too young to be moved."""
+        """Yield a cluster that began two hours ago, so that no pod is too young to be moved."""
         clock = Clock(self._now() - _PAST_SECONDS, self._now)
         with EmbeddedCluster(clock, seed=_SEED, timings=self._timings) as cluster:
             yield cluster
 
-    # -- the article's story -----------------------------------------------------------------------
+    # -- first part ------------------------------------------------------------------------------
 
     def first(self) -> None:
-        """A zone joins, Kubernetes moves nothing, one eviction puts it right."""
+        """A zone joins, Kubernetes moves nothing, one eviction repairs the spread."""
         screen = self._screen
         screen.title("1. A zone joins")
         with self._cluster() as cluster:
             screen.say(
                 f"An embedded Kubernetes now runs in this process, at {cluster.url}. Its objects, its API, "
-                "its controllers and its evictions are real; only the containers are pretended."
+                "its controllers and its evictions are real; only the containers are simulated."
             )
             drifts.two_zones(cluster)
             before = placed(cluster)
             screen.say(
-                f'Two zones are up. The three replicas of "{SHOP}" would rather stand in different '
+                f'Two zones are up. The three replicas of "{SHOP}" prefer different '
                 "zones (preferred anti-affinity); with two zones, two of them share one:"
             )
             screen.show(draw_zones(before, ZONES, ZONES[:2], frozenset()))
             drifts.third_zone(cluster)
             if _moved(before, placed(cluster)):
-                raise _StoryEnds("Kubernetes moved a pod by itself")
+                raise _DemoFailedError("Kubernetes moved a pod by itself")
             screen.say(
                 "A node of a third zone joins. Ten minutes later Kubernetes has moved nothing: its "
                 "scheduler places a pod once, when it is created."
@@ -145,7 +145,7 @@ class _Story:
             cluster.catch_up()
             moves = self._rebalance(cluster)
             if len(moves) != 1:
-                raise _StoryEnds(f"the plan has {len(moves)} moves, not one")
+                raise _DemoFailedError(f"the plan has {len(moves)} moves, not one")
             after = placed(cluster)
             landed = [pod.zone for pod in after if pod.uid in _new(before, after)]
             screen.say(
@@ -153,14 +153,14 @@ class _Story:
             )
             screen.show(draw_zones(after, ZONES, ZONES, _new(before, after)))
             if sorted(pod.zone for pod in after) != list(ZONES):
-                raise _StoryEnds("the replicas do not stand in three zones")
+                raise _DemoFailedError("the replicas are not in three zones")
             if len(landed) != 1:
-                raise _StoryEnds(f"{len(landed)} pods were moved, not one")
+                raise _DemoFailedError(f"{len(landed)} pods were moved, not one")
 
-    # -- a bigger one ------------------------------------------------------------------------------
+    # -- second part -------------------------------------------------------------------------------
 
     def second(self) -> None:
-        """A zone was away, and comes back; then a run that has nothing to do."""
+        """A zone was lost and is back; then a run that has nothing to do."""
         screen = self._screen
         screen.title("2. A zone comes back")
         with self._cluster() as cluster:
@@ -170,28 +170,28 @@ class _Story:
             cluster.catch_up()
             before = placed(cluster)
             screen.say(
-                f"Another cluster: {len(zones_of(cluster))} nodes in three zones, {len(WISHES)} workloads, "
+                f"Another cluster: {len(zones_of(cluster))} nodes in three zones, {len(RULES)} workloads, "
                 f"{len(before)} pods. {ZONES[2]} had failed and is back for ten minutes, empty."
             )
             moves = self._rebalance(cluster)
             after = placed(cluster)
             self._compare(before, after, moves)
-            screen.say("Once more, to see that it stops:")
+            screen.say("A second run, which has nothing to do:")
             self._call(cluster)
             cluster.settle()
             if _moved(after, placed(cluster)):
-                raise _StoryEnds("the second run found something to move")
+                raise _DemoFailedError("the second run moved pods")
 
     def _compare(
         self, before: list[PlacedPod], after: list[PlacedPod], moves: Sequence[dict[str, Any]]
     ) -> None:
-        """Show replicas per zone: before, as predicted, as they are."""
+        """Show replicas per zone: before, predicted, now."""
         was, now = zone_counts(before), zone_counts(after)
         expected = predicted_counts(was, moves)
         rows = [
             (
                 name,
-                WISHES[name],
+                RULES[name],
                 slashed(was[name], ZONES),
                 slashed(expected[name], ZONES),
                 slashed(now[name], ZONES),
@@ -203,41 +203,41 @@ class _Story:
         self._screen.show(draw_table(headings, rows))
         right = sum(row[3] == row[4] for row in rows)
         self._screen.say(
-            f"{len(_new(before, after))} pods were moved; {right} of {len(rows)} workloads stand exactly as "
+            f"{len(_new(before, after))} pods were moved; {right} of {len(rows)} workloads are exactly as "
             "predicted."
         )
         if not moves:
-            raise _StoryEnds("the run found nothing to move")
+            raise _DemoFailedError("the run moved nothing")
 
     # -- running -----------------------------------------------------------------------------------
 
     def _rebalance(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
-        """Ask for the plan, carry it out, and return its moves with their zones."""
+        """Plan with a dry run, then run; return the planned moves with their zones."""
         moves = self._planned(cluster)
         self._call(cluster)
         cluster.settle()
         return moves
 
     def _planned(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
-        """Return the moves that a dry run plans: what is going to be compared with what happens."""
+        """Return the moves that a dry run plans, to compare them with what happens."""
         captured = io.StringIO()
         with contextlib.redirect_stdout(captured):
             code = self._run(
                 ["run", "--dry-run", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
             )
         if code:
-            raise _StoryEnds("the dry run failed", code)
+            raise _DemoFailedError("the dry run failed", code)
         return move_zones(json.loads(captured.getvalue())["moves"], zones_of(cluster))
 
     def _call(self, cluster: EmbeddedCluster) -> None:
         self._screen.command("rebalancer run")
-        # Report and progress in one stream, in the order in which they come.
+        # Report and progress in one stream, in the order in which they are written.
         out = self._screen.out
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = self._run(["run", "--kubeconfig", str(cluster.kubeconfig)])
         out.flush()
         if code:
-            raise _StoryEnds(f"the run ended with exit code {code}", code)
+            raise _DemoFailedError(f"the run ended with exit code {code}", code)
 
 
 def _new(before: Sequence[PlacedPod], after: Sequence[PlacedPod]) -> frozenset[str]:

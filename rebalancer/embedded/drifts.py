@@ -1,4 +1,4 @@
-"""The two drifts of the demo: a zone that joins, and a zone that was away and comes back."""
+"""The two drifts of the demo: a zone joins, and a zone is lost and comes back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NODES_PER_ZONE = 4
 _SET_UP_SECONDS = 300.0
 _QUIET_SECONDS = 600.0
 
-WISHES: Mapping[str, str] = {
+RULES: Mapping[str, str] = {
     "api": "spread over zones, soft",
     "cart": "apart by zone, preferred",
     "checkout": "spread over zones, hard",
@@ -33,11 +33,11 @@ WISHES: Mapping[str, str] = {
     "payments": "spread, soft; PDB: 3 of 4",
     "search": "apart by zone, preferred",
 }
-"""What each workload of the second drift asks for, in few words."""
+"""Placement rules of each workload of the second drift, in few words."""
 
 
 def two_zones(cluster: EmbeddedCluster) -> None:
-    """Three replicas that would rather stand apart by zone, and only two zones."""
+    """Three replicas with preferred anti-affinity by zone, and only two zones."""
     for zone in ZONES[:2]:
         _join(cluster, zone, 2)
     cluster.advance(_SET_UP_SECONDS)
@@ -52,7 +52,7 @@ def third_zone(cluster: EmbeddedCluster) -> None:
 
 
 def many_workloads(cluster: EmbeddedCluster) -> None:
-    """Twelve nodes in three zones, nine workloads, everything where it should be."""
+    """Twelve nodes in three zones, nine workloads, all rules met."""
     for zone in ZONES:
         _join(cluster, zone, _NODES_PER_ZONE)
     cluster.advance(_SET_UP_SECONDS)
@@ -61,7 +61,7 @@ def many_workloads(cluster: EmbeddedCluster) -> None:
 
 
 def zone_lost(cluster: EmbeddedCluster) -> None:
-    """The third zone goes away with its pods; replacements stand in the other two."""
+    """The third zone is lost with its pods; their replacements are in the other two."""
     for number in range(_NODES_PER_ZONE):
         cluster.remove_node(_name(ZONES[2], number))
     cluster.advance(_QUIET_SECONDS)

@@ -1,6 +1,6 @@
-"""The event loop: controllers that look at what changed, and timers. One thread, a fixed order.
+"""The event loop: controllers that observe changes, and timers. One thread, a fixed order.
 
-The same writes at the same times lead to the same cluster, whatever the machine does.
+The same writes at the same times give the same cluster on any machine.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _MOST_STEPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long things take in the cluster, in its seconds."""
+    """Durations in the cluster, in seconds of its clock."""
 
     start_up: float = 3.0
     """From a pod's binding until it is Ready (its annotation may say otherwise)."""
     shutdown: float = 2.0
-    """From a pod's deletion until its containers are gone, if its grace period is not shorter."""
+    """From a pod's deletion until its containers have ended, if its grace period is not shorter."""
     node_start_up: float = 1.0
     """From a node's creation until its kubelet reports Ready."""
     monitor_grace: float = 50.0
-    """From a kubelet's last word until its node counts as unreachable (node-monitor-grace-period)."""
+    """From a kubelet's last report until its node is unreachable (node-monitor-grace-period)."""
     heartbeat: float = 300.0
-    """Between two reports of a kubelet that have nothing new to say (nodeStatusReportFrequency)."""
+    """Between two reports of a kubelet without changes (nodeStatusReportFrequency)."""
     job: float = 60.0
     """How long a Job's pod runs (its annotation may say otherwise)."""
     job_backoff: float = 10.0
-    """Before a Job replaces its first failed or evicted pod; twice as long for each further one."""
+    """Before a Job replaces its first failed or evicted pod; doubled for each further one."""
     orphan: float = 40.0
-    """How long the pods of a node that is gone are left alone (the pod garbage collector's quarantine)."""
+    """From a node's removal until its pods are removed (the pod garbage collector's quarantine)."""
 
     def faster(self, factor: float) -> Timings:
-        """Return timings in which pods and nodes need ``1/factor`` of their time."""
+        """Return timings with the durations of pods and nodes divided by ``factor``."""
         return Timings(
             start_up=self.start_up / factor,
             shutdown=self.shutdown / factor,
@@ -52,9 +52,9 @@ class Timings:
 
 
 class Engine:
-    """Runs controllers until they have nothing left to do, and timers when they are due.
+    """Runs controllers until their queues are empty, and timers when they are due.
 
-    All methods are to be called with the store's lock held.
+    Callers hold the store's lock.
     """
 
     def __init__(self, store: Store, timings: Timings) -> None:
@@ -65,7 +65,7 @@ class Engine:
         store.listeners.append(self._observe)
 
     def add(self, controllers: Sequence[Controller]) -> None:
-        """Add controllers, in the order in which they shall act."""
+        """Add controllers, in the order in which they act."""
         self._controllers.extend(controllers)
 
     def _observe(self, change: Change) -> None:
@@ -73,13 +73,13 @@ class Engine:
             controller.observe(change)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done in so many seconds; what is due at one moment goes in order of calling."""
+        """Set a timer; timers that are due at the same time run in the order of their calls."""
         self._count += 1
         heapq.heappush(self._timers, (self.store.clock.now() + seconds, self._count, action))
 
     @property
     def idle(self) -> bool:
-        """Whether no controller has anything to look at."""
+        """Whether all queues are empty."""
         return not any(controller.queue for controller in self._controllers)
 
     def next_timer(self) -> float | None:
@@ -87,16 +87,16 @@ class Engine:
         return self._timers[0][0] if self._timers else None
 
     def drain(self) -> None:
-        """Let the controllers act until all of them are done."""
+        """Let the controllers act until all queues are empty."""
         for _ in range(_MOST_STEPS):
             if self.idle:
                 return
             for controller in self._controllers:
                 controller.act()
-        raise RuntimeError("the controllers do not come to rest: a bug of the simulator")
+        raise RuntimeError("the controllers never become idle: a bug of the simulator")
 
     def run_due(self, until: float) -> None:
-        """Run the timers that are due, each followed by what the controllers make of it."""
+        """Run the timers that are due by ``until``, and the controllers after each."""
         self.drain()
         while self._timers and self._timers[0][0] <= until:
             _, _, action = heapq.heappop(self._timers)
@@ -104,7 +104,7 @@ class Engine:
             self.drain()
 
     def run_until(self, target: float) -> None:
-        """Let time pass up to ``target``: every timer runs at its own moment."""
+        """Advance the clock to ``target``: every timer runs at its own time."""
         self.drain()
         while self._timers and self._timers[0][0] <= target:
             self.store.clock.set(self._timers[0][0])
@@ -113,26 +113,26 @@ class Engine:
 
 
 class Controller(ABC):
-    """Looks at changes, notes which keys need work, and works them off in the order of noting."""
+    """Observes changes, queues the keys that need work, and syncs them in that order."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.store = engine, engine.store
         self.queue: dict[Any, None] = {}
 
     def note(self, key: Hashable) -> None:
-        """Put a key at the end of the queue, unless it waits there already."""
+        """Append a key to the queue, unless it is there already."""
         self.queue.setdefault(key)
 
     @abstractmethod
     def observe(self, change: Change) -> None:
-        """Note what a change means for this controller. Nothing may be written here."""
+        """Queue the keys that a change affects; must not write to the store."""
 
     @abstractmethod
     def sync(self, key: Any) -> None:
-        """Bring what a key stands for closer to what it should be."""
+        """Reconcile the object of a key."""
 
     def act(self) -> None:
-        """Work off what was noted before now; what comes up meanwhile waits for the next round."""
+        """Sync the keys that are in the queue now; keys queued meanwhile wait for the next call."""
         keys, self.queue = self.queue, {}
         for key in keys:
             self.sync(key)

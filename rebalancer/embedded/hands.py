@@ -1,4 +1,4 @@
-"""What people do to the embedded cluster: apply, look, delete, add nodes and take them away."""
+"""Actions of an administrator on the embedded cluster: apply, get, delete, add and remove nodes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import Kind
+from rebalancer.embedded.apiserver.kinds import Json, Kind
 from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.quota import charge
-from rebalancer.embedded.apiserver.store import Json, Store, clone
+from rebalancer.embedded.apiserver.store import Store, clone
 from rebalancer.embedded.controllers.kubelets import NODE_LOST, NODE_NOT_READY
 
 
-class Hands:
-    """Acts on a store as an administrator does through the API, without the network between."""
+class Administration:
+    """Acts on a store as an administrator does through the API, without HTTP."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def apply(self, *objects: Mapping[str, Any]) -> list[Json]:
-        """Create objects in order, or change those that exist; return them as stored.
+        """Create objects in order, or patch those that exist; return them as stored.
 
         Raises ``apiserver.status.ApiError`` where a server would refuse.
         """
@@ -33,15 +33,15 @@ class Hands:
     def _apply(self, manifest: Mapping[str, Any]) -> Json:
         kind, namespace, name = _identity(manifest)
         given = clone(manifest)
-        found = self.store.find(kind, namespace, name)
-        if found is None:
+        old = self.store.find(kind, namespace, name)
+        if old is None:
             made = admit(self.store, kind, namespace, given)
             charge(self.store, kind, namespace, made)
             return self.store.create(kind, namespace, made)
         for field in ("kind", "apiVersion"):
             given.pop(field, None)
-        merged = apply_patch("application/strategic-merge-patch+json", found, given)
-        return self.store.modify(kind, found, lambda new: new.update(merged))
+        merged = apply_patch("application/strategic-merge-patch+json", old, given)
+        return self.store.modify(kind, old, lambda new: new.update(merged))
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
         """Return an object by kind (``Pod``) and name; ApiError if there is none."""
@@ -52,23 +52,23 @@ class Hands:
     def objects(self, kind: str, namespace: str = "") -> list[Json]:
         """Return all objects of a kind, or of one namespace, by name."""
         with self.store.lock:
-            return [clone(found) for found in self.store.items(_kind(kind), namespace)]
+            return [clone(obj) for obj in self.store.items(_kind(kind), namespace)]
 
     def delete(
         self, kind: str, name: str, namespace: str = "default", *, grace: int | None = None
     ) -> None:
-        """Delete an object as a client would; pods go by their grace, or by the one given."""
+        """Delete an object as a client would; ``grace`` replaces the pod's grace period (seconds)."""
         of = _kind(kind)
         with self.store.lock:
-            found = self.store.get(of, namespace if of.namespaced else "", name)
-            delete(self.store, of, found, {"gracePeriodSeconds": grace})
+            obj = self.store.get(of, namespace if of.namespaced else "", name)
+            delete(self.store, of, obj, {"gracePeriodSeconds": grace})
 
     def add_node(self, name: str, zone: str | None = None, **more: Any) -> Json:
-        """Have a node join; keyword arguments as for ``manifests.node``."""
+        """Add a node; keyword arguments as for ``manifests.node``."""
         return self.apply(manifests.node(name, zone=zone, **more))[0]
 
     def remove_node(self, name: str) -> None:
-        """Take a node and, at once, its pods away, as a cloud does; Kubernetes itself takes a while."""
+        """Remove a node and its pods at once; Kubernetes itself removes the pods later."""
         with self.store.lock:
             self.delete("Node", name)
             for pod in self.store.items(kinds.POD):
@@ -80,7 +80,7 @@ class Hands:
         self._amend_nodes(names, lambda node: node["spec"].update(unschedulable=on))
 
     def break_nodes(self, names: Iterable[str], *, on: bool = True, silent: bool = False) -> None:
-        """Have kubelets report NotReady, or Ready again; or fall silent, or speak again."""
+        """Have kubelets report NotReady, or with ``silent`` stop reporting; ``on=False`` ends that."""
         flag = {NODE_LOST if silent else NODE_NOT_READY: str(on).lower()}
 
         def amend(node: Json) -> None:

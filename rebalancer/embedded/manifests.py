@@ -1,4 +1,4 @@
-"""Manifests as plain dictionaries: short to write, complete enough for a real API server."""
+"""Manifests as plain dictionaries, complete enough for a real API server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def deployment(name: str, replicas: int = 3, **more: Any) -> Manifest:
 
 
 def replicaset(name: str, replicas: int = 3, **more: Any) -> Manifest:
-    """Return a ReplicaSet of its own, without a Deployment."""
+    """Return a ReplicaSet without a Deployment."""
     return workload("ReplicaSet", name, {"replicas": replicas}, **more)
 
 
@@ -146,7 +146,7 @@ def pod(
 
 
 def pdb(name: str, labels: Labels, *, namespace: str = "default", **spec: Any) -> Manifest:
-    """Return a PodDisruptionBudget; ``minAvailable=`` or ``maxUnavailable=`` says how much."""
+    """Return a PodDisruptionBudget; give ``minAvailable=`` or ``maxUnavailable=``."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -182,13 +182,13 @@ def resource_quota(name: str, *, namespace: str = "default", **hard: str) -> Man
 
 
 def prefer_apart(labels: Labels, topology_key: str = ZONE, weight: int = 100) -> Manifest:
-    """Return an affinity: preferably not in one domain with pods that carry the labels."""
-    wish = {"weight": weight, "podAffinityTerm": _term(labels, topology_key)}
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    """Return preferred anti-affinity to pods with the labels."""
+    term = {"weight": weight, "podAffinityTerm": _term(labels, topology_key)}
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def require_apart(labels: Labels, topology_key: str = HOSTNAME) -> Manifest:
-    """Return an affinity: never in one domain with pods that carry the labels."""
+    """Return required anti-affinity to pods with the labels."""
     term = _term(labels, topology_key)
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 

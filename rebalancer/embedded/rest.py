@@ -1,18 +1,19 @@
-"""Whether the cluster is at rest: nothing is on its way that will arrive by itself."""
+"""Whether the cluster is settled: no object will change without a new cause."""
 
 from __future__ import annotations
 
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.kinds import Json
+from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.conditions import condition, is_ready
 from rebalancer.embedded.controllers.kubelets import NODE_LOST, NODE_NOT_READY
 from rebalancer.embedded.controllers.pods import is_terminating
 
 
 def in_motion(store: Store) -> list[str]:
-    """Return what is starting, pending or terminating, in words.
+    """Return the nodes and pods that are starting, pending or terminating, as ``pod namespace/name``.
 
-    Nodes that were broken on purpose and what stands on them, and pods that fit nowhere, are at rest.
+    Nodes broken by annotation with their pods, and pods that fit on no node, count as settled.
     """
     nodes = [
         f"node {node['metadata']['name']}"
@@ -22,11 +23,11 @@ def in_motion(store: Store) -> list[str]:
     return nodes + [
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in store.items(kinds.POD)
-        if not _at_rest(store, pod)
+        if not _is_settled(store, pod)
     ]
 
 
-def _at_rest(store: Store, pod: Json) -> bool:
+def _is_settled(store: Store, pod: Json) -> bool:
     name = pod["spec"].get("nodeName", "")
     node = store.find(kinds.NODE, "", name)
     if name and (node is None or not is_ready(node)):

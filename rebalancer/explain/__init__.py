@@ -1,5 +1,5 @@
-"""``explain``: what is seen in one pod, node or workload, and what the plan of a dry run does with it.
+"""``explain``: one pod, node or workload in the plan of a dry run.
 
-There is no second logic here: the plan is made by what ``run --dry-run`` makes it by, and looked at before and
-after its moves.
+The plan is made by the same code as in ``run --dry-run``; the terms of its cost are read before and after its
+moves.
 """

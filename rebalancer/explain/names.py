@@ -1,18 +1,18 @@
-"""Finds what the command line names in a snapshot, or says what was probably meant."""
+"""Finds pods, nodes and workloads by the names on the command line, with suggestions for unknown names."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import takewhile
 
 import numpy as np
 
 from rebalancer.errors import PolicyError
-from rebalancer.policy.problems import did_you_mean
+from rebalancer.policy.problems import closest
 from rebalancer.snapshot.model import Owner, Snapshot
 
-# kubectl's own abbreviations; plurals are understood, too.
+# kubectl's short names; plurals are accepted, too.
 _SHORT = {
     "cj": "cronjob",
     "deploy": "deployment",
@@ -21,7 +21,7 @@ _SHORT = {
     "rs": "replicaset",
     "sts": "statefulset",
 }
-# Up to so many names are told where none is alike, and compared with what was asked for.
+# Most names that are listed if none is similar, and most names that are compared.
 _FEW, _MANY = 8, 1000
 
 
@@ -37,9 +37,9 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     for pod in pods.name.rows_of({name}).tolist():
         if classes[pods.cls[pod]].namespace == namespace:
             return int(pod)
-    here = np.array([of.namespace == namespace for of in classes] or [False], bool)
-    known = [pods.name[pod] for pod in np.flatnonzero(here[pods.cls]).tolist()]
-    hint = _hint(name, known).replace("mean ", f"mean {namespace}/")
+    in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
+    known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
+    hint = _hint(name, known, lambda similar: f"{namespace}/{similar}")
     raise PolicyError([f"pod {namespace}/{name}: there is no such pod, or it has finished{hint}"])
 
 
@@ -49,18 +49,17 @@ def find_node(snapshot: Snapshot, name: str) -> int:
     Raises:
         PolicyError: there is no such node.
     """
-    found = snapshot.nodes.index.get(name)
-    if found is None:
+    if name not in snapshot.nodes.index:
         hint = _hint(name, snapshot.nodes.names)
         raise PolicyError([f"node {name}: there is no such node{hint}"])
-    return found
+    return snapshot.nodes.index[name]
 
 
 def find_workload(snapshot: Snapshot, text: str) -> int:
     """Return the owner ``[KIND/]NAMESPACE/NAME``, or of that name in ``default``.
 
-    The kind is understood as kubectl does, in any case. Of two of one name, of which one is about to be
-    gone, the one with more pods is meant.
+    KIND is a kind, its plural or kubectl's short name, in upper or lower case. If two owners have the same
+    reference (one was deleted and created again), the one with more pods is returned.
 
     Raises:
         PolicyError: there is none, or there are several kinds of that name.
@@ -76,18 +75,18 @@ def find_workload(snapshot: Snapshot, text: str) -> int:
         for index, owner in enumerate(snapshot.owners)
         if owner.name == name and owner.namespace == namespace
     ]
-    found = [i for i in named if kind in (None, snapshot.owners[i].kind.lower())]
-    refs = sorted({snapshot.owners[index].ref for index in found})
+    matching = [i for i in named if kind in (None, snapshot.owners[i].kind.lower())]
+    refs = sorted({snapshot.owners[index].ref for index in matching})
     if len(refs) > 1:
         choices = " or ".join(refs)
         raise PolicyError([f"workload {text}: there are several; write {choices}"])
-    if not found:
+    if not matching:
         raise PolicyError([_no_workload(snapshot, text, [snapshot.owners[i] for i in named])])
-    if len(found) == 1:
-        return found[0]
+    if len(matching) == 1:
+        return matching[0]
     of_class = np.array([of.owner for of in snapshot.classes], np.int64)
     pods = np.bincount(np.maximum(of_class[snapshot.pods.cls], 0), minlength=len(snapshot.owners))
-    return max(found, key=lambda index: (int(pods[index]), -index))
+    return max(matching, key=lambda index: (int(pods[index]), -index))
 
 
 def _kind(text: str) -> str:
@@ -96,37 +95,35 @@ def _kind(text: str) -> str:
 
 
 def _no_workload(snapshot: Snapshot, text: str, of_other_kinds: Iterable[Owner]) -> str:
-    says = f"workload {text}: there is none that has pods"
+    missing = f"workload {text}: there is none that has pods"
     if others := sorted({owner.ref for owner in of_other_kinds}):
-        return f"{says}; did you mean {' or '.join(others)}?"
+        return f"{missing}; did you mean {' or '.join(others)}?"
     parts = text.split("/")
     namespace = parts[-2] if len(parts) > 1 else "default"
-    here: dict[str, set[str]] = {}
+    refs_by_name: dict[str, set[str]] = {}
     for owner in snapshot.owners:
         if owner.namespace == namespace:
-            here.setdefault(owner.name, set()).add(owner.ref)
-    if not here:
+            refs_by_name.setdefault(owner.name, set()).add(owner.ref)
+    if not refs_by_name:
         namespaces = {owner.namespace for owner in snapshot.owners}
-        return f"{says} in namespace {namespace}{_hint(namespace, namespaces)}"
-    hint = _hint(parts[-1], here)
-    for name, refs in here.items():
-        if hint == f"; did you mean {name}?":
-            return f"{says}; did you mean {' or '.join(sorted(refs))}?"
-    return f"{says}{hint}"
+        return f"{missing} in namespace {namespace}{_hint(namespace, namespaces)}"
+    return f"{missing}{_hint(parts[-1], refs_by_name, lambda name: ' or '.join(sorted(refs_by_name[name])))}"
 
 
-def _hint(word: str, known: Collection[str]) -> str:
-    """Return what was probably meant; all that there is only where that is little.
+def _hint(word: str, known: Collection[str], shown: Callable[[str], str] = str) -> str:
+    """Return the most similar name, as ``shown`` writes it; without one, all names if they are few.
 
-    Comparing takes long: of very many names those are compared that begin most alike.
+    Comparing is slow: of many names, only those with the longest common prefix are compared.
     """
     if len(known) > _MANY:
-        known = heapq.nlargest(_MANY, known, key=lambda name: _shared(name, word))
-    hint = did_you_mean(word, known)
-    return hint if hint.endswith("?") or len(known) <= _FEW else ""
+        known = heapq.nlargest(_MANY, known, key=lambda name: _common_prefix(name, word))
+    name = closest(word, known)
+    if name is not None:
+        return f"; did you mean {shown(name)}?"
+    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
 
 
-def _shared(one: str, other: str) -> int:
-    """Return how many characters two names begin with alike."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix of two names."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,16 +1,17 @@
-"""What is seen in one node: its state, its amounts, its pods, and what the plan moves from and to it."""
+"""The explanation of a node as data: state, resources, pods, and the moves from and to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from rebalancer.cost.telling import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
-from rebalancer.explain.watched import Watched
+from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planner import Planner
 from rebalancer.report.as_json import plain
@@ -25,28 +26,28 @@ _UNITS = {"cpu": "millicores", "memory": "bytes", "ephemeral-storage": "bytes"}
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of one resource a node has and gives, in ``unit``."""
+    """The amounts of one resource of a node, in ``unit``."""
 
     resource: str
     unit: str
     """``millicores``, ``bytes``, or ``count``."""
     allocatable: int
     requested: int
-    """By all pods on it, as the scheduler counts."""
+    """By all pods on the node, as the scheduler counts them."""
     terminating: int
-    """The part of it that pods on their way out still hold."""
+    """The part of ``requested`` by terminating pods."""
     used: int | None
-    """As measured; None where it is not."""
+    """Measured usage, None if it is not measured."""
     after: int = 0
-    """Requested once each planned move has landed where it most probably does."""
+    """``requested`` after the planned moves, each landed on its most probable node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
-    """Whether replacements land on a node."""
+class Schedulability:
+    """Which pods the scheduler may place on a node."""
 
     kind: str
-    """``ordinary``, ``tolerating`` (only pods that tolerate it), ``leaving`` or ``none``."""
+    """``ordinary``, ``tolerating`` (only pods that tolerate its taints or cordon), ``leaving`` or ``none``."""
     message: str
 
 
@@ -60,7 +61,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """One node, as the plan sees it."""
+    """The explanation of one node."""
 
     name: str
     zone: str | None
@@ -68,18 +69,18 @@ class NodeFacts:
     ready: bool
     unschedulable: bool
     leaving: bool
-    landing: Landing
+    landing: Schedulability
     amounts: tuple[Amount, ...]
     gauges: tuple[tuple[str, Gauge, Gauge], ...]
-    """(strategy, how the node stands to its thresholds now, and once the planned moves are made)."""
+    """(strategy, gauge now, gauge after the planned moves)."""
     pods: tuple[PodFacts, ...]
-    """Those that the plan moves first, then those that break a rule, then the others; by name."""
+    """Moved pods first, then pods that break a rule, then the others; by name."""
     arrivals: tuple[Arrival, ...]
-    """The most probable first, then in the order of the plan."""
+    """By descending probability, then in the order of the plan."""
 
 
-class WatchedNode(Watched):
-    """An onlooker that also sees how full a node is before the plan."""
+class NodeRecorder(Recorder):
+    """Also records the amounts and gauges of a node before and after the moves."""
 
     def __init__(self, snapshot: Snapshot, node: int) -> None:
         super().__init__(np.unique(snapshot.pods.cls[snapshot.pods.node == node]), node)
@@ -120,27 +121,27 @@ def _amounts(planner: Planner, node: int) -> Iterator[Amount]:
     rows = {name: row for row, name in enumerate(snapshot.resources)}
     for name in ("cpu", "memory", "pods", *sorted(rows.keys() - {"cpu", "memory", "pods"})):
         if name == "pods":
-            held, lasting = int(state.pod_count[node]), int(state.lasting_count[node])
-            most = int(snapshot.nodes.max_pods[node])
-            yield Amount(name, "count", most, held, held - lasting, None)
+            requested, lasting = int(state.pod_count[node]), int(state.lasting_count[node])
+            allocatable = int(snapshot.nodes.max_pods[node])
+            yield Amount(name, "count", allocatable, requested, requested - lasting, None)
             continue
         if (row := rows.get(name)) is None:
             continue
-        most = int(snapshot.nodes.allocatable[row, node])
-        held, lasting = int(state.used[row, node]), int(state.lasting[row, node])
+        allocatable = int(snapshot.nodes.allocatable[row, node])
+        requested, lasting = int(state.used[row, node]), int(state.lasting[row, node])
         used = None
         if snapshot.usage is not None and known and name in MEASURED:
             used = int(snapshot.usage.nodes[MEASURED.index(name), node])
         unit = "bytes" if name.startswith("hugepages-") else _UNITS.get(name, "count")
-        yield Amount(name, unit, most, held, held - lasting, used)
+        yield Amount(name, unit, allocatable, requested, requested - lasting, used)
 
 
-def node_facts(report: RunReport, watched: WatchedNode) -> NodeFacts:
-    """Return what is to be told of a node, once it is planned."""
-    node, nodes = watched.node, report.snapshot.nodes
+def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
+    """Return the explanation of the node of ``watched``, after the plan was made."""
+    node, nodes = recorder.node, report.snapshot.nodes
     rows = np.flatnonzero(report.snapshot.pods.node == node).tolist()
-    pods = facts_of(report, watched, rows)
-    arriving = watched.planner.arriving(node)
+    pods = facts_of(report, recorder, rows)
+    arriving = recorder.planner.arriving(node)
     return NodeFacts(
         name=nodes.names[node],
         zone=report.domain_of(nodes.names[node]),
@@ -148,13 +149,13 @@ def node_facts(report: RunReport, watched: WatchedNode) -> NodeFacts:
         ready=bool(nodes.ready[node]),
         unschedulable=bool(nodes.unschedulable[node]),
         leaving=bool(nodes.leaving[node]),
-        landing=_landing(report.snapshot, node),
+        landing=_schedulability(report.snapshot, node),
         amounts=tuple(
             one
-            for one in watched.amounts
+            for one in recorder.amounts
             if one.allocatable or one.requested or one.after or one.resource in MEASURED
         ),
-        gauges=tuple(watched.gauges),
+        gauges=tuple(recorder.gauges),
         pods=tuple(sorted(pods, key=_interest)),
         arrivals=tuple(
             Arrival(report.outcomes[place], share)
@@ -167,52 +168,37 @@ def _interest(facts: PodFacts) -> tuple[bool, bool, str, str]:
     return facts.move is None, not facts.breaches, facts.namespace, facts.name
 
 
-def _landing(snapshot: Snapshot, node: int) -> Landing:
-    """Return whether replacements land here: where the scheduler places, less what is about to go."""
+def _schedulability(snapshot: Snapshot, node: int) -> Schedulability:
+    """Return which pods may land on a node: what the scheduler allows, unless the node is leaving."""
     nodes = snapshot.nodes
-    if node in nodes.unreadable:
-        why = nodes.unreadable[node]
-        return Landing("none", f"takes nothing: its object is unreadable ({why})")
+    if (why := nodes.unreadable.get(node)) is not None:
+        return Schedulability("none", f"takes nothing: its object is unreadable ({why})")
     if nodes.leaving[node]:
-        return Landing(
+        return Schedulability(
             "leaving",
             "no move that lands here with more than 5 % is made: it is marked for deletion",
         )
     taints = nodes.taint_sets[int(nodes.taint_set[node])]
     if nodes.unschedulable[node]:
-        return Landing("tolerating", "takes only pods that tolerate its cordon")
+        return Schedulability("tolerating", "takes only pods that tolerate its cordon")
     if any(taint.effect in _KEEPS_OFF for taint in taints):
-        return Landing("tolerating", "takes only pods that tolerate its taints")
+        return Schedulability("tolerating", "takes only pods that tolerate its taints")
     if not nodes.ready[node]:
-        return Landing("ordinary", "takes pods: it is not Ready, but no taint says so yet")
-    return Landing("ordinary", "takes pods, as far as there is room")
+        return Schedulability("ordinary", "takes pods: it is not Ready, but no taint says so yet")
+    return Schedulability("ordinary", "takes pods, as far as there is room")
 
 
 def node_data(facts: NodeFacts) -> dict[str, Any]:
-    """Return the facts of a node as data."""
+    """Return the explanation as plain data."""
     return {
         "node": facts.name,
         "zone": facts.zone,
-        "taints": [
-            {"key": taint.key, "value": taint.value, "effect": taint.effect}
-            for taint in facts.taints
-        ],
+        "taints": [msgspec.structs.asdict(taint) for taint in facts.taints],
         "ready": facts.ready,
         "unschedulable": facts.unschedulable,
         "leaving": facts.leaving,
-        "landing": {"kind": facts.landing.kind, "message": facts.landing.message},
-        "resources": [
-            {
-                "resource": amount.resource,
-                "unit": amount.unit,
-                "allocatable": amount.allocatable,
-                "requested": amount.requested,
-                "terminating": amount.terminating,
-                "used": amount.used,
-                "after": amount.after,
-            }
-            for amount in facts.amounts
-        ],
+        "landing": asdict(facts.landing),
+        "resources": [asdict(amount) for amount in facts.amounts],
         "utilisation": [_gauge_data(*gauge) for gauge in facts.gauges],
         "pods": [pod_data(pod) for pod in facts.pods],
         "arrivals": [_arrival_data(one) for one in facts.arrivals],
@@ -220,7 +206,7 @@ def node_data(facts: NodeFacts) -> dict[str, Any]:
 
 
 def _arrival_data(arrival: Arrival) -> dict[str, Any]:
-    """Return a move that may land here; where else it may is told by the report, under the same uid."""
+    """Return a move that may land here; its other landings are in the report, under the same uid."""
     move = arrival.outcome.move
     return {
         "probability": plain(arrival.probability),

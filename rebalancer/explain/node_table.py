@@ -1,4 +1,4 @@
-"""The explanation of a node for people."""
+"""The explanation of a node as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rebalancer.cost.telling import Gauge, Level, Standing
 from rebalancer.explain.node import Amount, NodeFacts
-from rebalancer.explain.pods import Verdict
+from rebalancer.explain.pods import Decision
 from rebalancer.explain.text import (
     MOST,
     amount,
@@ -15,7 +15,7 @@ from rebalancer.explain.text import (
     lines_of,
     more,
     pod_lines,
-    quiet_pod_lines,
+    unaffected_pod_lines,
 )
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
@@ -49,7 +49,7 @@ def _state(facts: NodeFacts) -> Iterator[str]:
 
 
 def _amounts(facts: NodeFacts) -> Iterator[str]:
-    """Yield one line per resource, with a column only for what there is to say."""
+    """Yield one line per resource; columns without values are left out."""
     amounts = facts.amounts
     parts = [
         ([""], [[one.resource] for one in amounts]),
@@ -93,7 +93,7 @@ def _standing(gauge: Gauge) -> str:
 
 
 def _by(level: Level) -> str:
-    """Return how far a level is from the thresholds."""
+    """Return the distance of a level to the thresholds."""
     over, under = level.share - level.over, level.under - level.share
     if over > 0:
         return f"{_points(over)} above {words.percent(level.over)}"
@@ -111,22 +111,22 @@ def _points(share: float) -> str:
 
 
 def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
-    going = sum(pod.move is not None for pod in facts.pods)
+    moving = sum(pod.move is not None for pod in facts.pods)
     counted = words.count(len(facts.pods), "pod")
-    yield f"On it: {counted}, of which the plan moves {going}" if facts.pods else "On it: no pod"
-    told = {strategy for strategy, _, _ in facts.gauges}
-    quiet = (Verdict.FINE, Verdict.NOTHING)
+    yield f"On it: {counted}, of which the plan moves {moving}" if facts.pods else "On it: no pod"
+    shown = {strategy for strategy, _, _ in facts.gauges}
+    unaffected = (Decision.FINE, Decision.NOTHING)
     for pod in facts.pods:
-        if pod.verdict not in quiet:
+        if pod.decision not in unaffected:
             yield ""
-            yield from pod_lines(report, pod, of_node=True, known=told)
-    fine = [pod for pod in facts.pods if pod.verdict in quiet]
-    if fine:
+            yield from pod_lines(report, pod, of_node=True, known=shown)
+    others = [pod for pod in facts.pods if pod.decision in unaffected]
+    if others:
         yield ""
-        yield f"  Wished elsewhere by no rule: {words.count(len(fine), 'pod')}"
+        yield f"  No rule asks for a move of {words.count(len(others), 'pod')}"
         yield ""
-    for pod in fine:
-        yield from quiet_pod_lines(report, pod)
+    for pod in others:
+        yield from unaffected_pod_lines(report, pod)
 
 
 def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:

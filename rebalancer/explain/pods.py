@@ -1,4 +1,4 @@
-"""What is known of single pods: whether they may move, what they break, what the plan does with them."""
+"""Explanations of single pods: whether they may move, which rules they break, what the plan does with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.explain.watched import Breach, Watched
+from rebalancer.explain.watched import Breach, Recorder
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.staying import protection_code
@@ -19,23 +19,23 @@ from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag
 
 
-class Verdict(enum.StrEnum):
-    """What the plan does with a pod."""
+class Decision(enum.StrEnum):
+    """The plan's decision on a pod."""
 
     MOVES = "moves"
     STAYS = "stays"
-    """Some rule would rather see it elsewhere, and a reason keeps it."""
+    """A rule asks for a move, but a reason prevents it."""
     MENDED = "mended"
-    """It breaks a rule now, and need not move for it: what else is planned mends it."""
+    """It breaks a rule now, but other moves of the plan mend it."""
     FINE = "fine"
-    """No rule wants it elsewhere."""
+    """No rule asks for a move."""
     NOTHING = "nothing"
-    """It has no node yet, or is on its way out."""
+    """It has no node yet, or is terminating."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """One pod, as the plan sees it."""
+    """The explanation of one pod."""
 
     namespace: str
     name: str
@@ -45,15 +45,15 @@ class PodFacts:
     ready: bool
     terminating: bool
     protections: Mapping[str, str]
-    """Name -> text."""
+    """Name of a protection -> text."""
     forbidden: tuple[Code, str] | None
-    """Why a PodDisruptionBudget lets nobody evict it now."""
+    """Code and text of the PodDisruptionBudget that forbids its eviction now."""
     breaches: tuple[Breach, ...]
-    verdict: Verdict
+    decision: Decision
     code: str | None
-    """Reason code, of a pod that stays."""
+    """Reason code of a pod that stays."""
     message: str
-    """Why it stays, or why its move is not made."""
+    """Why it stays, or why its move is not carried out."""
     move: Outcome | None
 
     @property
@@ -63,80 +63,80 @@ class PodFacts:
 
     @property
     def may_move(self) -> bool:
-        """Whether nothing forbids it, be it for good or for now."""
+        """Whether no protection and no PodDisruptionBudget forbids its eviction."""
         return not self.protections and self.forbidden is None
 
 
-def facts_of(report: RunReport, watched: Watched, pods: Iterable[int]) -> list[PodFacts]:
-    """Return the facts of some pods, given as rows of the snapshot, in the same order."""
+def facts_of(report: RunReport, recorder: Recorder, pods: Iterable[int]) -> list[PodFacts]:
+    """Return the explanations of pods, given as rows of the snapshot, in the same order."""
     rows = list(pods)
     snapshot = report.snapshot
     refs = {snapshot.pod_ref(pod) for pod in rows}
     moves = {one.move.ref: one for one in report.outcomes if one.move.ref in refs}
     skips = {ref: s for s in report.plan.skips if (ref := f"{s.namespace}/{s.pod}") in refs}
-    return [_facts(report, watched, pod, moves, skips) for pod in rows]
+    return [_facts(report, recorder, pod, moves, skips) for pod in rows]
 
 
 def _facts(
     report: RunReport,
-    watched: Watched,
+    recorder: Recorder,
     pod: int,
     moves: Mapping[str, Outcome],
     skips: Mapping[str, Skip],
 ) -> PodFacts:
     snapshot, pods = report.snapshot, report.snapshot.pods
     cls, node, flags = int(pods.cls[pod]), int(pods.node[pod]), int(pods.flags[pod])
-    of_class = snapshot.classes[cls]
-    breaches = tuple(watched.breaches((cls, node))) if _stands(report, pod) else ()
+    owner = snapshot.owner_of(cls)
+    breaches = tuple(recorder.breaches((cls, node))) if _is_running(report, pod) else ()
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
-    protections = watched.planner.staying.protections(pod)
+    protections = recorder.planner.staying.protections(pod)
     lasts = any(breach.lasts for breach in breaches)
-    verdict, message = Verdict.FINE, "no rule wants it elsewhere"
+    decision, message = Decision.FINE, "no rule asks for a move"
     if move is not None:
-        verdict, message = Verdict.MOVES, move.message
+        decision, message = Decision.MOVES, move.message
     elif skip is not None:
-        verdict, message = Verdict.STAYS, skip.message
-    elif not _stands(report, pod):
-        verdict, message = Verdict.NOTHING, "; ".join(protections.values())
+        decision, message = Decision.STAYS, skip.message
+    elif not _is_running(report, pod):
+        decision, message = Decision.NOTHING, "; ".join(protections.values())
     elif lasts and any(one.move.observed for one in report.outcomes):
-        # What is asked last is the state with them made; those that are carried out were found before.
-        verdict = Verdict.MENDED
-        message = "the moves of others mend it, until moves that are only observed were made"
+        # Observed moves are planned after all others, so the last state includes them.
+        decision = Decision.MENDED
+        message = "the moves of others mend it, but not together with moves that are only observed"
     elif lasts:
-        verdict, message = Verdict.STAYS, "no move of it was found to be worth a look"
+        decision, message = Decision.STAYS, "none of its moves was evaluated"
     elif breaches:
-        verdict, message = Verdict.MENDED, "the moves of others mend it"
+        decision, message = Decision.MENDED, "the moves of others mend it"
     return PodFacts(
-        namespace=of_class.namespace,
+        namespace=snapshot.classes[cls].namespace,
         name=pods.name[pod],
         node=snapshot.nodes.names[node] if node >= 0 else None,
-        owner=snapshot.owners[of_class.owner].ref if of_class.owner >= 0 else None,
+        owner=owner.ref if owner is not None else None,
         ready=bool(flags & PodFlag.READY),
         terminating=bool(flags & PodFlag.TERMINATING),
         protections=protections,
-        forbidden=watched.planner.staying.forbidden(cls),
+        forbidden=recorder.planner.staying.forbidden(cls),
         breaches=breaches,
-        verdict=verdict,
+        decision=decision,
         code=skip.code.value if skip is not None and move is None else None,
         message=message,
         move=move,
     )
 
 
-def _stands(report: RunReport, pod: int) -> bool:
+def _is_running(report: RunReport, pod: int) -> bool:
     pods = report.snapshot.pods
     return bool(pods.node[pod] >= 0 and not pods.flags[pod] & PodFlag.TERMINATING)
 
 
-def pods_of_classes(report: RunReport, watched: Watched) -> list[int]:
-    """Return all pods, as rows of the snapshot, of the classes that were watched."""
-    mine: Bools = np.isin(report.snapshot.pods.cls, watched.classes)
-    return [int(pod) for pod in np.flatnonzero(mine)]
+def pods_of_classes(report: RunReport, recorder: Recorder) -> list[int]:
+    """Return all pods, as rows of the snapshot, of the recorded classes."""
+    members: Bools = np.isin(report.snapshot.pods.cls, recorder.classes)
+    return [int(pod) for pod in np.flatnonzero(members)]
 
 
 def pod_data(facts: PodFacts) -> dict[str, Any]:
-    """Return the facts of a pod as the JSON of explanations has them."""
+    """Return the explanation of a pod as plain data."""
     return {
         "namespace": facts.namespace,
         "pod": facts.name,
@@ -144,25 +144,25 @@ def pod_data(facts: PodFacts) -> dict[str, Any]:
         "owner": facts.owner,
         "ready": facts.ready,
         "terminating": facts.terminating,
-        **standing_data(facts),
+        **decision_data(facts),
     }
 
 
-def standing_data(facts: PodFacts) -> dict[str, Any]:
-    """Return what holds a pod, what it breaks, and what the plan does with it."""
-    held: list[dict[str, Any]] = [
+def decision_data(facts: PodFacts) -> dict[str, Any]:
+    """Return what forbids a pod's eviction, which rules it breaks, and the plan's decision, as plain data."""
+    forbidden: list[dict[str, Any]] = [
         {"code": protection_code([name]).value, "protection": name, "message": text}
         for name, text in facts.protections.items()
     ]
     if facts.forbidden is not None:
         code, text = facts.forbidden
-        held.append({"code": code.value, "protection": None, "message": text})
+        forbidden.append({"code": code.value, "protection": None, "message": text})
     return {
         "mayMove": facts.may_move,
-        "forbiddenBy": held,
+        "forbiddenBy": forbidden,
         "breaks": [breach_data(breach) for breach in facts.breaches],
         "plan": {
-            "verdict": facts.verdict.value,
+            "verdict": facts.decision.value,
             "code": facts.code,
             "message": facts.message,
             "move": None if facts.move is None else move_data(facts.move),
@@ -171,7 +171,7 @@ def standing_data(facts: PodFacts) -> dict[str, Any]:
 
 
 def breach_data(breach: Breach) -> dict[str, Any]:
-    """Return a broken rule as data."""
+    """Return a broken rule as plain data."""
     return {
         "strategy": breach.strategy,
         "entry": breach.entry.name.lower(),

@@ -1,4 +1,4 @@
-"""What the tables of explanations share: the head, pods and amounts in words; up to ``WIDTH`` columns."""
+"""Text that the tables of explanations share: the head, pods, amounts; lines of ``WIDTH``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
-from rebalancer.explain.pods import PodFacts, Verdict
+from rebalancer.explain.pods import Decision, PodFacts
 from rebalancer.explain.watched import Breach
 from rebalancer.plan.outcome import Status
 from rebalancer.report import words
@@ -15,7 +15,7 @@ from rebalancer.report.text import wrapped
 
 WIDTH = 100
 MOST = 20
-"""So many of a kind are told one by one; the JSON has them all."""
+"""Most entries of a list in a table; the JSON has all."""
 
 _INDENT = " " * 6
 _MOST_WARNINGS = 4
@@ -28,7 +28,7 @@ def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[st
 
 
 def head(title: str, report: RunReport) -> Iterator[str]:
-    """Yield what is explained, by which plan, of what cluster, and what the reader must know of it."""
+    """Yield the title, the kind of run and its policy, the cluster, and warnings."""
     yield from lines_of(title, hanging="  ")
     yield from lines_of(words.title(report), hanging="  ")
     yield from lines_of(words.cluster_line(report), hanging="  ")
@@ -39,10 +39,10 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     yield from more(len(report.warnings) - _MOST_WARNINGS, "")
 
 
-def more(left: int, indent: str = "  ") -> Iterator[str]:
-    """Yield a line that says that there are so many more, if there are any."""
-    if left > 0:
-        yield f"{indent}... and {left:,} more (-o json shows all)"
+def more(number: int, indent: str = "  ") -> Iterator[str]:
+    """Yield a line with the number of further entries, if there are any."""
+    if number > 0:
+        yield f"{indent}... and {number:,} more (-o json shows all)"
 
 
 def amount(of: Amount, value: int) -> str:
@@ -59,9 +59,9 @@ def amount(of: Amount, value: int) -> str:
 def pod_lines(
     report: RunReport, facts: PodFacts, *, of_node: bool, known: Container[str] = ()
 ) -> Iterator[str]:
-    """Yield a pod with its owner (``of_node``) or its node, what it breaks, and what the plan does with it.
+    """Yield a pod with its owner (``of_node``) or its node, the rules it breaks, and the plan's decision.
 
-    ``known``: strategies whose reasons are told elsewhere.
+    ``known``: strategies whose rules are described elsewhere.
     """
     yield from lines_of(_named(report, facts, of_node=of_node), "  ", _INDENT)
     for text in pod_words(report, facts, known=known):
@@ -74,27 +74,27 @@ def _named(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
     return f"{named}{'  (terminating)' * facts.terminating}"
 
 
-def quiet_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
-    """Return a pod of a node that no rule wants elsewhere, in a line if nothing holds it."""
-    held = "" if facts.may_move else f"; may not move: {held_words(facts)}"
-    if facts.verdict is Verdict.NOTHING:
-        held = f"; {held_words(facts)}"
-    return lines_of(_named(report, facts, of_node=True) + held, "  ", _INDENT)
+def unaffected_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
+    """Return a pod of a node for which no rule asks for a move, with what forbids its eviction."""
+    forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
+    if facts.decision is Decision.NOTHING:
+        forbidden = f"; {forbidden_words(facts)}"
+    return lines_of(_named(report, facts, of_node=True) + forbidden, "  ", _INDENT)
 
 
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
-    """Yield what a pod breaks, whether it may move, and what the plan does with it."""
+    """Yield the rules that a pod breaks, the plan's decision, and what forbids its eviction."""
     for breach in facts.breaches:
-        mended = not breach.lasts and facts.verdict is Verdict.STAYS
+        mended = not breach.lasts and facts.decision is Decision.STAYS
         yield breach_words(breach, mended=mended, known=breach.strategy in known)
     yield plan_words(report, facts)
-    # Why a pod stays says so already where a protection is the reason.
-    if not facts.may_move and facts.verdict not in (Verdict.STAYS, Verdict.NOTHING):
-        yield f"may not move: {held_words(facts)}"
+    # The reason of a pod that stays names its protections already.
+    if not facts.may_move and facts.decision not in (Decision.STAYS, Decision.NOTHING):
+        yield f"may not move: {forbidden_words(facts)}"
 
 
 def breach_words(breach: Breach, *, mended: bool = False, known: bool = False) -> str:
-    """Return a broken rule with what it weighs, by which strategy; ``mended``: by the moves of others."""
+    """Return a broken rule with its strategy and gain; ``mended``: the moves of others mend it."""
     verb = "adds to imbalance" if breach.entry is Entry.IMBALANCE else "breaks a rule"
     unit = "" if breach.entry is Entry.IMBALANCE else f" {breach.entry.name.lower()}"
     notes = [f"{breach.strategy}, up to {words.number(breach.gain)}{unit}"]
@@ -104,32 +104,32 @@ def breach_words(breach: Breach, *, mended: bool = False, known: bool = False) -
     return f"{verb} ({', '.join(notes)}){'' if known else f': {breach.text}'}"
 
 
-def held_words(facts: PodFacts) -> str:
-    """Return why a pod may not be moved, with the names of the protections."""
-    held = [f"{name}: {text}" for name, text in facts.protections.items()]
+def forbidden_words(facts: PodFacts) -> str:
+    """Return what forbids a pod's eviction: protections by name, and PodDisruptionBudgets."""
+    reasons = [f"{name}: {text}" for name, text in facts.protections.items()]
     if facts.forbidden is not None:
-        held.append(f"{facts.forbidden[0].value}: {facts.forbidden[1]}")
-    return "; ".join(held)
+        reasons.append(f"{facts.forbidden[0].value}: {facts.forbidden[1]}")
+    return "; ".join(reasons)
 
 
 def plan_words(report: RunReport, facts: PodFacts) -> str:
-    """Return what the plan does with a pod."""
+    """Return the plan's decision on a pod."""
     if facts.move is not None:
         return f"the plan moves it to {move_words(report, facts)}"
-    if facts.verdict is Verdict.STAYS:
+    if facts.decision is Decision.STAYS:
         return f"stays, {facts.code}: {facts.message}" if facts.code else f"stays: {facts.message}"
-    if facts.verdict is Verdict.MENDED:
+    if facts.decision is Decision.MENDED:
         return f"need not move: {facts.message}"
-    return f"{'fine' if facts.verdict is Verdict.FINE else 'not asked'}: {facts.message}"
+    return f"{'fine' if facts.decision is Decision.FINE else 'not considered'}: {facts.message}"
 
 
 def move_words(report: RunReport, facts: PodFacts) -> str:
-    """Return where the plan moves a pod, in which wave, for what, and what keeps the move from being made."""
+    """Return the landing, wave, gain and cost of a pod's move, and why it is not carried out."""
     if facts.move is None:
         return ""
     move, status = facts.move.move, facts.move.status
     kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
-    way = "; it makes way for another" if move.makes_way_for else ""
+    way = "; makes room for another move" if move.makes_way_for else ""
     return (
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "
         f"gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}{way}){kept}"
@@ -139,7 +139,7 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
 def columns(
     rows: Sequence[Sequence[str]], indent: str = "  ", left: Container[int] = (0,)
 ) -> list[str]:
-    """Return rows in columns, those of the places ``left`` to the left, the others to the right."""
+    """Return rows as lines with aligned columns: those in ``left`` to the left, the others to the right."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [
         indent

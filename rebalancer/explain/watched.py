@@ -1,4 +1,4 @@
-"""Looks at a planner before and after its moves, at the pods that an explanation is about."""
+"""Records the candidates of all terms before and after the planner's moves, for the pods of an explanation."""
 
 from __future__ import annotations
 
@@ -16,79 +16,82 @@ from rebalancer.snapshot.columns import Bools, Int32s
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A rule for whose sake a strategy would rather see a pod elsewhere."""
+    """A rule that a pod breaks: the reason why a strategy asks for its move."""
 
     strategy: str
     entry: Entry
     gain: float
-    """At most so much of the cost goes away when it leaves, in the unit of its entry."""
+    """Upper limit of the gain when the pod leaves its node, in the unit of the entry."""
     text: str
     observed: bool
     """The strategy only observes."""
     waits: bool
-    """It has not been so for enough runs in a row."""
+    """The rule was not broken for enough runs in a row yet."""
     lasts: bool = True
-    """It is still so once the plan's moves are made."""
+    """The rule is still broken after the planned moves."""
 
 
-class Watched:
-    """What is wished of the pods of some ``classes`` before the plan, and what is left of it after.
+class Recorder:
+    """The rules that the pods of ``classes`` break before the plan, and those they still break after it.
 
-    An ``Onlooker``. ``node`` leaves out what stands elsewhere.
+    An ``Onlooker``. With ``node``, only the pods on this node.
     """
 
     def __init__(self, classes: Int32s, node: int | None = None) -> None:
         self.classes, self._node = classes, node
         self._breaches: dict[Pair, dict[int, Breach]] = {}
-        """Pair -> place of the term -> what it says."""
-        self._left: dict[Pair, set[int]] = {}
-        """Pair -> places of the terms that still wish it away once the plan's moves are made."""
+        """Pair -> index of the term -> its rule."""
+        self._lasting: dict[Pair, set[int]] = {}
+        """Pair -> indices of the terms of which it is a candidate after the planned moves."""
         self._planner: Planner | None = None
 
     @property
     def planner(self) -> Planner:
-        """Return the planner that was looked at."""
+        """Return the planner of the plan."""
         if self._planner is None:
             raise ValueError("nothing has been planned yet")
         return self._planner
 
     def breaches(self, pair: Pair) -> list[Breach]:
-        """Return what is wished of the pods of a pair before the plan, and whether it is still after it."""
-        left = self._left.get(pair, ())
+        """Return the rules that the pods of a pair break before the plan."""
+        lasting = self._lasting.get(pair, ())
         return [
-            replace(breach, lasts=place in left)
-            for place, breach in self._breaches.get(pair, {}).items()
+            replace(breach, lasts=index in lasting)
+            for index, breach in self._breaches.get(pair, {}).items()
         ]
 
     def before(self, planner: Planner) -> None:
         """See Onlooker."""
         self._planner = planner
-        for place, (weighted, observed) in enumerate(planner.all_terms()):
-            for rows, waits in _rows(weighted.term):
-                for pair, gain in self._mine(rows):
+        for index, (weighted, observed) in enumerate(planner.all_terms()):
+            for rows, waits in _candidates(weighted.term):
+                for pair, gain in self._of_pods(rows):
                     breach = _breach(weighted, pair, gain, observed=observed, waits=waits)
-                    self._breaches.setdefault(pair, {})[place] = breach
+                    self._breaches.setdefault(pair, {})[index] = breach
 
     def after(self, planner: Planner) -> None:
         """See Onlooker."""
-        for place, (weighted, _) in enumerate(planner.all_terms()):
-            for rows, _ in _rows(weighted.term):
-                for pair, _ in self._mine(rows):
-                    self._left.setdefault(pair, set()).add(place)
+        for index, (weighted, _) in enumerate(planner.all_terms()):
+            for rows, _ in _candidates(weighted.term):
+                for pair, _ in self._of_pods(rows):
+                    self._lasting.setdefault(pair, set()).add(index)
 
-    def _mine(self, rows: Candidates) -> Iterator[tuple[Pair, float]]:
-        mine: Bools = np.isin(rows.cls, self.classes)
+    def _of_pods(self, rows: Candidates) -> Iterator[tuple[Pair, float]]:
+        selected: Bools = np.isin(rows.cls, self.classes)
         if self._node is not None:
-            mine &= rows.node == self._node
+            selected &= rows.node == self._node
         for cls, node, gain in zip(
-            rows.cls[mine].tolist(), rows.node[mine].tolist(), rows.gain[mine].tolist(), strict=True
+            rows.cls[selected].tolist(),
+            rows.node[selected].tolist(),
+            rows.gain[selected].tolist(),
+            strict=True,
         ):
             yield (cls, node), gain
 
 
-def _rows(term: Term) -> Iterator[tuple[Candidates, bool]]:
-    """Yield who contributes to a term, and who would if what is seen had lasted long enough."""
-    # Asked about everything: asking about a class may make the term look at more than it would have.
+def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
+    """Yield (candidates, False) and, of a Signalling term, (pairs that wait for more runs, True)."""
+    # Of all classes: asking for one class may make the term create further groups.
     yield term.candidates(), False
     if isinstance(term, Signalling):
         yield term.waiting(), True

@@ -1,4 +1,4 @@
-"""What is seen in one workload: where its pods stand, its rules and budgets, and what the plan does about it."""
+"""The explanation of a workload as data: places of its pods, its rules and budgets, its moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.cost.guards import attractions
 from rebalancer.cost.telling import Grouped, Told
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data, pods_of_classes
-from rebalancer.explain.watched import Watched
+from rebalancer.explain.watched import Recorder
 from rebalancer.planner.planner import Planner
 from rebalancer.report.as_json import plain
 from rebalancer.report.model import RunReport
@@ -26,52 +26,52 @@ _EVEN = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
-    """How a rule stands."""
+    """The state of a rule."""
 
     standing: str
     unmet: float
-    """Pods that still have to move, as far as that mends anything."""
+    """Pods that still have to move, without those of which no move mends the rule."""
     unsatisfiable: str | None
-    """What of it no placement can mend, and why."""
+    """What no placement can mend and why, without the label; None if there is nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Rule:
-    """One rule that the workload's pods are counted by."""
+    """One rule that counts the workload's pods."""
 
     strategy: str | None
-    """None for a rule that is kept, and that nothing is moved for."""
+    """None for a rule that moves must not break, but that no strategy mends."""
     entry: Entry
     weight: float
     observed: bool
     group: Group
     least: float
-    """The fewest moves that mend what can be mended."""
+    """Lower limit of the moves that mend it as far as possible."""
     now: RuleState
     after: RuleState | None = None
-    """Once the planned moves are made."""
+    """After the planned moves."""
 
     @property
-    def wish(self) -> str:
-        """What it asks for."""
+    def target(self) -> str:
+        """What it asks for, in words."""
         return self.group.wish() if isinstance(self.group, Told) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How many of the workload's pods are somewhere."""
+    """The number of the workload's pods in a zone or on a node."""
 
     name: str | None
-    """Of a zone or a node; None for nodes without a zone."""
+    """Name of the zone or node; None for nodes without a zone."""
     zone: str | None
     now: int
     after: int
-    """Once each planned move has landed where it most probably does."""
+    """After the planned moves, each landed on its most probable node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
-    """One workload, as the plan sees it."""
+    """The explanation of one workload."""
 
     owner: Owner
     waiting: int
@@ -79,20 +79,20 @@ class WorkloadFacts:
     terminating: int
     zones: tuple[Place, ...]
     nodes: tuple[Place, ...]
-    """Those that hold a pod now or after the plan."""
+    """Nodes with a pod now or after the plan."""
     rules: tuple[Rule, ...]
     budgets: tuple[tuple[DisruptionBudget, int], ...]
-    """PodDisruptionBudgets, each with how many of the pods it selects."""
+    """PodDisruptionBudgets, each with the number of the workload's pods that it selects."""
     pods: tuple[PodFacts, ...]
     """By name."""
 
 
-class WatchedWorkload(Watched):
-    """An onlooker that also sees how a workload's rules stand before the plan and after."""
+class WorkloadRecorder(Recorder):
+    """Also records the state of a workload's rules before and after the moves."""
 
     def __init__(self, snapshot: Snapshot, owner: int) -> None:
-        mine = [cls for cls, of in enumerate(snapshot.classes) if of.owner == owner]
-        super().__init__(np.array(mine, np.int32))
+        classes = [cls for cls, of in enumerate(snapshot.classes) if of.owner == owner]
+        super().__init__(np.array(classes, np.int32))
         self.owner = owner
         self.rules: list[Rule] = []
 
@@ -141,24 +141,24 @@ def _state(group: Group) -> RuleState:
     )
 
 
-def workload_facts(report: RunReport, watched: WatchedWorkload) -> WorkloadFacts:
-    """Return what is to be told of a workload, once it is planned."""
-    pods = facts_of(report, watched, pods_of_classes(report, watched))
+def workload_facts(report: RunReport, recorder: WorkloadRecorder) -> WorkloadFacts:
+    """Return the explanation of the workload of ``recorder``, after the plan was made."""
+    pods = facts_of(report, recorder, pods_of_classes(report, recorder))
     zones, nodes = _places(report, pods)
     return WorkloadFacts(
-        owner=report.snapshot.owners[watched.owner],
+        owner=report.snapshot.owners[recorder.owner],
         waiting=sum(pod.node is None for pod in pods),
         terminating=sum(pod.terminating for pod in pods),
         zones=zones,
         nodes=nodes,
-        rules=tuple(watched.rules),
-        budgets=tuple(_budgets(report.snapshot, watched)),
+        rules=tuple(recorder.rules),
+        budgets=tuple(_budgets(report.snapshot, recorder)),
         pods=tuple(sorted(pods, key=lambda pod: pod.ref)),
     )
 
 
 def _places(report: RunReport, pods: list[PodFacts]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return how many pods, terminating ones not, are in each zone and on each node."""
+    """Return the numbers of pods per zone and per node, without terminating pods."""
     now = Counter(pod.node for pod in pods if pod.node is not None and not pod.terminating)
     after = now.copy()
     for pod in pods:
@@ -181,16 +181,16 @@ def _places(report: RunReport, pods: list[PodFacts]) -> tuple[tuple[Place, ...],
 
 
 def _budgets(
-    snapshot: Snapshot, watched: WatchedWorkload
+    snapshot: Snapshot, recorder: WorkloadRecorder
 ) -> Iterator[tuple[DisruptionBudget, int]]:
     for budget in snapshot.budgets:
-        covered = np.intersect1d(budget.classes, watched.classes)
+        covered = np.intersect1d(budget.classes, recorder.classes)
         if len(covered):
             yield budget, int(np.count_nonzero(np.isin(snapshot.pods.cls, covered)))
 
 
 def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
-    """Return the facts of a workload as data."""
+    """Return the explanation as plain data."""
     owner = facts.owner
     return {
         "workload": owner.ref,
@@ -228,16 +228,17 @@ def _rule_data(rule: Rule) -> dict[str, Any]:
         "weight": plain(rule.weight),
         "observed": rule.observed,
         "rule": rule.group.label,
-        "wants": rule.wish,
+        "wants": rule.target,
         "leastMoves": plain(rule.least),
-        "now": _state_data(rule.now),
-        "after": _state_data(rule.after or rule.now),
+        "now": _state_data(rule, rule.now),
+        "after": _state_data(rule, rule.after or rule.now),
     }
 
 
-def _state_data(state: RuleState) -> dict[str, Any]:
+def _state_data(rule: Rule, state: RuleState) -> dict[str, Any]:
+    cause = state.unsatisfiable
     return {
         "standing": state.standing,
         "unmet": plain(state.unmet),
-        "unsatisfiable": state.unsatisfiable,
+        "unsatisfiable": None if cause is None else f"{rule.group.label}: {cause}",
     }

@@ -1,11 +1,11 @@
-"""The explanation of a workload for people."""
+"""The explanation of a workload as text."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rebalancer.explain.pods import PodFacts, Verdict
+from rebalancer.explain.pods import Decision, PodFacts
 from rebalancer.explain.text import (
     MOST,
     breach_words,
@@ -30,10 +30,10 @@ def workload_table(report: RunReport, facts: WorkloadFacts) -> str:
         _places(facts),
         _rules(facts),
         _budgets(facts),
-        _held(facts),
+        _evictable(facts),
         _moves(report, facts),
         _stays(facts),
-        _rest(facts),
+        _others(facts),
     ]
     texts = ["\n".join(section) for section in sections]
     return "\n\n".join(text for text in texts if text) + "\n"
@@ -44,22 +44,22 @@ def _counts(facts: WorkloadFacts) -> Iterator[str]:
     parts = [f"{owner.replicas} wanted", f"{owner.ready} ready"]
     parts += [f"{facts.waiting} without a node"] * bool(facts.waiting)
     parts += [f"{facts.terminating} terminating"] * bool(facts.terminating)
-    rest = f"not at rest: {owner.unsettled}" if owner.unsettled else "at rest"
-    yield from lines_of(f"{', '.join(parts)}; {rest}", "  ", "    ")
+    state = f"not settled: {owner.unsettled}" if owner.unsettled else "settled"
+    yield from lines_of(f"{', '.join(parts)}; {state}", "  ", "    ")
 
 
-# -- where it stands -----------------------------------------------------------------------------------
+# -- places --------------------------------------------------------------------------------------------
 
 
 def _places(facts: WorkloadFacts) -> Iterator[str]:
     moves = any(place.now != place.after for place in facts.nodes)
     rows = [["Where its pods are", "now", *["after the plan"] * moves]]
-    left = _MOST_NODES
+    room = _MOST_NODES
     for zone in facts.zones:
         rows.append(_place(zone, "  ", moves=moves))
-        of_zone = [place for place in facts.nodes if place.zone == zone.name][:left]
+        of_zone = [place for place in facts.nodes if place.zone == zone.name][:room]
         rows += [_place(place, "    ", moves=moves) for place in of_zone]
-        left -= len(of_zone)
+        room -= len(of_zone)
     yield from columns(rows, "")
     yield from more(len(facts.nodes) - _MOST_NODES, "    ")
 
@@ -69,7 +69,7 @@ def _place(place: Place, indent: str, *, moves: bool) -> list[str]:
     return [name, str(place.now), *[str(place.after)] * moves]
 
 
-# -- its rules -----------------------------------------------------------------------------------------
+# -- rules ---------------------------------------------------------------------------------------------
 
 
 def _rules(facts: WorkloadFacts) -> Iterator[str]:
@@ -82,15 +82,15 @@ def _rules(facts: WorkloadFacts) -> Iterator[str]:
     yield f"Rules: {len(facts.rules)}, {unmet} unmet{cannot}"
     for rule in facts.rules[:MOST]:
         yield ""
-        yield from lines_of(f"{_whose(rule)}: {rule.group.label}", "  ", "      ")
-        if rule.wish:
-            yield from lines_of(f"asks for {rule.wish}", "      ", "        ")
+        yield from lines_of(f"{_strategy(rule)}: {rule.group.label}", "  ", "      ")
+        if rule.target:
+            yield from lines_of(f"asks for {rule.target}", "      ", "        ")
         for line in _states(rule):
             yield from lines_of(line, "      ", "        ")
     yield from more(len(facts.rules) - MOST)
 
 
-def _whose(rule: Rule) -> str:
+def _strategy(rule: Rule) -> str:
     if rule.strategy is None:
         return "kept by every move"
     return f"{rule.strategy} (observe)" if rule.observed else rule.strategy
@@ -106,11 +106,10 @@ def _states(rule: Rule) -> Iterator[str]:
         yield f"now {_with(now.standing)}{_unmet(now)}"
     if (after.standing, after.unmet) != (now.standing, now.unmet):
         yield f"after the plan {_with(after.standing)}{_unmet(after)}"
-    label = f"{rule.group.label}: "
     if now.unsatisfiable is not None:
-        yield f"cannot hold: {now.unsatisfiable.removeprefix(label)}"
+        yield f"cannot hold: {now.unsatisfiable}"
     elif after.unsatisfiable is not None:
-        yield f"cannot hold after the plan: {after.unsatisfiable.removeprefix(label)}"
+        yield f"cannot hold after the plan: {after.unsatisfiable}"
 
 
 def _with(standing: str) -> str:
@@ -138,19 +137,19 @@ def _budgets(facts: WorkloadFacts) -> Iterator[str]:
         )
 
 
-# -- its pods ------------------------------------------------------------------------------------------
+# -- pods ----------------------------------------------------------------------------------------------
 
 
-def _held(facts: WorkloadFacts) -> Iterator[str]:
-    held: dict[str, int] = defaultdict(int)
+def _evictable(facts: WorkloadFacts) -> Iterator[str]:
+    reasons: dict[str, int] = defaultdict(int)
     for pod in facts.pods:
         for name, text in pod.protections.items():
-            held[f"{name}: {text}"] += 1
+            reasons[f"{name}: {text}"] += 1
         if pod.forbidden is not None:
-            held[f"{pod.forbidden[0].value}: {pod.forbidden[1]}"] += 1
+            reasons[f"{pod.forbidden[0].value}: {pod.forbidden[1]}"] += 1
     free = sum(pod.may_move for pod in facts.pods)
     yield f"May be moved: {free} of {words.count(len(facts.pods), 'pod')}"
-    for text, pods in sorted(held.items(), key=lambda item: (-item[1], item[0])):
+    for text, pods in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         yield from lines_of(f"{words.count(pods, 'pod')} not, {text}", "  ", "      ")
 
 
@@ -164,14 +163,14 @@ def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
 
 
 def _stays(facts: WorkloadFacts) -> Iterator[str]:
-    """Yield what some rule would rather see elsewhere and stays, grouped by what is broken and by why."""
+    """Yield the pods that stay although a rule asks for a move, grouped by rule and reason."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in facts.pods:
-        if pod.verdict is Verdict.STAYS:
+        if pod.decision is Decision.STAYS:
             groups[_reason(pod)].append(f"{pod.ref} ({pod.node})")
     if not groups:
         return
-    yield f"Wished elsewhere, but staying: {words.count(sum(map(len, groups.values())), 'pod')}"
+    yield f"A rule asks for a move, but they stay: {words.count(sum(map(len, groups.values())), 'pod')}"
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
     for (why, breaks), pods in ordered[:MOST]:
         yield ""
@@ -184,16 +183,16 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
 
 def _reason(pod: PodFacts) -> tuple[str, str]:
     why = f"{pod.code}: {pod.message}" if pod.code else pod.message
-    # What the moves of others mend is no reason to go.
+    # Without rules that the moves of others mend.
     return why, "; ".join(breach_words(breach) for breach in pod.breaches if breach.lasts)
 
 
-def _rest(facts: WorkloadFacts) -> Iterator[str]:
-    """Yield how many of the other pods stay, and why."""
-    for verdict, says in (
-        (Verdict.MENDED, "Break a rule that the moves of others mend"),
-        (Verdict.FINE, "Wished elsewhere by no rule"),
-        (Verdict.NOTHING, "Without a node, or on their way out"),
+def _others(facts: WorkloadFacts) -> Iterator[str]:
+    """Yield the numbers of the other pods that stay, and why."""
+    for decision, heading in (
+        (Decision.MENDED, "Break a rule that the moves of others mend"),
+        (Decision.FINE, "No rule asks for a move"),
+        (Decision.NOTHING, "Without a node, or terminating"),
     ):
-        if number := sum(pod.verdict is verdict for pod in facts.pods):
-            yield f"{says}: {words.count(number, 'pod')}"
+        if number := sum(pod.decision is decision for pod in facts.pods):
+            yield f"{heading}: {words.count(number, 'pod')}"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from rebalancer import API_VERSION
 from rebalancer.memory.cooling import resting, state_words
 from rebalancer.memory.document import Document, TermMemory
 from rebalancer.memory.hour import moved_last_hour
@@ -31,7 +32,7 @@ def render_history(document: Document, now: float, output: str) -> str:
 def as_data(document: Document, now: float) -> dict[str, Any]:
     """Return ``apiVersion: rebalancer/v1, kind: History``, owners and nodes by name, times in RFC 3339."""
     return {
-        "apiVersion": "rebalancer/v1",
+        "apiVersion": API_VERSION,
         "kind": "History",
         "at": rfc3339(now),
         "evictionsLastHour": moved_last_hour(document, now),

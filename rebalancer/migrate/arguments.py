@@ -1,4 +1,4 @@
-"""What the arguments of several plug-ins of the descheduler hold (pkg/api/types.go, apimachinery's LabelSelector)."""
+"""Models that several plug-ins of the descheduler share (pkg/api/types.go, apimachinery's LabelSelector)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Selector(Section):
     match_expressions: tuple[Requirement, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it selects less than everything."""
+        """Whether it has a requirement."""
         return bool(self.match_labels or self.match_expressions)
 
 
@@ -42,7 +42,7 @@ class Namespaces(Section):
 
 
 class Args(Section):
-    """What the arguments of all plug-ins may hold."""
+    """Keys that the arguments of all plug-ins may have."""
 
     api_version: str = ""
     kind: str = ""

@@ -1,4 +1,4 @@
-"""How many pods the descheduler may evict in a run, as budgets of ours."""
+"""The descheduler's limits of evictions in a run, as budgets of ours."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.document import KeyPath
 
 _MOST = 1_000_000
-"""The largest count that a budget takes."""
+"""Largest count of a budget."""
 
 
 def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
     """Return the budgets that differ from our defaults."""
     policy = top.value
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     if (most := policy.max_no_of_pods_to_evict_per_node) is not None:
-        found |= per_node(most, top.at("maxNoOfPodsToEvictPerNode"), notes)
+        converted |= per_node(most, top.at("maxNoOfPodsToEvictPerNode"), notes)
     if (most := policy.max_no_of_pods_to_evict_total) is not None:
-        found["perRun"] = min(most, _MOST)
+        converted["perRun"] = min(most, _MOST)
     if (most := policy.max_no_of_pods_to_evict_per_namespace) is not None:
         text = "there is no budget per namespace; perOwner, perRun and inFlight hold"
         notes.add(top.at("maxNoOfPodsToEvictPerNamespace"), Fate.LOST, text)
-        if most == 0:  # A way to forbid all evictions.
-            found["perRun"] = 0
-    return found
+        if most == 0:  # This forbids all evictions.
+            converted["perRun"] = 0
+    return converted
 
 
 def per_node(most: int, path: KeyPath, notes: Notes) -> dict[str, Any]:
-    """Return the budget for evictions from one node, where it is below our default."""
+    """Return the budget ``perNode``, empty unless it is below our default."""
     default = Budgets().per_node.count or 0
     text = f"perNode is of pods in flight, not of a run; at most {min(most, default)}"
     notes.add(path, Fate.DIFFERS, text)

@@ -12,7 +12,7 @@ _LONGEST = 2**63 / 1e9
 
 
 def parse_go_duration(text: str) -> timedelta:
-    """Return ``1h30m``, ``5m0s`` or ``1.5h`` as a time span, to the microsecond; ValueError if it is none."""
+    """Return ``1h30m``, ``5m0s`` or ``1.5h`` as a time span, to the microsecond; ValueError for anything else."""
     seconds = go_duration(text)
     if seconds is None:
         raise ValueError(f"{shown(text)} is no duration; write for example 90s, 5m or 1h30m")

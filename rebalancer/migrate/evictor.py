@@ -39,13 +39,13 @@ class PvcConfig(Section):
 
 
 class ProtectionsConfig(Section):
-    """More on the protections."""
+    """Details of the protections."""
 
     pods_with_pvc: PvcConfig = Field(default=PvcConfig(), alias="PodsWithPVC")
 
 
 class PodProtections(Section):
-    """Protections in addition to the default ones, and default ones that are lifted."""
+    """Additional protections, and default protections that are disabled."""
 
     extra_enabled: tuple[
         Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"], ...
@@ -65,10 +65,20 @@ _SWITCHES = {
     "ignore_pvc_pods": "PodsWithPVC",
     "ignore_pods_without_pdb": "PodsWithoutPDB",
 }
-"""Deprecated switch -> the protection that it lifts (evict...) or adds (ignore...)."""
+"""Deprecated switch -> the protection that it disables (evict...) or adds (ignore...)."""
 
 
-class EvictorArgs(Args):
+class Switches(Section):
+    """Deprecated switches of protections, which v1alpha1 has at the top of the file."""
+
+    evict_local_storage_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    evict_system_critical_pods: bool = False
+    evict_failed_bare_pods: bool = False
+    ignore_pvc_pods: bool = False
+
+
+class EvictorArgs(Args, Switches):
     """DefaultEvictor: which pods the plug-ins of its profile may evict."""
 
     node_selector: str = ""
@@ -80,11 +90,6 @@ class EvictorArgs(Args):
     min_pod_age: str | None = None
     no_eviction_policy: Literal["", "Preferred", "Mandatory"] = ""
     pod_protections: PodProtections = PodProtections()
-    evict_local_storage_pods: bool = False
-    evict_daemon_set_pods: bool = False
-    evict_system_critical_pods: bool = False
-    evict_failed_bare_pods: bool = False
-    ignore_pvc_pods: bool = False
     ignore_pods_without_pdb: bool = Field(default=False, alias="ignorePodsWithoutPDB")
 
     @model_validator(mode="after")
@@ -103,7 +108,7 @@ class EvictorArgs(Args):
         return bool(lists.extra_enabled or lists.default_disabled)
 
     def switched(self, protection: str) -> tuple[str, ...] | None:
-        """Return the keys that switch ``protection`` from its default, None if nothing does."""
+        """Return the keys that change ``protection`` from its default, None if it is not changed."""
         lists = self.pod_protections
         for key, names in (
             ("extraEnabled", lists.extra_enabled),
@@ -117,7 +122,7 @@ class EvictorArgs(Args):
         return None
 
     def refused(self, protection: str) -> tuple[str, ...] | None:
-        """Return the deprecated switch that is written, but false: its protection's default is wanted."""
+        """Return the deprecated switch of ``protection`` if it is present and false, which asks for the default."""
         for field, name in _SWITCHES.items():
             if name == protection and field in self.model_fields_set and not getattr(self, field):
                 return (_alias(field),)

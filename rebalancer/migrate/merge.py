@@ -1,4 +1,4 @@
-"""Puts the parts together: several profiles, each with plug-ins and an evictor, become one policy."""
+"""Makes one policy of several profiles, each with plug-ins and an evictor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer import API_VERSION
 from rebalancer.migrate.arguments import Namespaces
 from rebalancer.migrate.budgets import budgets
 from rebalancer.migrate.notes import Fate, Notes
@@ -15,7 +16,6 @@ from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.scope import Scope, common
 from rebalancer.migrate.uses import Peer, Use, Written
 from rebalancer.policy.document import KeyPath
-from rebalancer.policy.load import API_VERSION
 from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Protect
 
@@ -24,7 +24,7 @@ _OBSERVED = "what it limited only observes"
 
 @dataclass
 class _Strategy:
-    """A strategy of ours, and the plug-ins in whose place it stands: one of each profile at most."""
+    """A strategy of ours, and the plug-ins that it replaces: at most one of each profile."""
 
     options: Options
     uses: list[Use] = field(default_factory=list)
@@ -32,7 +32,7 @@ class _Strategy:
 
     @property
     def scope(self) -> Scope:
-        """The namespaces whose pods one of the plug-ins may evict."""
+        """The namespaces whose pods at least one of the plug-ins may evict."""
         first, *others = (_scope_of(use) for use in self.uses)
         for other in others:
             first |= other
@@ -40,7 +40,7 @@ class _Strategy:
 
 
 def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
-    """Return the policy as the file has it: what differs from our defaults, and the strategies."""
+    """Return the policy as plain data: differences from our defaults, and the strategies."""
     strategies = _strategies(peer.uses, known, notes)
     evictors = _evictors(strategies.values())
     protect = protections(evictors, notes) if evictors else {}
@@ -48,13 +48,13 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
         strategy.observes |= _is_limited(strategy.uses, notes)
     if (scope := _scope(strategies, notes)).names:
         protect["namespaces"] = {"include" if scope.inside else "exclude": sorted(scope.names)}
-    everything = _everything(peer.top, notes)
+    all_observe = _top_level(peer.top, notes)
     observes = all(one.observes for one in strategies.values())
     default = Protect().model_dump(mode="json", by_alias=True)
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "Policy",
-        "mode": "observe" if strategies and (observes or everything) else None,
+        "mode": "observe" if strategies and (observes or all_observe) else None,
         "budgets": budgets(peer.top, notes),
         "protect": {
             key: protect[key] for key in default if protect.get(key, default[key]) != default[key]
@@ -74,7 +74,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
 def _strategies(
     uses: Iterable[Use], known: Mapping[str, type[Params]], notes: Notes
 ) -> dict[str, _Strategy]:
-    found: dict[str, _Strategy] = {}
+    strategies: dict[str, _Strategy] = {}
     for use in uses:
         ours = equivalent(use, notes)
         if ours is None:
@@ -84,28 +84,30 @@ def _strategies(
         if options is None:
             continue
         options = {key: v for key, v in options.items() if v != default.get(key, {})}
-        strategy = found.setdefault(ours.strategy, _Strategy(options))
+        strategy = strategies.setdefault(ours.strategy, _Strategy(options))
         if strategy.options == options:
             strategy.uses.append(use)
         else:
             text = f"{use.plugin}: runs in another profile with other options, which hold"
             notes.add(use.args.base, Fate.LOST, text)
-    return found
+    return strategies
 
 
 def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
-    """Return the evictors of all that is carried over, each once, in the order of the file."""
+    """Return the evictors of all converted plug-ins, each once, in the order of the file."""
     uses = (use for strategy in strategies for use in strategy.uses)
-    found = {(use.evictor.base, tuple(use.evictor.elsewhere.items())): use.evictor for use in uses}
-    return [found[key] for key in sorted(found, key=str)]
+    evictors = {
+        (use.evictor.base, tuple(use.evictor.elsewhere.items())): use.evictor for use in uses
+    }
+    return [evictors[key] for key in sorted(evictors, key=str)]
 
 
 def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
-    """Tell whether pods would be moved that were protected, and note by what."""
-    found = [limit for use in uses for limit in (*limits(use.evictor), *_own_limits(use))]
-    for path, text in found:
+    """Return whether some limit cannot be expressed, with a note for each."""
+    inexpressible = [limit for use in uses for limit in (*limits(use.evictor), *_own_limits(use))]
+    for path, text in inexpressible:
         notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
-    return bool(found)
+    return bool(inexpressible)
 
 
 def _own_limits(use: Use) -> Iterator[tuple[KeyPath, str]]:
@@ -113,8 +115,8 @@ def _own_limits(use: Use) -> Iterator[tuple[KeyPath, str]]:
         yield use.args.at("labelSelector"), "a policy has no selector; run -l has"
 
 
-def _everything(top: Written[PeerPolicy], notes: Notes) -> bool:
-    """Note what stands at the top of the file but for budgets; tell whether all may only observe."""
+def _top_level(top: Written[PeerPolicy], notes: Notes) -> bool:
+    """Note the top-level keys other than budgets; return whether all strategies may only observe."""
     policy = top.value
     if policy.eviction_failure_event_notification:
         text = "the report names what was refused, and why"
@@ -145,7 +147,7 @@ _MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for
 
 
 def _namespaces(use: Use) -> Iterator[tuple[Scope, KeyPath]]:
-    """Yield what says which namespaces' pods a plug-in may evict, each with where it stands."""
+    """Yield each restriction of the namespaces of a plug-in's pods, with its path."""
     for field_name, key in _NAMESPACES:
         given = getattr(use.args.value, field_name, None)
         if isinstance(given, Namespaces) and (given.include or given.exclude):
@@ -159,25 +161,25 @@ _NAMESPACES = (("namespaces", "namespaces"), ("evictable_namespaces", "evictable
 
 
 def _scope_of(use: Use) -> Scope:
-    found = Scope(frozenset(), inside=False)
+    whole = Scope(frozenset(), inside=False)
     for scope, _ in _namespaces(use):
-        found &= scope
-    return found
+        whole &= scope
+    return whole
 
 
 def _scope(strategies: Mapping[str, _Strategy], notes: Notes) -> Scope:
-    """Return the namespaces for all strategies; one that would reach beyond its own only observes."""
+    """Return the namespaces of the policy; a strategy that had fewer of them only observes."""
     scopes = {name: strategy.scope for name, strategy in strategies.items()}
-    found = common(scopes.values())
-    # None at all cannot be said: no names mean all.
-    nothing = found.inside and not found.names
+    shared = common(scopes.values())
+    # An empty set cannot be expressed: no names mean all namespaces.
+    nothing = shared.inside and not shared.names
     for name, strategy in strategies.items():
-        beyond = nothing or not scopes[name].covers(found)
+        beyond = nothing or not scopes[name].covers(shared)
         strategy.observes |= beyond
         for scope, path in (one for use in strategy.uses for one in _namespaces(use)):
             if beyond and scope.inside:
                 text = "namespaces hold for all strategies, and others have more of them"
                 notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
-            elif set(scopes.values()) != {found}:
+            elif set(scopes.values()) != {shared}:
                 notes.add(path, Fate.DIFFERS, "namespaces hold for all strategies")
-    return found
+    return shared

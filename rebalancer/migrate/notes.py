@@ -1,4 +1,4 @@
-"""What becomes of a key that has no equal here, told with its line: nothing is lost in silence."""
+"""Notes, with their lines, on keys that are not carried over as they are."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Fate(enum.StrEnum):
 
 
 class Notes:
-    """Gathers notes on one document, each once."""
+    """The notes on one document, each once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._found: dict[Problem, None] = {}
+        self._notes: dict[Problem, None] = {}
 
     def add(self, path: KeyPath, fate: Fate, text: str) -> None:
-        """Note what becomes of the key at ``path``; the whole file's if it is empty."""
+        """Add a note on the key at ``path``, or on the whole file if it is empty."""
         problem = self._document.problem(path, f"{fate}: {text}")
         if not path:
             problem = Problem(problem.file, 0, (), problem.message)
-        self._found[problem] = None
+        self._notes[problem] = None
 
     def __iter__(self) -> Iterator[Problem]:
-        """Yield the notes in the order of the file; those on the file as a whole come last."""
-        return iter(sorted(self._found, key=lambda note: (not note.line, note.line)))
+        """Yield the notes in the order of the file, then those on the whole file."""
+        return iter(sorted(self._notes, key=lambda note: (not note.line, note.line)))
 
 
 def as_comments(notes: Iterable[Problem]) -> str:
-    """Return notes as YAML comments, which name the line, but not the file."""
+    """Return notes as YAML comments, with the line but without the file."""
     return "".join(map(_comment, notes))
 
 
@@ -49,7 +49,7 @@ def _comment(note: Problem) -> str:
     text = str(replace(note, file="", line=0))
     if note.line:
         text = f"line {note.line}: {text}"
-    # A name in the file may hold what ends a line of YAML.
+    # A name in the file may contain a line break, which would end the comment.
     text = "".join(c if c.isprintable() else "?" for c in text)
     lines = textwrap.wrap(
         text,

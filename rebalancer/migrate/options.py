@@ -1,4 +1,4 @@
-"""Each plug-in of the descheduler as a strategy of ours, where there is one, with its options."""
+"""The equivalent strategy of each plug-in of the descheduler, with its options."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from rebalancer.migrate.uses import Use, Written
 from rebalancer.policy.params import Params, shown
 
 Options = dict[str, Any]
-"""The keys of a strategy, as the file has them."""
+"""The options of a strategy as plain data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Our strategy for a plug-in."""
+    """The strategy for a plug-in."""
 
     strategy: str
     options: Callable[[Use, Mapping[str, Any], Notes], Options | None]
-    """From its arguments and the defaults of our options; None if nothing would be left to do."""
+    """Converts the arguments, given our defaults; None if the strategy would have nothing to do."""
 
 
 def equivalent(use: Use, notes: Notes) -> Equivalent | None:
-    """Return our strategy for a plug-in; None, and a note, if there is none."""
-    found = _EQUIVALENTS.get(use.plugin)
-    if found is None:
+    """Return the strategy for a plug-in; without one, None and a note."""
+    ours = _EQUIVALENTS.get(use.plugin)
+    if ours is None:
         notes.add(use.args.base, Fate.LOST, f"{use.plugin}: {_WITHOUT[use.plugin]}")
-    return found
+    return ours
 
 
 def defaults(params: type[Params]) -> dict[str, Any]:
-    """Return the defaults of a strategy's options, as the file has them."""
+    """Return the defaults of a strategy's options as plain data."""
     return params().model_dump(mode="json", by_alias=True)
 
 
 def _topology_spread(use: Use, default: Mapping[str, Any], notes: Notes) -> Options:
     args: Written[SpreadArgs] = use.args
-    wanted = set(args.value.constraints or ("DoNotSchedule",))
+    constraints = set(args.value.constraints or ("DoNotSchedule",))
     if args.value.include_soft_constraints:
-        wanted = {"DoNotSchedule", "ScheduleAnyway"}
+        constraints = {"DoNotSchedule", "ScheduleAnyway"}
     if "topology_balance_node_fit" in args.value.model_fields_set:
         notes.add(args.at("topologyBalanceNodeFit"), Fate.ALWAYS, _PREDICTED)
     names = {"hard": "DoNotSchedule", "soft": "ScheduleAnyway"}
-    return {"constraints": [ours for ours in default["constraints"] if names[ours] in wanted]}
+    return {"constraints": [ours for ours in default["constraints"] if names[ours] in constraints]}
 
 
 def _anti_affinity(_use: Use, _default: Mapping[str, Any], _notes: Notes) -> Options:
@@ -126,8 +126,8 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
             "taints of cordons and node conditions are left out; without them in exclude they count"
         )
         notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text}, as there")
-    wanted = {taint.partition("=")[0] for taint in include}
-    exclude = [taint for taint in default["exclude"] if taint not in wanted]
+    included = {taint.partition("=")[0] for taint in include}
+    exclude = [taint for taint in default["exclude"] if taint not in included]
     more = _taint_names(args, "excludedTaints", given.excluded_taints, notes)
     return {
         "preferNoSchedule": given.include_prefer_no_schedule,
@@ -139,14 +139,14 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
 def _taint_names(
     args: Written[TaintArgs], key: str, given: tuple[str, ...], notes: Notes
 ) -> list[str]:
-    """Return what names a taint, each once: ``key`` or ``key=value``."""
-    found: dict[str, None] = {}
+    """Return the valid names of taints (``key`` or ``key=value``), each once, with notes on the others."""
+    names: dict[str, None] = {}
     for text in given:
         if text.partition("=")[0].strip() and not text.endswith("="):
-            found[text] = None
+            names[text] = None
         else:
             notes.add(args.at(key), Fate.IDLE, f"{shown(text)} names no taint")
-    return list(found)
+    return list(names)
 
 
 def _percent(value: float) -> str:

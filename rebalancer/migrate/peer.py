@@ -1,7 +1,7 @@
 """The descheduler's policy, v1alpha2, as models (pkg/api/v1alpha2/types.go). Keys and rules are the descheduler's.
 
-What it refuses is refused here, too, but for values that are not carried over. Keys that it does not know it drops
-in silence at the top; here they are problems, but for those that its own documentation shows.
+What the descheduler refuses is refused here, except for values that are not carried over. It ignores unknown
+keys at the top level; here they are problems, except for those in its own documentation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rebalancer.policy.params import Section
 
 
 class PluginConfig(Section):
-    """A plug-in's arguments; ``plugins`` has their models."""
+    """A plug-in's arguments; their models are in ``plugins``."""
 
     name: str
     args: dict[str, Any] = Field(default={})
@@ -25,11 +25,11 @@ class PluginSet(Section):
 
     enabled: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
-    """Never read by the descheduler."""
+    """The descheduler does not read it."""
 
 
 class Plugins(Section):
-    """The extension points. In camel case the last two and the first are documented, but have no effect."""
+    """The extension points. Of these, ``presort``, ``preEvictionFilter`` and ``preSort`` have no effect."""
 
     presort: PluginSet = PluginSet()
     sort: PluginSet = PluginSet()
@@ -50,7 +50,7 @@ class Profile(Section):
 
 
 class MetricsCollector(Section):
-    """Deprecated there in favour of MetricsProvider."""
+    """Deprecated in favour of MetricsProvider."""
 
     enabled: bool = False
 
@@ -63,27 +63,27 @@ class SecretReference(Section):
 
 
 class AuthToken(Section):
-    """Where Prometheus' token is."""
+    """Source of the token for Prometheus."""
 
     secret_reference: SecretReference = SecretReference()
 
 
 class Prometheus(Section):
-    """Where Prometheus is."""
+    """Address and token of Prometheus."""
 
     url: str = ""
     auth_token: AuthToken = AuthToken()
 
 
 class MetricsProvider(Section):
-    """Where measured use comes from."""
+    """Source of measured usage."""
 
     source: Literal["KubernetesMetrics", "Prometheus"]
     prometheus: Prometheus = Prometheus()
 
 
 class Limits(Section):
-    """What both versions have at the top of the file."""
+    """Top-level keys of both versions."""
 
     kind: Literal["DeschedulerPolicy"]
     node_selector: str = ""
@@ -102,4 +102,4 @@ class PeerPolicy(Limits):
     metrics_providers: tuple[MetricsProvider, ...] = ()
     grace_period_seconds: int | None = None
     tracing: Any = None
-    """Shown in the descheduler's chart; nothing reads it."""
+    """In the descheduler's chart; the descheduler does not read it."""

@@ -33,7 +33,7 @@ Evictable = Annotated[Namespaces, AfterValidator(_only_exclude)]
 
 
 class PodArgs(Args):
-    """What most plug-ins know of the pods that they may evict."""
+    """Restrictions of the pods that most plug-ins may evict."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: Selector = Selector()
@@ -54,7 +54,7 @@ class NodeAffinityArgs(PodArgs):
     """RemovePodsViolatingNodeAffinity."""
 
     node_affinity_type: Annotated[tuple[str, ...], AfterValidator(_some)]
-    """Not checked by the descheduler."""
+    """The descheduler does not validate it."""
 
 
 class TaintArgs(PodArgs):
@@ -76,18 +76,18 @@ class SpreadArgs(PodArgs):
 
     constraints: tuple[Literal["DoNotSchedule", "ScheduleAnyway"], ...] = ()
     include_soft_constraints: bool = False
-    """In the place of constraints until 0.26."""
+    """Used instead of constraints until 0.26."""
     topology_balance_node_fit: bool = True
 
 
 class PrometheusQuery(Section):
-    """A query for each node's use."""
+    """A query for each node's usage."""
 
     query: str = ""
 
 
 class MetricsUtilization(Section):
-    """By what use nodes are judged."""
+    """Source of the usage that nodes are judged by."""
 
     metrics_server: bool = False
     source: Literal["", "KubernetesMetrics", "Prometheus"] = ""

@@ -1,6 +1,6 @@
-"""DefaultEvictor: what protects a pod there, as what protects it here.
+"""The protections of DefaultEvictor as protections of ours.
 
-One such plug-in stands in each profile, ours stand once: what any profile protects is protected.
+Each profile has its own DefaultEvictor; ours hold for the whole policy. What any profile protects is protected.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import format_duration
 
 _SYSTEM_CRITICAL = 2_000_000_000
-# Longer ones are no duration of ours; no pod is as old as that.
+# Durations of a policy are not longer; no pod is that old.
 _LONGEST = timedelta(hours=999_999)
 Evictor = Written[EvictorArgs]
 
 
 def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
-    """Return ``protect`` without namespaces, as far as the profiles' evictors say anything."""
-    found: dict[str, Any] = {
-        "localStorage": _protects_by_default("PodsWithLocalStorage", evictors, notes),
-        "systemCritical": _protects_by_default("SystemCriticalPods", evictors, notes),
+    """Return the keys of ``protect``, without namespaces, that the evictors set."""
+    converted: dict[str, Any] = {
+        "localStorage": _default_protection("PodsWithLocalStorage", evictors, notes),
+        "systemCritical": _default_protection("SystemCriticalPods", evictors, notes),
         "volumes": _strictest([_volumes(evictor) for evictor in evictors]),
         "singleReplicas": _strictest([_single_replicas(evictor) for evictor in evictors]),
         "minPodAge": _min_age(evictors, notes),
     }
-    silent = ", ".join(f"{_OPEN[key]} (protect.{key})" for key in _OPEN if found.get(key) is None)
-    text = f"protected here, though not there: {silent}; false, 0s, or the kinds, lifts each"
+    defaulted = ", ".join(
+        f"{_DEFAULTS[key]} (protect.{key})" for key in _DEFAULTS if converted.get(key) is None
+    )
+    text = f"protected here, though not there: {defaulted}; false, 0s, or the kinds, lifts each"
     notes.add((), Fate.DIFFERS, text)
     for evictor in evictors:
         _remarks(evictor, notes)
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in converted.items() if value is not None}
 
 
-_OPEN = {
+_DEFAULTS = {
     "volumes": "pods with volumes",
     "singleReplicas": "single replicas",
     "minPodAge": f"pods younger than {format_duration(Protect().min_pod_age)}",
     "jobs": "pods of Jobs",
     "recreatedBy": "pods of custom controllers",
 }
-"""What our defaults protect, and the descheduler's do not."""
+"""Key of ``protect`` -> pods that our defaults protect and the descheduler's do not."""
 
 
 def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what protects pods there and cannot be said here, each with its place."""
+    """Yield the path and text of each protection that cannot be expressed here."""
     args = evictor.value
     if args.label_selector:
         yield evictor.at("labelSelector"), "a policy has no selector; run -l has"
@@ -61,9 +63,9 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
     if args.min_replicas > 2:
         text = "protect.singleReplicas is the only limit by replicas"
         yield evictor.at("minReplicas"), text
-    if args.switched("PodsWithoutPDB"):
-        path = evictor.at(*args.switched("PodsWithoutPDB") or ())
-        yield path, "pods without a PodDisruptionBudget are moved here, few of an owner at once"
+    if (keys := args.switched("PodsWithoutPDB")) is not None:
+        text = "pods without a PodDisruptionBudget are moved here, few of an owner at once"
+        yield evictor.at(*keys), text
     if _threshold_matters(args):
         yield evictor.at("priorityThreshold"), "only system-critical priority protects here"
     if args.node_selector and args.node_fit:
@@ -73,27 +75,27 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
 def _threshold_matters(args: EvictorArgs) -> bool:
     threshold = args.priority_threshold
     if args.switched("SystemCriticalPods"):
-        return False  # To the descheduler, both are one protection.
+        return False  # In the descheduler, both are one protection.
     if threshold.name:
         return threshold.name not in ("system-cluster-critical", "system-node-critical")
     return threshold.value is not None and threshold.value < _SYSTEM_CRITICAL
 
 
-def _protects_by_default(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
-    """Return False if all profiles lift it."""
-    lifted = [evictor for evictor in evictors if evictor.value.switched(protection)]
-    if lifted and len(lifted) == len(evictors):
+def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
+    """Return False if all profiles disable it, else None; notes profiles that disable it in vain."""
+    disabling = [evictor for evictor in evictors if evictor.value.switched(protection)]
+    if disabling and len(disabling) == len(evictors):
         return False
-    for evictor in lifted:
+    for evictor in disabling:
         path = evictor.at(*evictor.value.switched(protection) or ())
         notes.add(path, Fate.LOST, f"{protection}: another profile protects them")
     return None
 
 
 def _strictest(given: Sequence[bool | None]) -> bool | None:
-    """Return whether any profile protects; None if none says anything."""
-    said = [one for one in given if one is not None]
-    return any(said) if said else None
+    """Return whether any profile protects; None if no profile sets it."""
+    set_values = [one for one in given if one is not None]
+    return any(set_values) if set_values else None
 
 
 def _volumes(evictor: Evictor) -> bool | None:
@@ -125,7 +127,7 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
 
 
 def _remarks(evictor: Evictor, notes: Notes) -> None:
-    """Note what is always so here, and what is never."""
+    """Note the options that always or never apply here."""
     args = evictor.value
     if "node_fit" in args.model_fields_set:
         text = "every move is made for where the replacement will land"

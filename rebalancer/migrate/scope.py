@@ -1,4 +1,4 @@
-"""Namespaces: by plug-in with the descheduler, for the whole policy with us."""
+"""Sets of namespaces: the descheduler has one per plug-in, our policy has one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _NAME = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Some namespaces: ``names``, or all others."""
+    """A set of namespaces: ``names``, or all others."""
 
     names: frozenset[str]
     inside: bool
-    """Whether ``names`` are those that belong to it."""
+    """Whether ``names`` are the members, and not the exceptions."""
 
     @classmethod
     def of(cls, given: Namespaces) -> Scope:
-        """Return the scope that a plug-in's ``namespaces`` mean; without any, all are."""
+        """Return the scope of a plug-in's ``namespaces``; all if there are none."""
         if given.include:
             return cls(frozenset(given.include), inside=True)
         return cls(frozenset(given.exclude), inside=False)
 
     @classmethod
     def selected(cls, selector: Selector) -> Scope | None:
-        """Return the scope of a selector of namespaces, None if it goes by more than one rule on their names."""
+        """Return the scope of a namespace selector, None unless it is empty or one requirement on the name."""
         rules: list[tuple[str, str, tuple[str, ...]]] = [
             (key, "In", (value,)) for key, value in selector.match_labels.items()
         ]
@@ -41,7 +41,7 @@ class Scope:
         return cls(frozenset(names), inside=operator == "In")
 
     def __or__(self, other: Scope) -> Scope:
-        """Return what belongs to one of the two."""
+        """Return the union."""
         if self.inside and other.inside:
             return Scope(self.names | other.names, inside=True)
         if self.inside or other.inside:
@@ -50,7 +50,7 @@ class Scope:
         return Scope(self.names & other.names, inside=False)
 
     def __and__(self, other: Scope) -> Scope:
-        """Return what belongs to both."""
+        """Return the intersection."""
         if self.inside and other.inside:
             return Scope(self.names & other.names, inside=True)
         if self.inside or other.inside:
@@ -59,20 +59,20 @@ class Scope:
         return Scope(self.names | other.names, inside=False)
 
     def covers(self, other: Scope) -> bool:
-        """Tell whether all of ``other`` belongs to it."""
+        """Return whether ``other`` is a subset."""
         if self.inside:
             return other.inside and other.names <= self.names
         return not (self.names & other.names) if other.inside else self.names <= other.names
 
 
 def common(scopes: Iterable[Scope]) -> Scope:
-    """Return one scope for all.
+    """Return one scope for all strategies.
 
-    If each of them names what is inside, that is what any of them names; else all but what any leaves out.
+    If all have members, the union of these; else all namespaces but the exceptions of any.
     """
     given = list(scopes)
     inside = [scope.names for scope in given if scope.inside]
-    left_out = frozenset[str]().union(*(scope.names for scope in given if not scope.inside))
+    exceptions = frozenset[str]().union(*(scope.names for scope in given if not scope.inside))
     if given and len(inside) == len(given):
         return Scope(frozenset[str]().union(*inside), inside=True)
-    return Scope(left_out, inside=False)
+    return Scope(exceptions, inside=False)

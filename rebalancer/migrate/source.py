@@ -1,10 +1,11 @@
-"""Finds the descheduler's policy in a file: the file itself, or the ConfigMap that holds it in a cluster."""
+"""Reads the descheduler's policy from a file: the policy itself, or a ConfigMap with it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 
+from rebalancer import API_VERSION
 from rebalancer.errors import PolicyError
 from rebalancer.policy.document import Document, Problem, parse
 from rebalancer.policy.forms import without_nulls
@@ -13,17 +14,17 @@ from rebalancer.policy.params import shown
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
 KIND = "DeschedulerPolicy"
 _DATA_KEY = "policy.yaml"
-# "policy.yaml: |" and the like: the text begins in the next line, and keeps its lines.
+# A literal block scalar, as in "policy.yaml: |": its text begins in the next line, and keeps its lines.
 _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 
 def peer_document(raw: bytes, file: str) -> Document:
-    """Return the document that holds a policy of the descheduler, with the lines of ``file``.
+    """Return the document with a policy of the descheduler, with the lines of ``file``.
 
-    Keys without a value are left out: to the descheduler they are absent.
+    Keys without a value are dropped: the descheduler treats them as absent.
 
     Raises:
-        PolicyError: it is no YAML, or holds no such policy.
+        PolicyError: it is no YAML, or has no such policy.
     """
     document = _whole(*parse(raw, file))
     if isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
@@ -49,11 +50,13 @@ def _in_config_map(outer: Document, raw: bytes) -> Document:
     literal = _LITERAL.search(raw.split(b"\n")[line - 1].rstrip()) is not None
     inner, problems = parse(texts[key].encode(), outer.file)
 
-    def moved(within: int) -> int:
+    def line_of(within: int) -> int:
         return line + within if literal else line
 
-    found = _whole(inner, [replace(problem, line=moved(problem.line)) for problem in problems])
-    return replace(found, lines={path: moved(within) for path, within in found.lines.items()})
+    document = _whole(inner, [replace(problem, line=line_of(problem.line)) for problem in problems])
+    return replace(
+        document, lines={path: line_of(within) for path, within in document.lines.items()}
+    )
 
 
 def _check_kind(document: Document) -> None:
@@ -62,7 +65,7 @@ def _check_kind(document: Document) -> None:
         message = f"{shown(data)} should be a mapping of keys to values"
         raise PolicyError([str(document.problem((), message))])
     kind, version = data.get("kind"), data.get("apiVersion")
-    if version == "rebalancer/v1":
+    if version == API_VERSION:
         key, message = "apiVersion", "this is a policy of the rebalancer already"
     elif kind != KIND:
         what = "is missing" if kind is None else f"{shown(kind)} is no policy of the descheduler"

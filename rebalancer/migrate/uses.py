@@ -1,4 +1,4 @@
-"""The plug-ins that a policy of the descheduler puts to use, whatever version of the format it is written in."""
+"""The plug-ins in use in a policy of the descheduler, for both versions of its format."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _Value_co = TypeVar("_Value_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[_Value_co]):
-    """Something of the file, and where its keys stand."""
+    """A part of the file, and the paths of its keys."""
 
     value: _Value_co
     base: KeyPath
     elsewhere: Mapping[str, KeyPath] = field(default_factory=dict)
-    """Key -> its whole path, where the file has it in another place than below ``base``."""
+    """Key -> its path, for keys that are not below ``base``."""
 
     def at(self, *keys: str) -> KeyPath:
         """Return the path of a key."""
@@ -34,7 +34,7 @@ class Written(Generic[_Value_co]):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A plug-in that runs, and the DefaultEvictor that says which pods it may evict."""
+    """A plug-in in use, and the DefaultEvictor that decides which pods it may evict."""
 
     plugin: str
     args: Written[Any]
@@ -44,19 +44,19 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a policy of the descheduler does."""
+    """A policy of the descheduler."""
 
     top: Written[PeerPolicy]
-    """What it says for all profiles."""
+    """The keys for all profiles."""
     uses: tuple[Use, ...]
     """In the order of the file."""
 
 
 def read_v1alpha2(document: Document, notes: Notes) -> Peer:
-    """Return what a policy in the form of today does.
+    """Return the policy of a document in v1alpha2.
 
     Raises:
-        PolicyError: the descheduler would refuse it, or does not know some key of it.
+        PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
     policy, problems = validated(PeerPolicy, document.data, document, ())
     reader = _Reader(document, notes, problems)
@@ -99,7 +99,7 @@ class _Reader:
     def _configured(
         self, profile: Profile, base: KeyPath
     ) -> Iterator[tuple[str, Written[Any] | None]]:
-        """Yield plug-in and arguments, None if something is wrong with them."""
+        """Yield plug-in and arguments, None if they are invalid."""
         seen: set[str] = set()
         for index, config in enumerate(profile.plugin_config):
             at = (*base, "pluginConfig", index)
@@ -142,7 +142,7 @@ class _Reader:
         return (STRATEGIES[name][0],) if name in STRATEGIES else ()
 
     def _idle(self, profile: Profile, base: KeyPath) -> None:
-        """Note the lists that the descheduler never reads."""
+        """Note the lists that the descheduler does not read."""
         at = (*base, "plugins")
         for field_name in type(profile.plugins).model_fields:
             plugins = getattr(profile.plugins, field_name)

@@ -1,6 +1,6 @@
-"""The descheduler's old format, v1alpha1 (pkg/api/v1alpha1 until its release 0.30), read as that of today.
+"""The descheduler's old format, v1alpha1 (pkg/api/v1alpha1 until its release 0.30), read as v1alpha2.
 
-Its options all stand in ``params``, whatever the strategy; those of another strategy were never looked at.
+The options of all strategies are in ``params``; the descheduler did not read those of other strategies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rebalancer.errors import PolicyError
 from rebalancer.migrate.arguments import Args, Namespaces, Selector
-from rebalancer.migrate.evictor import EvictorArgs
+from rebalancer.migrate.evictor import EvictorArgs, Switches
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.peer import Limits, PeerPolicy
 from rebalancer.migrate.plugins import STRATEGIES
@@ -26,7 +26,7 @@ _Args = TypeVar("_Args", bound=Args)
 
 
 class _Params(Section):
-    """Options of all strategies. Those after ``node_fit`` are checked once it is known whose they are."""
+    """Options of all strategies. Those after ``node_fit`` are validated with the strategy that reads them."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: Selector = Selector()
@@ -51,31 +51,18 @@ class _Strategy(Section):
     params: _Params = _Params()
 
 
-class _Old(Limits):
+class _Old(Limits, Switches):
     api_version: Any = ""
     strategies: dict[str, _Strategy] = Field(default={})
-    evict_failed_bare_pods: bool = False
-    evict_local_storage_pods: bool = False
-    evict_system_critical_pods: bool = False
-    evict_daemon_set_pods: bool = False
-    ignore_pvc_pods: bool = False
 
 
-_EVICTOR_KEYS = (
-    "evictFailedBarePods",
-    "evictLocalStoragePods",
-    "evictSystemCriticalPods",
-    "evictDaemonSetPods",
-    "ignorePvcPods",
-)
+_EVICTOR_KEYS = tuple(str(field.alias) for field in Switches.model_fields.values())
 _THRESHOLD = {"thresholdPriority": "value", "thresholdPriorityClassName": "name"}
 _LIMITS = ("nodeSelector", "maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace")
 _EVERYWHERE = (*_THRESHOLD, "nodeFit")
-# Strategy -> key of its options among params, with the keys of today below it; "" stands for params itself.
+# Strategy -> key of its options in params -> keys of v1alpha2 below it; "" is params itself.
 _OWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "HighNodeUtilization": {
-        "nodeResourceUtilizationThresholds": ("thresholds", "numberOfNodes"),
-    },
+    "HighNodeUtilization": {"nodeResourceUtilizationThresholds": ("thresholds", "numberOfNodes")},
     "LowNodeUtilization": {
         "nodeResourceUtilizationThresholds": (
             "thresholds",
@@ -105,19 +92,19 @@ _OWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "RemovePodsViolatingInterPodAntiAffinity": {"": ("labelSelector",)},
     "RemovePodsViolatingNodeAffinity": {"": ("labelSelector", "nodeAffinityType")},
     "RemovePodsViolatingNodeTaints": {
-        "": ("labelSelector", "includePreferNoSchedule", "excludedTaints", "includedTaints"),
+        "": ("labelSelector", "includePreferNoSchedule", "excludedTaints", "includedTaints")
     },
     "RemovePodsViolatingTopologySpreadConstraint": {
-        "": ("labelSelector", "includeSoftConstraints"),
+        "": ("labelSelector", "includeSoftConstraints")
     },
 }
 
 
 def read_v1alpha1(document: Document, notes: Notes) -> Peer:
-    """Return what a policy in the old form does.
+    """Return the policy of a document in v1alpha1.
 
     Raises:
-        PolicyError: the descheduler would refuse it, or does not know some key of it.
+        PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
     old, problems = validated(_Old, document.data, document, ())
     if old is None:
@@ -145,7 +132,7 @@ def _uses(document: Document, old: _Old, notes: Notes, problems: list[Problem]) 
 
 
 class _Reader:
-    """Reads one strategy."""
+    """Converts one strategy into a plug-in of v1alpha2."""
 
     def __init__(
         self, name: str, document: Document, notes: Notes, problems: list[Problem]
@@ -156,8 +143,8 @@ class _Reader:
         self._params: Mapping[str, Any] = document.data["strategies"][name].get("params", {})
 
     def use(self) -> Use | None:
-        """Return the plug-in of today; None if something is wrong with it."""
-        # What is wrong is told where it stands, as far as that is one place.
+        """Return the plug-in of v1alpha2; None if the options are invalid."""
+        # Problems are reported at the options' own key, if there is one.
         inner = next((key for key in self._own if key and key in self._params), None)
         place = self._base if inner is None else (*self._base, inner)
         args = self._checked(STRATEGIES[self._name][1], self._args(), place)
@@ -165,52 +152,52 @@ class _Reader:
         return None if args is None or evictor is None else Use(self._name, args, evictor)
 
     def _checked(
-        self, model: type[_Args], found: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
+        self, model: type[_Args], options: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
     ) -> Written[_Args] | None:
-        """Return arguments, each given with where it stands, as ``model``."""
-        given = {key: value for key, (value, _) in found.items()}
+        """Return arguments, each given with its path, as ``model``."""
+        given = {key: value for key, (value, _) in options.items()}
         args, problems = validated(model, given, self._document, place)
         self._problems += problems
-        where = {key: at for key, (_, at) in found.items()}
+        where = {key: at for key, (_, at) in options.items()}
         return None if args is None else Written(args, self._base, where)
 
     def _args(self) -> dict[str, tuple[Any, KeyPath]]:
-        """Return the arguments of today, each with where it stands."""
-        found: dict[str, tuple[Any, KeyPath]] = {}
+        """Return the arguments of v1alpha2, each with its path."""
+        args: dict[str, tuple[Any, KeyPath]] = {}
         is_load = self._name.endswith("Utilization")
         for key, value in self._params.items():
             at = (*self._base, key)
             if key == "namespaces":
-                found["evictableNamespaces" if is_load else key] = value, at
+                args["evictableNamespaces" if is_load else key] = value, at
             elif key in self._own.get("", ()):
-                found[key] = value, at
+                args[key] = value, at
             elif key in self._own:
-                found |= self._below(key, value)
+                args |= self._below(key, value)
             elif key not in _EVERYWHERE:
                 self._notes.add(at, Fate.IDLE, f"{self._name} does not read it")
-        return found
+        return args
 
     def _below(self, key: str, value: Mapping[str, Any]) -> dict[str, tuple[Any, KeyPath]]:
-        found: dict[str, tuple[Any, KeyPath]] = {}
+        args: dict[str, tuple[Any, KeyPath]] = {}
         for inner, item in value.items():
             at = (*self._base, key, inner)
             if inner in self._own[key]:
-                found["states" if inner == "podStatusPhases" else inner] = item, at
+                args["states" if inner == "podStatusPhases" else inner] = item, at
             else:
                 message = f"unknown key{did_you_mean(inner, self._own[key])}"
                 self._problems.append(self._document.problem(at, message))
-        return found
+        return args
 
     def _evictor(self) -> dict[str, tuple[Any, KeyPath]]:
-        """Return the arguments of DefaultEvictor, each with where it stands."""
+        """Return the arguments of DefaultEvictor, each with its path."""
         data, params, base = self._document.data, self._params, self._base
-        found: dict[str, tuple[Any, KeyPath]] = {
+        args: dict[str, tuple[Any, KeyPath]] = {
             key: (data[key], (key,)) for key in _EVICTOR_KEYS if key in data
         }
         if "nodeFit" in params:
-            found["nodeFit"] = params["nodeFit"], (*base, "nodeFit")
-        for key, today in _THRESHOLD.items():
+            args["nodeFit"] = params["nodeFit"], (*base, "nodeFit")
+        for key, field in _THRESHOLD.items():
             if key in params:
-                before = found.get("priorityThreshold", ({}, ()))[0]
-                found["priorityThreshold"] = {**before, today: params[key]}, (*base, key)
-        return found
+                threshold = args.get("priorityThreshold", ({}, ()))[0]
+                args["priorityThreshold"] = {**threshold, field: params[key]}, (*base, key)
+        return args

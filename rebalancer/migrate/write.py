@@ -1,13 +1,14 @@
-"""The migrated policy as text: one file, or one per strategy; checked by our own loader before anybody sees it."""
+"""The migrated policy as text: one file, or one per strategy; checked by our loader before it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from rebalancer import API_VERSION
 from rebalancer.errors import PolicyError, RebalancerError
 from rebalancer.policy.forms import as_yaml
-from rebalancer.policy.load import API_VERSION, load_text
+from rebalancer.policy.load import load_text
 from rebalancer.policy.params import Params
 
 
@@ -15,7 +16,7 @@ def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]
     """Return the policy as one file that begins with the comments ``head``.
 
     Raises:
-        RebalancerError: our own loader refuses it, which is our fault.
+        RebalancerError: our own loader refuses it, which is a bug.
     """
     text = head + as_yaml(data, compact=True)
     try:

@@ -1,5 +1,4 @@
-"""What the user wants: the policy file, its models, and how it is read.
+"""The policy file: ``model`` has its models, ``load`` reads files into them, ``forms`` writes them again.
 
-``model`` holds the shapes, ``load`` reads files into them, ``forms`` prints them again. This package
-knows nothing of clusters, and of strategies only their ``Params``.
+This package knows nothing about clusters, and of strategies only their ``Params``.
 """

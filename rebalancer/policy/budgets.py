@@ -1,4 +1,4 @@
-"""Budgets: how much may be disturbed at once, in a run and in an hour."""
+"""Budgets: how many pods may be evicted at once, in a run and in an hour."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pydantic import Field
 from rebalancer.policy.params import Section
 from rebalancer.policy.values import Limit, LimitField
 
-# What a share comes to at least, so that small clusters are mended, too.
+# Lower limit of a share, so that moves are possible in small clusters, too.
 _FLOORS = {"in_flight": 5, "per_node": 1, "per_owner": 1, "per_run": 10, "per_hour": 20}
 
 
 class Budgets(Section):
-    """How many pods may be disturbed; counts, or shares that are rounded down but never to never.
+    """Limits of evictions: counts, or shares that are rounded down, but not to 0.
 
-    PodDisruptionBudgets always hold besides, and what is in flight counts.
+    They hold in addition to PodDisruptionBudgets. A pod is in flight until its replacement is Ready.
     """
 
     in_flight: LimitField = Field(
@@ -40,28 +40,28 @@ class Budgets(Section):
     )
 
     def in_flight_of(self, movable: int) -> int:
-        """Return how many may be in flight at once, given the number of movable pods."""
+        """Return the pods that may be in flight at once, given the number of movable pods."""
         return self.in_flight.of(movable, _FLOORS["in_flight"])
 
     def per_node_of(self, pods: int) -> int:
-        """Return how many may be in flight from a node that holds so many pods."""
+        """Return the pods that may be in flight from a node with this number of pods."""
         return self.per_node.of(pods, _FLOORS["per_node"])
 
     def per_owner_of(self, replicas: int) -> int:
-        """Return how many may be in flight of an owner of so many replicas."""
+        """Return the pods that may be in flight of an owner with this number of replicas."""
         return self.per_owner.of(replicas, _FLOORS["per_owner"])
 
     def per_run_of(self, movable: int) -> int:
-        """Return how many may be evicted in a run, given the number of movable pods."""
+        """Return the evictions allowed in a run, given the number of movable pods."""
         return self.per_run.of(movable, _FLOORS["per_run"])
 
     def per_hour_of(self, movable: int) -> int:
-        """Return how many may be evicted in any hour, given the number of movable pods."""
+        """Return the evictions allowed in any hour, given the number of movable pods."""
         return self.per_hour.of(movable, _FLOORS["per_hour"])
 
 
 class StrategyBudgets(Section):
-    """Budgets that one strategy's moves must keep besides the policy's; what is absent adds nothing."""
+    """Budgets of one strategy's moves, in addition to the policy's; absent ones are not limited further."""
 
     in_flight: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_node: LimitField | None = Field(default=None, description="As in the policy's budgets.")
@@ -70,6 +70,6 @@ class StrategyBudgets(Section):
     per_hour: LimitField | None = Field(default=None, description="As in the policy's budgets.")
 
     def within(self, outer: Budgets) -> Budgets:
-        """Return the budgets for this strategy's moves alone: its own, else the policy's."""
+        """Return the budgets of this strategy's moves: its own, and the policy's for absent ones."""
         own = {name: value for name in _FLOORS if (value := getattr(self, name)) is not None}
         return outer.model_copy(update=own)

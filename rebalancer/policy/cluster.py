@@ -1,4 +1,4 @@
-"""What a policy says of the cluster itself: its scheduler, and when its picture is too wrong to act on."""
+"""The policy's sections on the cluster: its scheduler, and the safety limits of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 
 
 def _version(value: Any) -> str:
-    # An unquoted 1.40 is the number 1.4 in YAML: what is left cannot be told from a typing error.
+    # An unquoted 1.40 is the number 1.4 in YAML, and 1.4 is no version of today.
     text = str(value) if isinstance(value, float) else value
     match = _VERSION.match(text) if isinstance(text, str) else None
     if match is None:
@@ -34,21 +34,21 @@ ScorePlugin = Literal[
     "PodTopologySpread",
     "TaintToleration",
 ]
-"""The default scheduler's plug-ins whose scores are modelled."""
+"""The plug-ins of the default scheduler whose scores are modelled."""
 
 
 class SpreadDefault(Section):
-    """A topology spread constraint that the scheduler applies to pods that have none of their own."""
+    """A topology spread constraint that the scheduler applies to pods without one."""
 
     topology_key: str = Field(min_length=1, description="Node label whose values are the domains.")
     max_skew: int = Field(ge=1, le=2**31 - 1, description="Largest allowed difference in pods.")
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
-        default="ScheduleAnyway", description="Whether the constraint is hard or soft."
+        default="ScheduleAnyway", description="DoNotSchedule (hard) or ScheduleAnyway (soft)."
     )
 
 
 class Scheduler(Section):
-    """How the cluster's scheduler differs from a default kube-scheduler of the API server's version."""
+    """Differences between the cluster's scheduler and a default kube-scheduler of the API server's version."""
 
     version: Annotated[str, BeforeValidator(_version)] | None = Field(
         default=None,
@@ -70,41 +70,41 @@ class Scheduler(Section):
     )
 
     def version_pair(self) -> tuple[int, int] | None:
-        """Return the version as (major, minor), or None where the API server's counts."""
+        """Return the version as (major, minor), or None for the API server's."""
         return None if self.version is None else (1, int(self.version[2:]))
 
 
 class Safety(Section):
-    """When a run stands still, because the picture is wrong or the cluster is not well.
+    """When a run moves nothing, because data are unreliable or the cluster is unhealthy.
 
-    Whatever stands here, a run also stands still when a list broke off.
+    A run also moves nothing if a list could not be read to its end.
     """
 
     max_not_ready_nodes: LimitField = Field(
         default=Limit.parse("20%"),
-        description="More NotReady nodes than this, and nothing is moved; a share is at least 1.",
+        description="With more NotReady nodes, nothing is moved; a share is at least 1.",
     )
     max_pending_pods: LimitField = Field(
         default=Limit.parse("10%"),
-        description="More unscheduled pods than this, of all pods, and nothing is moved; a share is at least 10.",
+        description="With more unscheduled pods (share of all pods), nothing is moved; a share is at least 10.",
     )
     max_clock_skew: Duration = Field(
         default=timedelta(seconds=60),
-        description="Largest difference between our clock and the API server's.",
+        description="Largest difference between the clocks of the run and of the API server.",
     )
     max_pending_time: PositiveDuration = Field(
         default=timedelta(seconds=30),
-        description="A replacement without a node for longer than this ends the run.",
+        description="The run ends if a replacement has no node after this time.",
     )
     max_ready_time: PositiveDuration = Field(
         default=timedelta(minutes=2),
-        description="A run waits so long for a wave's replacements to be Ready, then it ends.",
+        description="The run ends if a wave's replacements are not Ready after this time.",
     )
 
     def not_ready_nodes_of(self, nodes: int) -> int:
-        """Return how many of so many nodes may be NotReady."""
+        """Return how many of ``nodes`` may be NotReady."""
         return self.max_not_ready_nodes.of(nodes, 1)
 
     def pending_pods_of(self, pods: int) -> int:
-        """Return how many of so many pods may wait for a node."""
+        """Return how many of ``pods`` may be unscheduled."""
         return self.max_pending_pods.of(pods, 10)

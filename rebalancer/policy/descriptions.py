@@ -1,7 +1,7 @@
-"""The texts below the fields of a model, for its JSON schema.
+"""The docstrings of a model's fields, for its JSON schema.
 
-pydantic can take them up itself (``use_attribute_docstrings``), but then parses the source of every model
-whenever it is imported, a tenth of a small run's time; only the schema needs them.
+pydantic can read them itself (``use_attribute_docstrings``), but then it parses the source of every model at
+each import, a tenth of a small run's time; only the schema needs them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pydantic import BaseModel
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return field -> the text below it, those of the base classes included; none without the source."""
-    found: dict[str, str] = {}
+    """Return field -> docstring, with the fields of base classes; empty if there is no source."""
+    texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
-            found.update(_of_class(base))
-    return found
+            texts.update(_of_class(base))
+    return texts
 
 
 def _of_class(model: type[BaseModel]) -> Iterator[tuple[str, str]]:

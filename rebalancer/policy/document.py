@@ -1,7 +1,7 @@
-"""YAML text as plain data that remembers its lines; every way in which it can be wrong is a problem.
+"""YAML text as plain data with the lines of its keys; errors are returned as problems, not raised.
 
-Only plain data is built: no tags, no merge keys, text keys, each key once. Scalars are read by YAML 1.2's
-core schema, so that ``off``, ``on`` and ``22:00`` are text. Size, depth and what aliases unfold to are bounded.
+Only plain data: no tags, no merge keys, text keys, each key once. Scalars are read by YAML 1.2's core schema,
+so ``off``, ``on`` and ``22:00`` are text. Size, depth and the expansion of aliases are bounded.
 """
 
 from __future__ import annotations
@@ -23,18 +23,23 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a file."""
+    """One error in a file."""
 
     file: str
     line: int
-    """From 1; 0 if the file as a whole is meant."""
+    """From 1; 0 for the file as a whole."""
     path: KeyPath
     message: str
-    """What is wrong; what to do."""
+    """The error, and what to do."""
+
+    @property
+    def place(self) -> str:
+        """``file:line: path``, as far as they are known."""
+        file = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(part for part in (file, shown_path(self.path)) if part)
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (place, shown_path(self.path), self.message) if part)
+        return ": ".join(part for part in (self.place, self.message) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Document:
     """Path of a key or list item -> its line, from 1."""
 
     def problem(self, path: Sequence[str | int], message: str) -> Problem:
-        """Return a problem at ``path``, with the line of the deepest part of it that stands in the file."""
+        """Return a problem at ``path``, with the line of its longest prefix that is in the file."""
         whole = tuple(path)
         line = next(
             (
@@ -61,7 +66,7 @@ class Document:
 
 
 def shown_path(path: KeyPath) -> str:
-    """Return a path as people write it: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
+    """Return a path as text: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -74,7 +79,7 @@ def shown_path(path: KeyPath) -> str:
 
 
 def parse(raw: bytes, file: str) -> tuple[Document | None, list[Problem]]:
-    """Return the document in ``raw``, and what is wrong with it; no document if it cannot be used."""
+    """Return the document in ``raw`` and its problems; no document if it cannot be parsed."""
     try:
         node = _compose(raw)
     except _UnusableError as error:
@@ -97,7 +102,7 @@ class _Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        # Here rather than in the result: PyYAML recurses, and is slow about it.
+        # Checked here and not in the result, because PyYAML recurses.
         if self._depth > _MOST_DEPTH:
             line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
             raise _UnusableError(line, f"is nested more than {_MOST_DEPTH} levels deep")
@@ -114,7 +119,7 @@ def _resolve(tag: str, pattern: str, first: str) -> None:
 _resolve("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF")
 _resolve("null", r"(?:~|null|Null|NULL|)\Z", "~nN\0")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
-# More digits are no number that a policy needs, and slow to read.
+# A policy needs no numbers with more digits, and they are slow to parse.
 _resolve("int", r"[-+]?[0-9]{1,18}\Z", "-+0123456789")
 _resolve(
     "float",
@@ -160,7 +165,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str]:
 
 
 class _Reader:
-    """Turns nodes into plain data, and notes lines and problems."""
+    """Converts YAML nodes into plain data, and collects lines and problems."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -173,7 +178,7 @@ class _Reader:
         self.lines.setdefault(path, line)
         self._values += 1
         if self._values > _MOST_VALUES:
-            # Said once; what follows is left out.
+            # Reported once; further values are dropped.
             if self._values == _MOST_VALUES + 1:
                 self._wrong(line, path, f"unfolds to more than {_MOST_VALUES} values; write less")
             return None
@@ -223,7 +228,7 @@ class _Reader:
                 return int(node.value)
             if kind == "float":
                 return float(node.value)
-        except ValueError:  # Tagged so by hand: !!int many.
+        except ValueError:  # An explicit tag: !!int many.
             kind = node.tag
         if kind == "bool":
             return node.value.lower() == "true"

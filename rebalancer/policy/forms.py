@@ -1,4 +1,4 @@
-"""The policy in other forms: plain data, YAML with every default spelled out, its hash, a JSON schema."""
+"""The policy in other forms: plain data, YAML with all defaults, its hash, a JSON schema."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rebalancer.policy.params import Params
 
 
 def plain(policy: Policy) -> dict[str, Any]:
-    """Return the policy as it takes effect: every default in place, each strategy's mode resolved.
+    """Return the effective policy: with all defaults, and each strategy's resolved mode.
 
-    The keys and values are those of the file, so that the result can be loaded again.
+    Keys and values are those of the file, so the result can be loaded again.
     """
     data = without_nulls(policy.model_dump(mode="json", by_alias=True, exclude={"strategies"}))
     data["strategies"] = {
@@ -40,7 +40,7 @@ def _flat(strategy: StrategyPolicy) -> dict[str, Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Drop nulls: an absent key says the same, and reads better."""
+    """Return plain data without keys whose value is null, which mean the same as absent ones."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -49,12 +49,12 @@ def without_nulls(value: Any) -> Any:
 
 
 def effective(policy: Policy) -> str:
-    """Return the policy as it takes effect as YAML, which can be loaded again."""
+    """Return the effective policy as YAML, which can be loaded again."""
     return as_yaml(plain(policy))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that YAML 1.2, by which policies are read, would take for a number: 089, 1e3."""
+    """Quotes text that YAML 1.2, with which policies are read, would read as a number: 089, 1e3."""
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.Node:
@@ -67,7 +67,7 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
-    """Return plain data as YAML that is read as the same data; ``compact``: the innermost in one line."""
+    """Return plain data as YAML; with ``compact``, the innermost collections are in one line."""
     text: str = yaml.dump(
         data,
         Dumper=_Dumper,
@@ -80,13 +80,13 @@ def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
 
 
 def policy_hash(policy: Policy) -> str:
-    """Return the sha256 (hex) of the policy as it takes effect."""
+    """Return the sha256 (hex) of the effective policy."""
     text = json.dumps(plain(policy), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults as the file would (``2%``, ``5m``), and no titles, which only repeat the keys."""
+    """Writes defaults as in the file (``2%``, ``5m``), and no titles, which only repeat the keys."""
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         result = super().model_schema(schema)
@@ -96,7 +96,7 @@ class _Generator(GenerateJsonSchema):
             field.alias or name: field.description or texts.get(name)
             for name, field in schema["cls"].model_fields.items()
         }
-        # Without validation: required keys have no default, and are left out.
+        # Without validation, because required keys have no default.
         defaults = schema["cls"].model_construct().model_dump(mode="json", by_alias=True)
         for key, entry in result.get("properties", {}).items():
             entry.pop("title", None)
@@ -122,7 +122,7 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
             definitions[f"{name}.{inner}"] = definition
         strategies[name] = _strategy_schema(envelope, own)
     whole["properties"]["strategies"] = {
-        "description": "Strategy to its mode, weight, budgets, windows and options.",
+        "description": "Mode, weight, budgets, windows and options of each strategy.",
         "type": "object",
         "additionalProperties": False,
         "properties": strategies,

@@ -1,17 +1,18 @@
 """Reads a policy: one file, a directory with a file per strategy, or the built-in default.
 
-All problems are found before any is reported, each with file, line, key and what to do.
+All problems are collected before any is reported, each with file, line, key and what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from rebalancer import API_VERSION
 from rebalancer.errors import PluginError, PolicyError
 from rebalancer.policy.document import Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash
@@ -19,20 +20,19 @@ from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.params import Params, shown
 from rebalancer.policy.problems import did_you_mean, validated
 
-API_VERSION = "rebalancer/v1"
 BUILT_IN = "built-in default"
 _MAIN_FILE = "rebalancer.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy, and where it came from."""
+    """A policy with its source."""
 
     policy: Policy
     source: str
     """The path as given, or ``built-in default``."""
     files: tuple[str, ...]
-    """What was read, in order."""
+    """The files that were read, in order."""
     policy_hash: str
     """sha256 (hex) of the effective policy: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
@@ -41,18 +41,6 @@ class LoadedPolicy:
     def is_built_in(self) -> bool:
         """Whether no policy was given."""
         return self.source == BUILT_IN
-
-
-@dataclass(slots=True)
-class _Found:
-    """What stands in the files: nothing is judged yet but the files themselves."""
-
-    main: Document | None = None
-    strategies: dict[str, tuple[Document, KeyPath, Any]] = field(default_factory=dict)
-    """Name -> where it stands, and its value."""
-    files: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> LoadedPolicy:
@@ -64,231 +52,229 @@ def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> L
         A file, or a directory that holds ``<strategy>.yaml`` (``kind: Strategy``) for each strategy and
         ``rebalancer.yaml`` for the rest.
     known
-        Strategy -> model of its options. Only the strategies that the policy names are looked up, so that
-        a mapping may load them then.
+        Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
+        mapping may load a strategy when it is looked up.
 
-    Raises PolicyError with all that is wrong.
+    Raises PolicyError with all problems.
     """
-    found = _Found()
+    sources = _Sources(known)
     if path is None:
-        _read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN, found)
+        sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
+    elif Path(path).is_dir():
+        sources.read_directory(Path(path), str(path))
     else:
-        _read(Path(path), found)
-    return _loaded(found, BUILT_IN if path is None else str(path), known)
+        sources.read(Path(path), str(path), "Policy")
+    return sources.loaded(BUILT_IN if path is None else str(path))
 
 
 def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
-    """Return the policy that ``raw`` holds, as if it stood in a file named ``source``.
+    """Return the policy in ``raw``, as if it were in a file named ``source``.
 
-    Raises PolicyError with all that is wrong.
+    Raises PolicyError with all problems.
     """
-    found = _Found(files=[source])
-    document, problems = parse(raw, source)
-    found.problems += problems
-    if document is not None and _is_of_kind(document, "Policy", found):
-        _take_main(document, found)
-    return _loaded(found, source, known)
+    sources = _Sources(known)
+    sources.add(raw, source, "Policy")
+    return sources.loaded(source)
 
 
-def _loaded(found: _Found, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
-    policy = _policy(found, known)
-    if policy is None or found.problems:
-        ordered = sorted(
-            found.problems, key=lambda p: (found.files.index(p.file), p.line, str(p.path))
-        )
-        raise PolicyError([str(problem) for problem in ordered])
-    return LoadedPolicy(
-        policy=policy,
-        source=source,
-        files=tuple(found.files),
-        policy_hash=policy_hash(policy),
-        warnings=(*found.warnings, *_warnings(policy, found)),
-    )
+@dataclass(slots=True)
+class _Strategy:
+    """The options of one strategy, not yet validated."""
+
+    name: str
+    document: Document
+    base: KeyPath
+    """Path of the options in the document."""
+    value: Any
 
 
-# -- files ---------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class _Sources:
+    """The documents of a policy's files, and the problems in them."""
 
+    known: Mapping[str, type[Params]]
+    main: Document | None = None
+    strategies: dict[str, _Strategy] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
-def _read(path: Path, found: _Found) -> None:
-    if path.is_dir():
-        _read_directory(path, str(path), found)
-        return
-    document = _read_document(path, str(path), found)
-    if document is not None and _is_of_kind(document, "Policy", found):
-        _take_main(document, found)
+    # -- files -------------------------------------------------------------------------------------
 
-
-def _read_directory(directory: Traversable, label: str, found: _Found) -> None:
-    try:
-        entries = sorted(
-            directory.iterdir(), key=lambda entry: (entry.name != _MAIN_FILE, entry.name)
-        )
-    except OSError as error:
-        raise PolicyError(
-            [f"{label}: cannot be read ({error.strerror}); check its permissions"]
-        ) from None
-    # Names with a leading dot are how a mounted ConfigMap keeps its versions.
-    entries = [entry for entry in entries if not entry.name.startswith(".") and not entry.is_dir()]
-    for entry in entries:
-        file = f"{label}/{entry.name}"
-        if entry.name.endswith((".yml", ".json")):
-            _whole(file, f"is not read; rename it to {entry.name.rpartition('.')[0]}.yaml", found)
-        elif not entry.name.endswith(".yaml"):
-            found.warnings.append(f"{file}: is no .yaml file, ignored")
-        else:
-            _take_file(entry, file, found)
-    if not found.files:
-        raise PolicyError(
-            [f"{label}: holds no policy; it needs {_MAIN_FILE} and a <strategy>.yaml per strategy"]
-        )
-
-
-def _take_file(entry: Traversable, file: str, found: _Found) -> None:
-    is_main = entry.name == _MAIN_FILE
-    document = _read_document(entry, file, found)
-    if document is None or not _is_of_kind(document, "Policy" if is_main else "Strategy", found):
-        return
-    if is_main:
-        _take_main(document, found)
-        return
-    value = {key: item for key, item in document.data.items() if key not in ("apiVersion", "kind")}
-    _take_strategy(entry.name.removesuffix(".yaml"), document, (), value, found)
-
-
-def _read_document(entry: Traversable, file: str, found: _Found) -> Document | None:
-    found.files.append(file)
-    try:
-        raw = entry.read_bytes()
-    except FileNotFoundError:
-        found.problems.append(Problem(file, 0, (), "does not exist; check --policy"))
-        return None
-    except OSError as error:
-        found.problems.append(Problem(file, 0, (), f"cannot be read ({error.strerror})"))
-        return None
-    document, problems = parse(raw, file)
-    found.problems += problems
-    return document
-
-
-def _whole(file: str, message: str, found: _Found) -> None:
-    found.files.append(file)
-    found.problems.append(Problem(file, 0, (), message))
-
-
-def _is_of_kind(document: Document, kind: str, found: _Found) -> bool:
-    """Check apiVersion and kind; tell whether it is worth while to look further."""
-    if not isinstance(document.data, dict):
-        message = f"{shown(document.data)} should be a mapping of keys to values"
-        found.problems.append(document.problem((), message))
-        return False
-    good = True
-    for key, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
-        value = document.data.get(key)
-        if value == wanted:
-            continue
-        what = "is missing" if key not in document.data else f"{shown(value)} is not known here"
-        found.problems.append(document.problem((key,), f"{what}; write {key}: {wanted}"))
-        # Of another kind or version, every other key would be wrong, too.
-        good = good and key not in document.data
-    return good
-
-
-def _take_main(document: Document, found: _Found) -> None:
-    found.main = document
-    strategies = document.data.get("strategies")
-    if strategies is None:
-        return
-    if not isinstance(strategies, dict):
-        message = f"{shown(strategies)} should be a mapping of strategies to their options"
-        found.problems.append(document.problem(("strategies",), message))
-        return
-    for name, value in strategies.items():
-        _take_strategy(name, document, ("strategies", name), value, found)
-
-
-def _take_strategy(name: str, document: Document, base: KeyPath, value: Any, found: _Found) -> None:
-    if name in found.strategies:
-        other, at, _ = found.strategies[name]
-        place = str(other.problem(at, "")).removesuffix(": ")
-        message = f"{name} stands in {place}, too; remove one of them"
-        found.problems.append(document.problem(base, message))
-        return
-    found.strategies[name] = (document, base, value)
-
-
-# -- models --------------------------------------------------------------------------------------------
-
-
-def _policy(found: _Found, known: Mapping[str, type[Params]]) -> Policy | None:
-    strategies = {
-        name: strategy
-        for name, (document, base, value) in found.strategies.items()
-        if (strategy := _strategy(name, value, known, document, base, found)) is not None
-    }
-    policy: Policy | None = Policy()
-    if found.main is not None:
-        # A section whose every key is commented out reads as null: it is absent.
-        data = {k: v for k, v in found.main.data.items() if k != "strategies" and v is not None}
-        # These two were looked at when the file was read.
-        data.update(apiVersion=API_VERSION, kind="Policy")
-        policy, problems = validated(Policy, data, found.main, ())
-        found.problems += problems
-    return None if policy is None else policy.model_copy(update={"strategies": strategies})
-
-
-def _strategy(
-    name: str,
-    value: Any,
-    known: Mapping[str, type[Params]],
-    document: Document,
-    base: KeyPath,
-    found: _Found,
-) -> StrategyPolicy | None:
-    if value is not None and not isinstance(value, dict):
-        message = f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
-        found.problems.append(document.problem(base, message))
-        return None
-    model = _params_model(name, known, document, base, found)
-    given = value or {}
-    envelope = {key: item for key, item in given.items() if key in ENVELOPE and item is not None}
-    own = {key: item for key, item in given.items() if key not in ENVELOPE}
-    strategy, problems = validated(StrategyPolicy, envelope, document, base)
-    found.problems += problems
-    if model is None:
-        return None
-    params, problems = validated(model, own, document, base, also=ENVELOPE)
-    found.problems += problems
-    if strategy is None or params is None:
-        return None
-    return strategy.model_copy(update={"params": params})
-
-
-def _params_model(
-    name: str,
-    known: Mapping[str, type[Params]],
-    document: Document,
-    base: KeyPath,
-    found: _Found,
-) -> type[Params] | None:
-    if name not in known:
-        message = f"unknown strategy {name}{did_you_mean(name, list(known))}"
-        found.problems.append(document.problem(base, message))
-        return None
-    try:
-        return known[name]
-    except PluginError as error:
-        found.problems.append(document.problem(base, str(error)))
-        return None
-
-
-def _warnings(policy: Policy, found: _Found) -> Iterable[str]:
-    if not policy.strategies:
-        yield "the policy names no strategy: nothing will be moved"
-    for name, strategy in policy.strategies.items():
-        if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
-            document, base, _ = found.strategies[name]
-            effect = (
-                f"the policy's {policy.mode} holds" if policy.mode is not Mode.OFF else "it is off"
+    def read_directory(self, directory: Traversable, label: str) -> None:
+        """Read all files of a directory, which messages name ``label``."""
+        try:
+            entries = sorted(directory.iterdir(), key=lambda e: (e.name != _MAIN_FILE, e.name))
+        except OSError as error:
+            raise PolicyError(
+                [f"{label}: cannot be read ({error.strerror}); check its permissions"]
+            ) from None
+        for entry in entries:
+            # A mounted ConfigMap keeps its versions under names with a leading dot.
+            if not entry.name.startswith(".") and not entry.is_dir():
+                self._read_entry(entry, f"{label}/{entry.name}")
+        if not self.files:
+            raise PolicyError(
+                [
+                    f"{label}: holds no policy; it needs {_MAIN_FILE} and a <strategy>.yaml per strategy"
+                ]
             )
-            message = f"{strategy.mode} is laxer than the policy's mode; {effect}"
-            yield str(document.problem((*base, "mode"), message))
+
+    def _read_entry(self, entry: Traversable, file: str) -> None:
+        if entry.name.endswith((".yml", ".json")):
+            self.files.append(file)
+            rename = f"rename it to {entry.name.rpartition('.')[0]}.yaml"
+            self.problems.append(Problem(file, 0, (), f"is not read; {rename}"))
+        elif not entry.name.endswith(".yaml"):
+            self.warnings.append(f"{file}: is no .yaml file, ignored")
+        else:
+            self.read(entry, file, "Policy" if entry.name == _MAIN_FILE else "Strategy")
+
+    def read(self, entry: Traversable, file: str, kind: str) -> None:
+        """Read one file; messages name it ``file``."""
+        try:
+            self.add(entry.read_bytes(), file, kind)
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            message = (
+                "does not exist; check --policy"
+                if missing
+                else f"cannot be read ({error.strerror})"
+            )
+            self.files.append(file)
+            self.problems.append(Problem(file, 0, (), message))
+
+    def add(self, raw: bytes, file: str, kind: str) -> None:
+        """Add a document of a kind: Policy, or Strategy, which is named as the file."""
+        self.files.append(file)
+        document, problems = parse(raw, file)
+        self.problems += problems
+        if document is None or not self._is_of_kind(document, kind):
+            return
+        if kind == "Policy":
+            self._add_main(document)
+            return
+        name = file.rpartition("/")[2].removesuffix(".yaml")
+        value = {k: item for k, item in document.data.items() if k not in ("apiVersion", "kind")}
+        self._add_strategy(_Strategy(name, document, (), value))
+
+    def _is_of_kind(self, document: Document, kind: str) -> bool:
+        """Check apiVersion and kind; return whether it is useful to check the other keys."""
+        if not isinstance(document.data, dict):
+            message = f"{shown(document.data)} should be a mapping of keys to values"
+            self._problem(document, (), message)
+            return False
+        useful = True
+        for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
+            value = document.data.get(key)
+            if value == expected:
+                continue
+            what = "is missing" if key not in document.data else f"{shown(value)} is not known here"
+            self._problem(document, (key,), f"{what}; write {key}: {expected}")
+            # In a document of another kind or version, every other key would be wrong, too.
+            useful = useful and key not in document.data
+        return useful
+
+    def _add_main(self, document: Document) -> None:
+        self.main = document
+        strategies = document.data.get("strategies")
+        if strategies is None:
+            return
+        if not isinstance(strategies, dict):
+            message = f"{shown(strategies)} should be a mapping of strategies to their options"
+            self._problem(document, ("strategies",), message)
+            return
+        for name, value in strategies.items():
+            self._add_strategy(_Strategy(name, document, ("strategies", name), value))
+
+    def _add_strategy(self, strategy: _Strategy) -> None:
+        first = self.strategies.setdefault(strategy.name, strategy)
+        if first is not strategy:
+            place = first.document.problem(first.base, "").place
+            message = f"{strategy.name} stands in {place}, too; remove one of them"
+            self._problem(strategy.document, strategy.base, message)
+
+    def _problem(self, document: Document, path: KeyPath, message: str) -> None:
+        self.problems.append(document.problem(path, message))
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def loaded(self, source: str) -> LoadedPolicy:
+        """Return the validated policy.
+
+        Raises PolicyError with all problems.
+        """
+        policy = self._policy()
+        if policy is None or self.problems:
+            ordered = sorted(
+                self.problems, key=lambda p: (self.files.index(p.file), p.line, str(p.path))
+            )
+            raise PolicyError([str(problem) for problem in ordered])
+        return LoadedPolicy(
+            policy=policy,
+            source=source,
+            files=tuple(self.files),
+            policy_hash=policy_hash(policy),
+            warnings=(*self.warnings, *self._laxer_modes(policy)),
+        )
+
+    def _policy(self) -> Policy | None:
+        strategies = {
+            name: validated_strategy
+            for name, strategy in self.strategies.items()
+            if (validated_strategy := self._strategy(strategy)) is not None
+        }
+        policy: Policy | None = Policy()
+        if self.main is not None:
+            # A section whose every key is commented out reads as null: it is absent.
+            data = {k: v for k, v in self.main.data.items() if k != "strategies" and v is not None}
+            # These two were checked when the file was read.
+            data.update(apiVersion=API_VERSION, kind="Policy")
+            policy, problems = validated(Policy, data, self.main, ())
+            self.problems += problems
+        return None if policy is None else policy.model_copy(update={"strategies": strategies})
+
+    def _strategy(self, strategy: _Strategy) -> StrategyPolicy | None:
+        document, base, value = strategy.document, strategy.base, strategy.value
+        if value is not None and not isinstance(value, dict):
+            message = (
+                f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
+            )
+            self._problem(document, base, message)
+            return None
+        model = self._params_model(strategy)
+        given = value or {}
+        envelope = {k: item for k, item in given.items() if k in ENVELOPE and item is not None}
+        own = {k: item for k, item in given.items() if k not in ENVELOPE}
+        policy, problems = validated(StrategyPolicy, envelope, document, base)
+        self.problems += problems
+        if model is None:
+            return None
+        params, problems = validated(model, own, document, base, also=ENVELOPE)
+        self.problems += problems
+        if policy is None or params is None:
+            return None
+        return policy.model_copy(update={"params": params})
+
+    def _params_model(self, strategy: _Strategy) -> type[Params] | None:
+        try:
+            if strategy.name in self.known:
+                return self.known[strategy.name]
+            message = f"unknown strategy {strategy.name}{did_you_mean(strategy.name, self.known)}"
+        except PluginError as error:
+            message = str(error)
+        self._problem(strategy.document, strategy.base, message)
+        return None
+
+    def _laxer_modes(self, policy: Policy) -> Iterator[str]:
+        """Yield a warning for a policy without strategies, and for each mode that has no effect."""
+        if not policy.strategies:
+            yield "the policy names no strategy: nothing will be moved"
+        for name, strategy in policy.strategies.items():
+            if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
+                effect = f"the policy's {policy.mode} holds"
+                if policy.mode is Mode.OFF:
+                    effect = "it is off"
+                message = f"{strategy.mode} is laxer than the policy's mode; {effect}"
+                source = self.strategies[name]
+                yield str(source.document.problem((*source.base, "mode"), message))

@@ -1,6 +1,6 @@
-"""The policy as models: the shape of the file, its defaults, units and bounds.
+"""The policy as models: the keys of the file, defaults, units and bounds.
 
-In the file keys are camelCase. ``load`` reads files into these models; nothing here does I/O.
+Keys are camelCase in the file. ``load`` reads files into these models; there is no I/O here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from rebalancer import API_VERSION
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.cluster import Safety, Scheduler
 from rebalancer.policy.params import Params, Section
@@ -18,14 +19,14 @@ from rebalancer.policy.windows import Window, is_open
 
 
 class Mode(enum.StrEnum):
-    """What a strategy may do."""
+    """Whether moves are planned, and whether they are carried out."""
 
     OFF = "off"
-    """Nothing: it has no terms."""
+    """The strategy is not used."""
     OBSERVE = "observe"
-    """Its moves are planned and shown, not carried out."""
+    """Moves are planned and reported."""
     ENFORCE = "enforce"
-    """Its moves are carried out."""
+    """Moves are planned and carried out."""
 
     def stricter(self, other: Mode) -> Mode:
         """Return the stricter one of the two: off, then observe, then enforce."""
@@ -33,7 +34,7 @@ class Mode(enum.StrEnum):
 
 
 def _mode(value: Any) -> Any:
-    # In YAML 1.1, and so in everything that passed through Helm, an unquoted off means false.
+    # Helm parses YAML 1.1, in which an unquoted off is false.
     return "off" if value is False else value
 
 
@@ -41,7 +42,7 @@ ModeField = Annotated[Mode, BeforeValidator(_mode)]
 
 
 class Eagerness(enum.StrEnum):
-    """What gain is worth an eviction, in five named levels."""
+    """Least gain that is worth an eviction, in five levels."""
 
     TIMID = "timid"
     CAREFUL = "careful"
@@ -51,7 +52,7 @@ class Eagerness(enum.StrEnum):
 
 
 class StrategyPolicy(Section):
-    """One strategy: the envelope that all have, and its own options, which stand beside it in the file."""
+    """One strategy: the keys that all strategies have (the envelope), and its own options beside them."""
 
     mode: ModeField | None = Field(
         default=None,
@@ -62,11 +63,11 @@ class StrategyPolicy(Section):
     )
     budgets: StrategyBudgets = Field(
         default=StrategyBudgets(),
-        description="Budgets of this strategy's moves, besides the policy's.",
+        description="Budgets of this strategy's moves, in addition to the policy's.",
     )
     windows: tuple[Window, ...] = Field(
         default=(),
-        description="When this strategy's moves are allowed, besides the policy's windows; none: always.",
+        description="When this strategy's moves are allowed, in addition to the policy's windows; none: always.",
     )
     params: SerializeAsAny[Params] = Field(
         default=Params(), description="The strategy's own options."
@@ -76,14 +77,14 @@ class StrategyPolicy(Section):
 ENVELOPE = tuple(
     field.alias or name for name, field in StrategyPolicy.model_fields.items() if name != "params"
 )
-"""The keys of a strategy that are not its own options."""
+"""The keys that all strategies have."""
 
 
 class Policy(Section):
-    """What the user wants of the rebalancer."""
+    """A policy file."""
 
     api_version: Literal["rebalancer/v1"] = Field(
-        default="rebalancer/v1", description="Version of this format."
+        default=API_VERSION, description="Version of this format."
     )
     kind: Literal["Policy"] = Field(default="Policy", description="Always Policy.")
     mode: ModeField = Field(
@@ -91,39 +92,40 @@ class Policy(Section):
         description="off, observe (plan and report) or enforce (move pods). Strategies may be stricter.",
     )
     eagerness: Eagerness = Field(
-        default=Eagerness.CAREFUL, description="What gain is worth an eviction, in five levels."
+        default=Eagerness.CAREFUL,
+        description="Least gain that is worth an eviction, in five levels.",
     )
-    budgets: Budgets = Field(default=Budgets(), description="How many pods may be disturbed.")
+    budgets: Budgets = Field(default=Budgets(), description="Limits of evictions.")
     windows: tuple[Window, ...] = Field(
         default=(), description="When moves are allowed; none: always. A dry run is always allowed."
     )
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
-        default=Scheduler(), description="How the cluster's scheduler differs from the default."
+        default=Scheduler(), description="Differences of the cluster's scheduler from the default."
     )
-    safety: Safety = Field(default=Safety(), description="When a run stands still.")
+    safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
-        description="Strategy to its mode, weight, budgets, windows and options.",
+        description="Mode, weight, budgets, windows and options of each strategy.",
     )
 
     def mode_of(self, strategy: str) -> Mode:
-        """Return what ``strategy`` may do: the stricter of its own mode and the policy's, off if absent."""
-        found = self.strategies.get(strategy)
-        if found is None:
+        """Return the mode of ``strategy``: the stricter of its own and the policy's, off if it is absent."""
+        own = self.strategies.get(strategy)
+        if own is None:
             return Mode.OFF
-        return self.mode if found.mode is None else self.mode.stricter(found.mode)
+        return self.mode if own.mode is None else self.mode.stricter(own.mode)
 
     def budgets_of(self, strategy: str) -> Budgets:
-        """Return the budgets that the moves of ``strategy`` alone must keep."""
-        found = self.strategies.get(strategy)
-        return self.budgets if found is None else found.budgets.within(self.budgets)
+        """Return the budgets of the moves of ``strategy``."""
+        own = self.strategies.get(strategy)
+        return self.budgets if own is None else own.budgets.within(self.budgets)
 
     def allows(self, strategy: str, now: float) -> bool:
         """Return whether the windows of the policy and of ``strategy`` are open at ``now`` (Unix seconds)."""
-        found = self.strategies.get(strategy)
-        own = found.windows if found is not None else ()
-        return is_open(self.windows, now) and is_open(own, now)
+        named = self.strategies.get(strategy)
+        windows = named.windows if named is not None else ()
+        return is_open(self.windows, now) and is_open(windows, now)
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The base of everything that a user writes in a policy file."""
+"""Base classes of the models of a policy file, and percentages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z", re.ASCII)
 
 
 class Section(BaseModel):
-    """A part of the policy: frozen, no unknown keys, camelCase in the file and snake_case in Python.
+    """A section of the policy: frozen, no unknown keys, camelCase in the file and snake_case in Python.
 
-    A text below a field is its description in the JSON schema (``rebalancer.policy.descriptions``).
+    The docstring of a field is its description in the JSON schema (``rebalancer.policy.descriptions``).
     """
 
     model_config = ConfigDict(
@@ -32,19 +32,19 @@ class Section(BaseModel):
 class Params(Section):
     """Base of a strategy's options: every field with a default, a description, a unit and bounds.
 
-    The keys of the envelope (``mode``, ``weight``, ``budgets``, ``windows``) are taken: in the file, the
-    options stand beside them.
+    The names ``mode``, ``weight``, ``budgets`` and ``windows`` are reserved: in the file, the options are beside
+    these keys, which all strategies have.
     """
 
 
 def shown(value: Any) -> str:
-    """Return ``value`` as it stood in the file, cut to a readable length."""
+    """Return ``value`` as in the file, at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def parse_percent(value: Any) -> float:
-    """Return ``20%`` as the fraction 0.2; ValueError if ``value`` is none up to 100%."""
+    """Return ``20%`` as the fraction 0.2; ValueError unless it is a percentage up to 100%."""
     match = _PERCENT.match(value.strip()) if isinstance(value, str) else None
     if match is None or float(match[1]) > 100:
         raise ValueError(f"{shown(value)} is no percentage from 0% to 100%; write for example 20%")
@@ -57,7 +57,7 @@ def format_percent(fraction: float) -> str:
 
 
 def _fraction(value: Any) -> float:
-    # A number is what Python code and defaults hold; a file has to say percent.
+    # Python code and defaults have numbers; a file must have percentages.
     if isinstance(value, float) and math.isfinite(value):
         return value
     return parse_percent(value)
@@ -70,4 +70,4 @@ Percent = Annotated[
     PlainSerializer(format_percent, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$", "examples": ["20%"]}),
 ]
-"""A fraction from 0 to 1 that a file writes as ``0%`` to ``100%``; for options of strategies, too."""
+"""A fraction from 0 to 1, written in the file as ``0%`` to ``100%``; strategies may use it, too."""

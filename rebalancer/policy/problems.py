@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of someone who wrote YAML."""
+"""pydantic's validation errors as problems of a YAML file."""
 
 from __future__ import annotations
 
@@ -39,33 +39,36 @@ _BOUNDS = {
 def validated(
     model: type[_Model], data: Any, document: Document, base: KeyPath, also: Collection[str] = ()
 ) -> tuple[_Model | None, list[Problem]]:
-    """Return ``data`` as ``model``, or None with all that is wrong.
+    """Return ``data`` as ``model``, or None with all problems.
 
     Parameters
     ----------
     document, base
-        Where ``data`` stands, for lines and paths.
+        The document and the path of ``data`` in it, for lines and paths.
     also
-        Keys that may stand beside the model's own, for suggestions.
+        Further keys that are allowed beside the model's, for suggestions.
     """
     try:
-        # Strict, so that "yes" is no boolean; as JSON, so that a list may still become a tuple.
+        # Strict, so that "yes" is no boolean; as JSON, so that a list can become a tuple.
         text = json.dumps(data)
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
     except ValidationError as error:
-        found = error.errors(include_url=False)
-    return None, [_problem(model, data, detail, document, base, also) for detail in found]
+        errors = error.errors(include_url=False)
+    return None, [_problem(model, data, detail, document, base, also) for detail in errors]
+
+
+def closest(word: Any, known: Collection[str]) -> str | None:
+    """Return the known name most similar to ``word``, None if none is similar."""
+    lower = {one.lower(): one for one in sorted(known)}
+    matches = difflib.get_close_matches(str(word).lower(), list(lower), n=1, cutoff=0.6)
+    return lower[matches[0]] if matches else None
 
 
 def did_you_mean(word: Any, known: Collection[str]) -> str:
-    """Return ``; did you mean X?``, or what is known if nothing is alike."""
-    if not known:
-        return ""
-    lower = {one.lower(): one for one in sorted(known)}
-    close = difflib.get_close_matches(str(word).lower(), list(lower), n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {lower[close[0]]}?"
-    return f"; known here: {', '.join(sorted(known))}"
+    """Return ``; did you mean X?``, or all known names if none is similar."""
+    if (name := closest(word, known)) is not None:
+        return f"; did you mean {name}?"
+    return f"; known here: {', '.join(sorted(known))}" if known else ""
 
 
 def _problem(
@@ -93,7 +96,9 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
         return detail["msg"].removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
         choices = [part.strip("'") for part in _choices(detail)]
-        return f"{shown(value)} is none of {', '.join(choices)}{_only_close(value, choices)}"
+        name = closest(value, choices)
+        hint = f"; did you mean {name}?" if name is not None else ""
+        return f"{shown(value)} is none of {', '.join(choices)}{hint}"
     if kind in _WANTED:
         return f"{shown(value)} should be {_WANTED[kind]}"
     if kind in _BOUNDS:
@@ -109,15 +114,10 @@ def _choices(detail: ErrorDetails) -> Sequence[str]:
     return expected.replace(" or ", ", ").split(", ")
 
 
-def _only_close(value: Any, choices: Collection[str]) -> str:
-    hint = did_you_mean(value, choices)
-    return hint if hint.endswith("?") else ""
-
-
 def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
-    """Return ``loc`` without pydantic's own marks (tags of unions, ``[key]``), as a path in ``data``.
+    """Return ``loc`` as a path in ``data``, without pydantic's additions (tags of unions, ``[key]``).
 
-    ``lacks``: the last part is a key that is missing.
+    ``lacks``: the last part is a missing key.
     """
     path: list[str | int] = []
     here = data
@@ -132,17 +132,17 @@ def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
-    """Return the keys that ``model`` knows at ``path``, as the file writes them."""
+    """Return the keys of ``model`` at ``path``, as in the file."""
     here = [model]
     for part in path:
         inner = [
-            found
+            nested
             for one in here
             for name, field in one.model_fields.items()
             if part == (field.alias or name)
-            for found in _models_in(field.annotation)
+            for nested in _models_in(field.annotation)
         ]
-        # Indices and free keys lead to no other model.
+        # Indices and free keys stay in the same model.
         here = inner or here
     return {field.alias or name for one in here for name, field in one.model_fields.items()}
 
@@ -154,4 +154,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(inner)
 
 
-__all__ = ["did_you_mean", "known_keys", "validated"]
+__all__ = ["closest", "did_you_mean", "known_keys", "validated"]

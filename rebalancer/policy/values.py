@@ -1,4 +1,4 @@
-"""Two kinds of value that policies are full of: limits (``5`` or ``10%``) and durations (``1h30m``)."""
+"""Limits (``5`` or ``10%``) and durations (``1h30m``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DURATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many: a plain count, or a share of a total that is known only in the cluster."""
+    """An upper limit: a count, or a share of a total that is known only in the cluster."""
 
     count: int | None = None
     share: Fraction | None = None
@@ -43,11 +43,10 @@ class Limit:
         )
 
     def of(self, total: int, floor: int = 1) -> int:
-        """Return the limit in numbers, given the ``total`` that a share is a share of.
+        """Return the limit as a count, given the ``total`` of a share.
 
-        A share is rounded down, but never below ``floor`` nor below 1, whatever the total: a small
-        cluster must not round a budget down to never. Only ``0`` and ``0%`` mean never. ``floor`` does
-        not touch a plain count, which means what it says.
+        A share is rounded down, but not below ``floor`` or 1, so that a budget is not 0 in a small
+        cluster. Only ``0`` and ``0%`` are 0. ``floor`` does not change a count.
         """
         if self.count is not None:
             return self.count
@@ -67,7 +66,7 @@ def _written(limit: Limit) -> int | str:
 def parse_duration(value: Any) -> timedelta:
     """Return ``90s``, ``5m``, ``1h30m`` or ``2d`` as a time span.
 
-    The syntax is Go's with ``d`` for 24 hours, without units below the second. ValueError if it is none.
+    Go's syntax with ``d`` for 24 hours, without units below the second. ValueError for anything else.
     """
     if isinstance(value, timedelta):
         return value
@@ -128,4 +127,4 @@ def _positive(span: timedelta) -> timedelta:
 
 
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
-"""A time span of more than nothing and at most a year."""
+"""A time span above 0 and of at most a year."""

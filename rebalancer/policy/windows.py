@@ -1,4 +1,4 @@
-"""Windows: when moves are allowed. A list of windows allows what any of them allows; none, always."""
+"""Windows: when moves are allowed. They are allowed while any window is open, and always without windows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rebalancer.policy.values import PositiveDuration
 if TYPE_CHECKING:
     from croniter import croniter
 
-# A cron expression that does not match within nine years (two leap days apart) never does.
+# A cron expression that does not match within nine years (two leap days) never does.
 _EPOCH = datetime(2023, 1, 1)  # noqa: DTZ001 (wall-clock time of no particular zone)
 _NEVER_AFTER_YEARS = 9
-# Clocks are set by two hours at most (Antarctica/Troll); zones that changed sides of the date line are history.
+# Clocks change by two hours at most (Antarctica/Troll); zones no longer move across the date line.
 _LARGEST_SHIFT = timedelta(hours=3)
-# Without the parser's own extensions, some of which draw random times.
+# Without the extensions of croniter, some of which give random times.
 _CRON_FIELD = re.compile(
     r"(?:[0-9*,/?#L-]|sun|mon|tue|wed|thu|fri|sat"
     r"|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)+\Z",
@@ -47,7 +47,7 @@ def _valid_cron(text: str) -> str:
 
 
 def _cron(text: str, start: datetime) -> croniter:
-    # Most policies have no windows, and the package brings twenty modules along.
+    # Imported here: most policies have no windows, and croniter imports twenty modules.
     from croniter import croniter  # noqa: PLC0415
 
     return croniter(text, start, max_years_between_matches=_NEVER_AFTER_YEARS)
@@ -64,12 +64,11 @@ def _valid_zone(name: str) -> str:
 
 
 class Window(Section):
-    """A time in which moves are allowed: it opens when ``allow`` matches, and stays open ``for`` so long.
+    """A time in which moves are allowed: it opens when ``allow`` matches, and is open for the time ``for``.
 
-    ``allow`` is compared with the wall clock of ``timeZone``, ``for`` is elapsed time. When clocks are
-    set forward, an opening in the hour that is left out happens at the change; when they are set back,
-    an opening in the repeated hour happens the first time only, unless the hour field is a wildcard.
-    These are the rules of cron(8).
+    ``allow`` is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward,
+    an opening in the skipped hour is at the time of the change. When they are set back, an opening in the
+    repeated hour is the first one only, unless the hour field is a wildcard. These are cron(8)'s rules.
     """
 
     allow: Annotated[str, AfterValidator(_valid_cron)] = Field(
@@ -85,18 +84,18 @@ class Window(Section):
         return self.closes(now) is not None
 
     def closes(self, now: float) -> float | None:
-        """Return when the opening that ``now`` is in ends, or None outside."""
-        # All openings last equally long, so the latest one decides.
+        """Return when the window that is open at ``now`` closes (Unix seconds), None if it is closed."""
+        # All openings have the same length, so the latest one decides.
         last = self._last_start(now)
         end = None if last is None else last + self.for_.total_seconds()
         return end if end is not None and now < end else None
 
     def openings(self, now: float) -> Iterator[float]:
-        """Yield the moments after ``now`` at which the window opens, in order (Unix seconds)."""
+        """Yield the times after ``now`` at which the window opens, in order (Unix seconds)."""
         from croniter import CroniterError  # noqa: PLC0415
 
         cron = self._cron(self._wall(now) - _LARGEST_SHIFT)
-        waiting: list[float] = []
+        upcoming: list[float] = []
         last = now
         while True:
             try:
@@ -104,23 +103,23 @@ class Window(Section):
             except CroniterError:  # The calendar ends.
                 return
             for start in starts:
-                heapq.heappush(waiting, start)
-            # Wall-clock order is not quite the order of time: look ahead by as much as it may be off.
-            while waiting and waiting[0] <= starts[0] - _LARGEST_SHIFT.total_seconds():
-                start = heapq.heappop(waiting)
+                heapq.heappush(upcoming, start)
+            # Wall-clock order may differ from time order: look ahead by the largest difference.
+            while upcoming and upcoming[0] <= starts[0] - _LARGEST_SHIFT.total_seconds():
+                start = heapq.heappop(upcoming)
                 if start > last:
                     last = start
                     yield start
 
     def next_opening(self, now: float) -> float | None:
-        """Return the first moment after ``now`` at which the window opens."""
+        """Return the first time after ``now`` at which the window opens, None if there is none."""
         return next(self.openings(now), None)
 
     def _last_start(self, now: float) -> float | None:
         from croniter import CroniterError  # noqa: PLC0415
 
         wall, margin = self._wall(now), self._margin(now)
-        # A second more, since what is sought lies strictly before.
+        # One second later, because get_prev returns times strictly before.
         cron = self._cron(wall + margin + timedelta(seconds=1))
         best: float | None = None
         while True:
@@ -128,16 +127,16 @@ class Window(Section):
                 at = cron.get_prev(datetime)
             except CroniterError:
                 return best
-            passed = [start for start in self._instants(at) if start <= now]
-            best = max([*passed, *([best] if best is not None else [])], default=None)
-            # Beyond the margin, order on the wall is order in time; beyond ``for``, it is too late.
+            starts = [start for start in self._instants(at) if start <= now]
+            best = max([*starts, *([best] if best is not None else [])], default=None)
+            # Beyond the margin, wall-clock order is time order; beyond ``for``, the window has closed.
             if at < wall - margin and (best is not None or at < wall - self.for_ - margin):
                 return best
             if best is not None and not margin:
                 return best
 
     def _cron(self, start: datetime) -> croniter:
-        # On wall-clock time without a zone, so that the rules for changing clocks are ours alone.
+        # In wall-clock time without a zone, because croniter's rules for clock changes differ from ours.
         return _cron(self.allow, start)
 
     def _wall(self, now: float) -> datetime:
@@ -146,7 +145,7 @@ class Window(Section):
         )
 
     def _margin(self, now: float) -> timedelta:
-        """Return how far wall-clock order and order of time disagree around ``now``."""
+        """Return the largest difference of wall-clock order and time order around ``now``."""
         zone, reach = ZoneInfo(self.time_zone), _LARGEST_SHIFT.total_seconds()
         return abs(_offset(zone, now - reach) - _offset(zone, now + reach))
 
@@ -157,7 +156,7 @@ class Window(Section):
         second = wall.replace(tzinfo=zone, fold=1).timestamp()
         if first == second:
             return (first,)
-        if first < second:  # The hour that happens twice.
+        if first < second:  # In the repeated hour.
             return (first, second) if self.allow.split()[1].startswith("*") else (first,)
         return (_change(zone, second, first),)
 
@@ -181,9 +180,9 @@ def is_open(windows: Sequence[Window], now: float) -> bool:
 
 
 def closes(windows: Sequence[Window], now: float, within: float = 86400.0) -> float | None:
-    """Return when moves cease to be allowed, None if not within so many seconds, or if they are not now.
+    """Return when moves end to be allowed (Unix seconds), None if not within ``within`` seconds or not allowed now.
 
-    Openings that touch or overlap are joined.
+    Adjacent and overlapping openings are joined.
     """
     at = now
     while at <= now + within:
@@ -195,6 +194,6 @@ def closes(windows: Sequence[Window], now: float, within: float = 86400.0) -> fl
 
 
 def next_opening(windows: Sequence[Window], now: float) -> float | None:
-    """Return the first moment after ``now`` at which one of the windows opens."""
+    """Return the first time after ``now`` at which one of the windows opens, None if there is none."""
     starts = [start for window in windows if (start := window.next_opening(now)) is not None]
     return min(starts, default=None)

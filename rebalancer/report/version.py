@@ -1,3 +1,5 @@
-"""The version of everything that this package writes as data, and reads again."""
+"""The version of the report's data."""
 
-API_VERSION = "rebalancer/v1"
+from rebalancer import API_VERSION
+
+__all__ = ["API_VERSION"]

@@ -116,6 +116,11 @@ class PodClass:
         """The pod's priority, 0 if admission set none."""
         return self.spec.priority or 0
 
+    @property
+    def per_node(self) -> bool:
+        """Whether each pod belongs to its node: pods of DaemonSets, and mirror pods of static pods."""
+        return self.controller_kind in ("DaemonSet", "Node")
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -224,8 +229,13 @@ class Snapshot:
 
     def waits(self, cls: int) -> bool:
         """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone, see ``Owner.waits``."""
+        owner = self.owner_of(cls)
+        return owner is not None and owner.waits
+
+    def owner_of(self, cls: int) -> Owner | None:
+        """Return the top controller of the pods of ``cls``, None if they have none."""
         owner = self.classes[cls].owner
-        return owner >= 0 and self.owners[owner].waits
+        return self.owners[owner] if owner >= 0 else None
 
     def pod_ref(self, pod: int) -> str:
         """``namespace/name`` of a pod."""

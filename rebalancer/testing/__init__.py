@@ -1,1 +1,1 @@
-"""Public helpers for tests of strategies: snapshots from API objects, and the contract every strategy keeps."""
+"""Public helpers for tests of strategies: snapshots from API objects, and the contract of a strategy."""

@@ -1,4 +1,4 @@
-"""The contract that every strategy keeps, as one function that plug-in authors call in their tests."""
+"""The contract of a strategy, as one function that plug-in authors call in their tests."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _TOLERANCE = 1e-6
 
 
 class ContractError(AssertionError):
-    """A strategy does not keep its contract; the message says which part, and on what."""
+    """A strategy violates its contract; the message names the part, and the snapshot and term."""
 
 
 def view_of(snapshot: Snapshot) -> View:
-    """Return a view of ``snapshot`` with default protections and scheduler, as a strategy gets it."""
+    """Return the view of ``snapshot`` that a strategy gets, with default protections and scheduler."""
     return View(
         snapshot,
         ClusterState(snapshot),
@@ -50,7 +50,7 @@ def view_of(snapshot: Snapshot) -> View:
 
 
 def sample_snapshots() -> list[Snapshot]:
-    """Return the clusters that the contract is checked on when none are given."""
+    """Return the snapshots that the contract is checked on by default."""
     nodes = [node(f"n{i}", f"zone-{'abc'[i % 3]}") for i in range(6)]
     drifted = [
         *nodes,
@@ -67,17 +67,15 @@ def sample_snapshots() -> list[Snapshot]:
 def check_strategy(
     strategy: Strategy, params: Params | None = None, snapshots: Sequence[Snapshot] = ()
 ) -> None:
-    """Check ``strategy`` on ``snapshots`` (samples if none are given), at its first run and after many.
+    """Check ``strategy`` on ``snapshots`` (by default samples), in a first run and after many runs.
 
     Raises:
-        ContractError: it does not keep the contract.
+        ContractError: it violates the contract.
     """
     _require(bool((type(strategy).__doc__ or "").strip()), "its class has no docstring")
     chosen = strategy.Params() if params is None else params
     if isinstance(strategy, Measuring):
-        _require(
-            isinstance(strategy.needs_usage(chosen), bool), "needs_usage says neither yes nor no"
-        )
+        _require(isinstance(strategy.needs_usage(chosen), bool), "needs_usage returns no bool")
     for number, snapshot in enumerate(snapshots or sample_snapshots()):
         for first, second in zip(_views(snapshot), _views(snapshot), strict=True):
             terms, again = strategy.terms(first, chosen), strategy.terms(second, chosen)
@@ -85,11 +83,11 @@ def check_strategy(
             for term, twin in zip(terms, again, strict=True):
                 where = f"snapshot {number}, term of {term.entry.name}"
                 _check_term(first, term, twin, where)
-                _check_faces(first, term, twin, where)
+                _check_protocols(first, term, twin, where)
 
 
 def _views(snapshot: Snapshot) -> Iterator[View]:
-    """Yield what a strategy sees without memory, in its first run, and after it has seen all for long."""
+    """Yield the view without memory, in a first run, and after a thousand runs with signals of all nodes."""
     runs = dict.fromkeys(snapshot.nodes.names, 1000)
     for signals in (None, Signals(), Signals(1.0, runs)):
         yield replace(view_of(snapshot), signals=signals)
@@ -102,7 +100,7 @@ def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
     rows = term.candidates()
     _check_rows(rows, twin.candidates(), where)
     if term.potential() == 0:
-        _require(len(rows.cls) == 0, f"{where}: candidates although nothing is to be gained")
+        _require(len(rows.cls) == 0, f"{where}: candidates although the potential is 0")
     for cls, node_index, gain in zip(
         rows.cls.tolist(), rows.node.tolist(), rows.gain.tolist(), strict=True
     ):
@@ -110,23 +108,23 @@ def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
 
 
 def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
-    for mine, other in ((rows.cls, same.cls), (rows.node, same.node), (rows.gain, same.gain)):
-        _require(np.array_equal(mine, other), f"{where}: candidates are not deterministic")
+    for column, other in ((rows.cls, same.cls), (rows.node, same.node), (rows.gain, same.gain)):
+        _require(np.array_equal(column, other), f"{where}: candidates are not deterministic")
     _require(bool((rows.gain > 0).all()), f"{where}: a candidate that gains nothing")
     _require(
         len(rows.cls) == len(rows.node) == len(rows.gain), f"{where}: columns differ in length"
     )
 
 
-def _check_faces(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check what a term may have besides (``rebalancer.cost.term``, ``rebalancer.cost.telling``)."""
+def _check_protocols(view: View, term: Term, twin: Term, where: str) -> None:
+    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.telling``)."""
     if isinstance(term, Concerned):
         _check_concerns(view, term, where)
     if isinstance(term, Signalling) and isinstance(twin, Signalling):
         _check_signals(view, term, twin, where)
     if isinstance(term, Noting):
         lines = all(note.strip() and "\n" not in note for note in term.notes())
-        _require(lines, f"{where}: a note is a line")
+        _require(lines, f"{where}: a note is not one line")
     if isinstance(term, Grouped):
         _check_groups(view, term, where)
     if isinstance(term, Gauging) and isinstance(twin, Gauging):
@@ -140,21 +138,22 @@ def _check_concerns(view: View, term: Term, where: str) -> None:
             continue
         for source in view.state.home_nodes(cls).tolist():
             change = term.delta(cls, source, of.replacement, everywhere)
-            _require(
-                not change.any(), f"{where}: changes by a move that it says leaves it as it is"
-            )
+            _require(not change.any(), f"{where}: delta is not 0 although concerns says no")
 
 
 def _check_groups(view: View, term: Grouped, where: str) -> None:
     before = _weight(term)
     for cls in range(len(view.snapshot.classes)):
         for group in term.groups_of(np.array([cls], np.int32)):
-            _require(cls in group.members, f"{where}: a group of a class that is no member")
-            told = [group.label]
-            told += [group.wish(), group.standing()] if isinstance(group, Told) else []
-            lines = all(text.strip() and "\n" not in text for text in told)
-            _require(lines, f"{where}: what is told of a group is a line each")
-    _require(before == _weight(term), f"{where}: changes by being told of")
+            _require(
+                cls in group.members,
+                f"{where}: groups_of returns a group without the class as a member",
+            )
+            texts = [group.label]
+            texts += [group.wish(), group.standing()] if isinstance(group, Told) else []
+            lines = all(text.strip() and "\n" not in text for text in texts)
+            _require(lines, f"{where}: a text of a group is not one line")
+    _require(before == _weight(term), f"{where}: groups_of changes the term")
 
 
 def _weight(term: object) -> tuple[float, int]:
@@ -169,14 +168,18 @@ def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
             continue
         over = any(level.share > level.over for level in gauge.levels)
         under = all(level.share <= level.under for level in gauge.levels)
-        _require(over or gauge.standing is not Standing.OVER, f"{where}: over no threshold")
         _require(
-            under or gauge.standing is not Standing.UNDER, f"{where}: not under all thresholds"
+            over or gauge.standing is not Standing.OVER,
+            f"{where}: over-used, but over no threshold",
+        )
+        _require(
+            under or gauge.standing is not Standing.UNDER,
+            f"{where}: under-used, but not under all thresholds",
         )
         gives = gauge.gives and gauge.standing is not Standing.OVER
-        _require(not gives, f"{where}: a node gives that is not over-used")
+        _require(not gives, f"{where}: a node gives pods that is not over-used")
         line = gauge.note.strip() and "\n" not in gauge.note
-        _require(bool(line), f"{where}: what follows from a gauge is a line")
+        _require(bool(line), f"{where}: the note of a gauge is not one line")
 
 
 def _check_signals(view: View, term: Signalling, twin: Signalling, where: str) -> None:
@@ -184,17 +187,17 @@ def _check_signals(view: View, term: Signalling, twin: Signalling, where: str) -
     _require(seen == twin.signals(), f"{where}: signals are not deterministic")
     if seen is not None:
         known = set(seen.runs) <= set(view.snapshot.nodes.names)
-        _require(known, f"{where}: a signal of a node that there is not")
+        _require(known, f"{where}: a signal of an unknown node")
         counted = all(runs >= 1 for runs in seen.runs.values())
-        _require(counted, f"{where}: a signal that was seen in no run")
+        _require(counted, f"{where}: a signal with 0 runs")
     rows = term.waiting()
     _check_rows(rows, twin.waiting(), where)
     if isinstance(term, Term):
-        named = term.candidates()
-        both = _pairs(rows) & _pairs(named)
-        _require(not both, f"{where}: a candidate that waits")
-        told = all(term.describe(*pair) for pair in _pairs(rows))
-        _require(told, f"{where}: does not describe who waits")
+        candidates = term.candidates()
+        overlap = _pairs(rows) & _pairs(candidates)
+        _require(not overlap, f"{where}: a pair is both a candidate and waiting")
+        described = all(term.describe(*pair) for pair in _pairs(rows))
+        _require(described, f"{where}: no description of a waiting pair")
 
 
 def _pairs(rows: Candidates) -> set[tuple[int, int]]:
@@ -205,23 +208,26 @@ def _check_candidate(view: View, term: Term, row: tuple[int, int, float], where:
     cls, source, gain = row
     state, replacement = view.state, view.snapshot.classes[cls].replacement
     pods = state.pods_on(cls, source)
-    _require(len(pods) > 0, f"{where}: candidate without a pod")
+    _require(len(pods) > 0, f"{where}: a candidate without a pod")
     everywhere = np.arange(len(view.snapshot.nodes), dtype=np.int32)
     change = term.delta(cls, source, replacement, everywhere)
     _require(change.shape == everywhere.shape, f"{where}: delta has the wrong shape")
-    _require(float(change.min()) >= -gain - _TOLERANCE, f"{where}: gains more than it said")
-    _require(bool(term.describe(cls, source)), f"{where}: does not describe a candidate")
+    _require(
+        float(change.min()) >= -gain - _TOLERANCE,
+        f"{where}: delta is lower than -gain of the candidate",
+    )
+    _require(bool(term.describe(cls, source)), f"{where}: no description of a candidate")
     before = term.potential()
     for target in {int(change.argmin()), int(change.argmax())}:
         pod = int(pods[0])
         state.evict(pod)
         state.reap()
         state.place(pod, replacement, target)
-        seen = term.potential() - before
+        difference = term.potential() - before
         _undo(view, pod, cls, source)
         _require(
-            abs(seen - float(change[target])) < _TOLERANCE,
-            f"{where}: delta says {change[target]:g}, the potential changes by {seen:g}",
+            abs(difference - float(change[target])) < _TOLERANCE,
+            f"{where}: delta says {change[target]:g}, the potential changes by {difference:g}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Manifests and an embedded cluster for tests: the objects that people write, not those a server returns."""
+"""Manifests and an embedded cluster for tests."""
 
 from __future__ import annotations
 

@@ -66,15 +66,16 @@ def with_usage(
     unknown: Collection[str] = (),
     at: float | None = None,
 ) -> Snapshot:
-    """Return ``snapshot`` as if it had been measured ``at`` (its own time by default).
+    """Return ``snapshot`` with usage measured ``at`` (Unix seconds; by default when it was captured).
 
-    ``pods``: name of an owner -> (millicores, bytes) that each of its pods uses; the others use what they
-    request. A node uses what its pods use; that of ``unknown`` nodes is not known.
+    ``pods``: name of an owner -> (millicores, bytes) of each of its pods; other pods use their requests. A
+    node uses the sum of its pods; ``unknown`` nodes have no measurement.
     """
     classes = snapshot.requests[[snapshot.resources.index(name) for name in MEASURED]].copy()
-    for index, of in enumerate(snapshot.classes):
-        name = snapshot.owners[of.owner].ref.rpartition("/")[2] if of.owner >= 0 else ""
-        classes[:, index] = (pods or {}).get(name, classes[:, index])
+    for index in range(len(snapshot.classes)):
+        owner = snapshot.owner_of(index)
+        if owner is not None and owner.name in (pods or {}):
+            classes[:, index] = (pods or {})[owner.name]
     placed = snapshot.pods.node >= 0
     cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
     used = summed_by_node(classes, cls, node, len(snapshot.nodes))

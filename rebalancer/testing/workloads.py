@@ -1,4 +1,4 @@
-"""Small clusters in a few lines: nodes, and workloads with their pods placed by hand."""
+"""Small clusters in a few lines: nodes, and workloads with pods on given nodes."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rebalancer import API_VERSION
 from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.report.words import count
@@ -42,7 +43,7 @@ def as_data(course: Course, *, source: str, policy: str) -> dict[str, Any]:
     """Return ``apiVersion: rebalancer/v1, kind: Simulation``."""
     cycles = course.cycles
     return {
-        "apiVersion": "rebalancer/v1",
+        "apiVersion": API_VERSION,
         "kind": "Simulation",
         "source": source,
         "policy": policy,

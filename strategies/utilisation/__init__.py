@@ -1,1 +1,1 @@
-"""What low-utilisation is made of: its options, and its terms by what is requested and by what is measured."""
+"""low-utilisation: its options, its term by requests, and its term by measured usage."""

@@ -1,4 +1,4 @@
-"""How full nodes are by what was measured, and which of them were over-used for long enough."""
+"""Utilisation of nodes by measured usage, and which nodes were over-used for enough runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals,
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
 
-# So many nodes that are not measured are named.
+# At most so many nodes without a measurement are named.
 _SHOWN = 3
 
 
 class MeasuredTerm(UtilisationTerm):
-    """The same where measured use decides: x = used share, or the larger one of both.
+    """As UtilisationTerm with x = used share, or the larger of used and requested share.
 
-    A node of which nothing is measured counts by what is requested there: by ``usage`` it neither gives pods
-    nor invites them, but one that lands there is not thought to have vanished.
+    A node without a measurement counts by its requests. With ``usage`` it neither gives nor takes pods, but a
+    replacement that lands on it still counts there.
     """
 
     def __init__(self, view: View, params: LowUtilisationParams) -> None:
@@ -32,7 +32,7 @@ class MeasuredTerm(UtilisationTerm):
             if name in MEASURED
         ]
         self._texts: tuple[int, dict[int, str]] = (-1, {})
-        """What is said of nodes in one version of the state."""
+        """Version of the state -> node -> description."""
         super().__init__(view, params)
         self._signals = self._counted()
         self._lasts = self._lasting()
@@ -40,7 +40,7 @@ class MeasuredTerm(UtilisationTerm):
     # -- what is used ------------------------------------------------------------------------------
 
     def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
-        """Return what is requested and, below, what is used (2 * resources, K), the latter as far as measured."""
+        """Return requested amounts and, below, used ones where measured (2 * resources, K)."""
         requested = super()._used(nodes)
         used = requested.copy()
         for row, measured in self._measured:
@@ -48,23 +48,23 @@ class MeasuredTerm(UtilisationTerm):
         return np.concatenate([requested, used])
 
     def _demand(self, cls: int) -> Floats:
-        found = self._demands.get(cls)
-        if found is None:
+        demand = self._demands.get(cls)
+        if demand is None:
             requested = super()._demand(cls)
             used = requested.copy()
             if (usage := self._view.snapshot.usage) is not None:
                 for row, measured in self._measured:
                     used[row] = usage.classes[measured, cls]
-            found = self._demands[cls] = np.concatenate([requested, used])
-        return found
+            demand = self._demands[cls] = np.concatenate([requested, used])
+        return demand
 
     def _decisive(self, both: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
-        """Return of what :meth:`_used` gives what the signal goes by (resources, K)."""
+        """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""
         requested, used = np.split(both, 2)
         if self._signal == "larger":
             used = np.maximum(requested, used)
-        found: Floats = np.where(self._known[nodes], used, requested)
-        return found
+        amounts: Floats = np.where(self._known[nodes], used, requested)
+        return amounts
 
     def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         return super()._share(self._decisive(used, nodes), nodes)
@@ -76,7 +76,7 @@ class MeasuredTerm(UtilisationTerm):
             counts[[row for row, _ in self._measured]] &= self._known
         return self._mean_of(self._decisive(self._used()), counts)
 
-    # -- who gives ---------------------------------------------------------------------------------
+    # -- candidates --------------------------------------------------------------------------------
 
     def _may_give(self, share: Floats) -> Bools:
         over = self._over_nodes(share)
@@ -89,7 +89,7 @@ class MeasuredTerm(UtilisationTerm):
         return self._leaving(self._where(share, over & ~self._give_now()), None)
 
     def violated(self) -> int:
-        """See Term: nodes that wait to be over-used for long enough among them."""
+        """See Term; includes nodes that are not over-used for enough runs yet."""
         return len(np.union1d(self.candidates().node, self.waiting().node))
 
     def _over_nodes(self, share: Floats) -> Bools:
@@ -99,24 +99,24 @@ class MeasuredTerm(UtilisationTerm):
         return over & self._known.any()
 
     def _give_now(self, nodes: Int32s | slice = slice(None)) -> Bools:
-        """Return which nodes (K,) are over-used by what is requested, or by what was used for long enough."""
+        """Return which nodes (K,) are over-used by requests, or by usage for enough runs."""
         requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
         counts = np.full(len(requested), self._signal == "larger")
         if self._signal == "usage":
             counts[:] = True
             counts[[row for row, _ in self._measured]] = False
         by_request = (requested > self._over) & self._counts[:, nodes] & counts[:, None]
-        found: Bools = self._lasts[nodes] | by_request.any(axis=0)
-        return found
+        gives: Bools = self._lasts[nodes] | by_request.any(axis=0)
+        return gives
 
     def _inviting(self, share: Floats, fullness: Floats) -> Floats:
         inviting = super()._inviting(share, fullness)
         return np.where(self._known, inviting, np.inf) if self._signal == "usage" else inviting
 
-    # -- for how many runs -------------------------------------------------------------------------
+    # -- runs in a row -----------------------------------------------------------------------------
 
     def signals(self) -> Signals | None:
-        """See Signalling: over-used nodes, by what was measured."""
+        """See Signalling: the nodes over-used by measured usage."""
         return self._signals if self._known.any() else None
 
     def _counted(self) -> Signals:
@@ -128,7 +128,7 @@ class MeasuredTerm(UtilisationTerm):
         return (self._view.signals or Signals()).after(seen, self._at, self._needed)
 
     def _lasting(self) -> Bools:
-        """Return the nodes (N,) that may give by what is used."""
+        """Return the nodes (N,) that may give pods by usage."""
         count = len(self._known)
         if self._outdated:
             return np.zeros(count, bool)
@@ -141,14 +141,14 @@ class MeasuredTerm(UtilisationTerm):
 
     @property
     def _outdated(self) -> bool:
-        """Whether moves were made since it was measured."""
+        """Whether pods were moved after the measurement."""
         return self._at < self._signals.at
 
-    # -- what is said ------------------------------------------------------------------------------
+    # -- texts -------------------------------------------------------------------------------------
 
     def notes(self) -> Sequence[str]:
         """See Noting."""
-        return [text for text in (self._kept_from_work(), self._not_measured()) if text is not None]
+        return [text for text in (self._blocked(), self._not_measured()) if text is not None]
 
     def _not_measured(self) -> str | None:
         nodes = self._view.snapshot.nodes
@@ -166,33 +166,34 @@ class MeasuredTerm(UtilisationTerm):
         all_of = int(np.count_nonzero(counts))
         return f"{len(unknown)} of {all_of} nodes are not measured ({names}{more}): {what}"
 
-    def _kept_from_work(self) -> str | None:
+    def _blocked(self) -> str | None:
         if not self._known.any():
             return (
-                f"with signal: {self._signal} nothing is moved, for of no node is it known what is used: "
-                "metrics.k8s.io has to serve it (metrics-server does), or the snapshot file to hold it"
+                f"with signal: {self._signal} nothing is moved, because the usage of no node is known: "
+                "metrics.k8s.io must serve it (metrics-server does), or the snapshot file must hold it"
             )
         if self._outdated:
             return (
-                "nothing is moved by usage until it is measured anew: "
-                "the last measurement is from before the last moves"
+                "nothing is moved by usage until the next measurement: "
+                "the last one is older than the last moves"
             )
         if self._needed > 1 and self._view.signals is None:
             return (
-                f"nothing is moved by usage before it was seen in {self._needed} runs in a row, and no earlier "
-                "run is remembered: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
+                f"nothing is moved by usage until nodes were over-used in {self._needed} runs in a row, and "
+                "earlier runs are not known: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
             )
         return None
 
     def describe(self, cls: int, node: int) -> str:
         """See Term."""
-        # All pods of a node that waits are asked about.
+        # Kept per node: every pod of a node that waits is described.
         version = self._view.state.version
         if self._texts[0] != version:
             self._texts = version, {}
         texts = self._texts[1]
         if node not in texts:
-            texts[node] = super().describe(cls, node) + self._so_far(node)
+            so_far = "" if self._gives_now(node) else f", {self._so_far(node)}"
+            texts[node] = super().describe(cls, node) + so_far
         return texts[node]
 
     def _consequence(self, node: int, standing: Standing) -> str:
@@ -201,16 +202,16 @@ class MeasuredTerm(UtilisationTerm):
         text = super()._consequence(node, standing)
         if standing is not Standing.OVER or self._nodes().giving[node]:
             return text
-        if (kept := self._kept_from_work()) is not None:
-            return f"gives none: {kept}"
-        so_far = self._so_far(node).removeprefix(", ")
-        return f"gives none yet: {so_far}" if so_far else text
+        if (blocked := self._blocked()) is not None:
+            return f"gives none: {blocked}"
+        return text if self._gives_now(node) else f"gives none yet: {self._so_far(node)}"
+
+    def _gives_now(self, node: int) -> bool:
+        return bool(self._give_now(np.array([node], np.int32))[0])
 
     def _so_far(self, node: int) -> str:
-        if self._give_now(np.array([node], np.int32))[0]:
-            return ""
         runs = self._signals.runs.get(self._view.snapshot.nodes.names[node], 0)
-        return f", so far in {runs} of {self._needed} runs in a row"
+        return f"so far in {runs} of {self._needed} runs in a row"
 
     def _what(self, row: int, node: int) -> str:
         requested, used = np.split(self._used(np.array([node], np.int32))[:, 0], 2)

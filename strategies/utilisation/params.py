@@ -22,7 +22,7 @@ class LowUtilisationParams(Params):
     )
     gap: Percent | None = Field(
         default=None,
-        description="An over-used node also gives pods while another is so far below it. "
+        description="An over-used node also gives pods while another node is below it by this much. "
         "Default: the distance from under to over; 100%: only under-used nodes count.",
     )
     deviation: bool = Field(
@@ -30,20 +30,20 @@ class LowUtilisationParams(Params):
     )
     signal: Literal["requests", "usage", "larger"] = Field(
         default="requests",
-        description="What fills a node with cpu and memory: requests, usage (as metrics.k8s.io measures it), or "
+        description="What cpu and memory utilisation is computed from: requests, usage (of metrics.k8s.io), or "
         "the larger of both. Other resources and pods count as requested in any case.",
     )
     runs: int = Field(
         default=3,
         ge=1,
         le=100,
-        description="By usage a node gives pods once it was over-used in so many runs in a row, this one "
+        description="By usage, a node gives pods after it was over-used in this number of runs in a row, this one "
         "included. More than 1 needs the memory (--memory).",
     )
 
     @property
     def measured(self) -> bool:
-        """Whether measured use decides anything."""
+        """Whether measured usage has an effect."""
         return self.signal != "requests" and not set(MEASURED).isdisjoint(self.over)
 
     @model_validator(mode="after")

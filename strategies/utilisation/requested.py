@@ -1,4 +1,4 @@
-"""How full nodes are by what their pods request, and what it costs that some are over-used."""
+"""Utilisation of nodes by requests, and the cost of over-used nodes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rebalancer.api import (
 )
 from strategies.utilisation.params import LowUtilisationParams
 
-# A node above its threshold is what moves are made for; unevenness as such only breaks ties, so that a
-# pod that carries the overload to another node gains nothing worth an eviction.
+# Moves are made for nodes above the threshold. Unevenness only breaks ties, so a move that overloads another
+# node instead gains nothing worth an eviction.
 _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
 # Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
@@ -30,16 +30,16 @@ _ROUNDING = 1e-9
 
 
 class _Nodes(NamedTuple):
-    """What candidates are chosen by (N,)."""
+    """Per node (N,) the values that candidates are chosen by."""
 
     inviting: Floats
-    """How full each counts as for those that may give."""
+    """Utilisation of each node as a target; -inf for under-used nodes, inf for unusable ones."""
     full: Floats
-    """How full one that takes from it may be."""
+    """Highest ``inviting`` of a target for pods of this node."""
     giving: Bools
     any_gives: bool
     most_even: float
-    """The most that any node's unevenness can fall when a pod lands there."""
+    """The largest decrease of a node's unevenness when a pod lands there."""
 
 
 class UtilisationTerm:
@@ -74,7 +74,7 @@ class UtilisationTerm:
         self._kept: tuple[int, _Nodes] | None = None
 
     def _mean_share(self) -> Floats:
-        """Return what is used of each resource (resources, 1) on all nodes together."""
+        """Return the mean share of each resource over all nodes (resources, 1)."""
         return self._mean_of(self._used(), self._counts)
 
     def _mean_of(self, used: Floats, counts: Bools) -> Floats:
@@ -88,15 +88,15 @@ class UtilisationTerm:
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
     def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
-        """Return what is requested of each resource on the given nodes (resources, K)."""
+        """Return the requested amounts on the given nodes (resources, K)."""
         state = self._view.state
-        found = np.zeros((len(self._names), len(self._capacity[0, nodes])))
+        used = np.zeros((len(self._names), len(self._capacity[0, nodes])))
         for index, (name, row) in enumerate(zip(self._names, self._rows, strict=True)):
             if name == "pods":
-                found[index] = state.lasting_count[nodes]
+                used[index] = state.lasting_count[nodes]
             elif row >= 0:
-                found[index] = state.lasting[row, nodes]
-        return found
+                used[index] = state.lasting[row, nodes]
+        return used
 
     def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
@@ -104,7 +104,7 @@ class UtilisationTerm:
         return share
 
     def _phi(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
-        """Return the cost per node (K,) of using ``used`` (resources, K)."""
+        """Return the cost per node (K,) of the amounts ``used`` (resources, K)."""
         share = self._share(used, nodes)
         over = np.maximum(0.0, share - self._over)
         value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
@@ -112,23 +112,23 @@ class UtilisationTerm:
         return cost
 
     def _demand(self, cls: int) -> Floats:
-        found = self._demands.get(cls)
-        if found is None:
+        demand = self._demands.get(cls)
+        if demand is None:
             requests = self._view.snapshot.requests
-            found = self._demands[cls] = np.array(
+            demand = self._demands[cls] = np.array(
                 [
                     1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
                     for name, row in zip(self._names, self._rows, strict=True)
                 ]
             )
-        return found
+        return demand
 
     def _over_nodes(self, share: Floats) -> Bools:
         over = (share > self._over) & self._counts
         return np.asarray(over.any(axis=0))
 
     def _inviting(self, share: Floats, fullness: Floats) -> Floats:
-        """Return how full (N,) each node counts as for those that may give: under-used as bottomless."""
+        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if unusable."""
         nodes = self._view.snapshot.nodes
         usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
         under = ((share <= self._under) | ~self._counts).all(axis=0) & usable
@@ -139,7 +139,7 @@ class UtilisationTerm:
         return float(self._phi(self._used()).sum())
 
     def violated(self) -> int:
-        """Return the over-used nodes with a pod that an under-used one might take."""
+        """See Term: the number of over-used nodes with a candidate."""
         return len(np.unique(self.candidates().node))
 
     def unsatisfiable(self) -> Sequence[str]:
@@ -147,11 +147,11 @@ class UtilisationTerm:
         return ()
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term: pods on over-used nodes, while a node that might take them invites them."""
+        """See Term: pods on over-used nodes, if some node may take them."""
         return self._leaving(self._nodes(), classes)
 
     def _leaving(self, nodes: _Nodes, classes: Int32s | None) -> Candidates:
-        """Return who might leave the nodes that give."""
+        """Return the candidates on the nodes that give pods."""
         if not nodes.any_gives:
             return Candidates.none()
         cls, node = self._view.pairs_on(nodes.giving, classes)
@@ -170,7 +170,7 @@ class UtilisationTerm:
         return Candidates(cls[useful], node[useful], gain[useful])
 
     def _nodes(self) -> _Nodes:
-        """Return what holds for all classes, kept until something moves: they are asked about one by one."""
+        """Return the values for all classes; cached, because candidates of each class are asked one by one."""
         version = self._view.state.version
         if self._kept is None or self._kept[0] != version:
             share = self._share(self._used())
@@ -178,31 +178,31 @@ class UtilisationTerm:
         return self._kept[1]
 
     def _where(self, share: Floats, over: Bools) -> _Nodes:
-        """Return what candidates are chosen by, if the ``over``-used nodes (N,) are to give."""
-        # Of the resource of which each node has used most.
+        """Return the values that candidates are chosen by; ``over``: the nodes (N,) that may give pods."""
+        # The largest share over the resources.
         fullness: Floats = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
         return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share))
 
     def _may_give(self, share: Floats) -> Bools:
-        """Return the nodes (N,) that are over-used, and for long enough."""
+        """Return the nodes (N,) that are over-used for enough runs."""
         return self._over_nodes(share)
 
     def _emptiest(self, cls: int, inviting: Floats) -> float:
-        """Return how full the most inviting node is that may take the replacement of a pod of ``cls``."""
+        """Return the lowest ``inviting`` of the nodes that may take the replacement of a pod of ``cls``."""
         replacement = self._view.snapshot.classes[cls].replacement
         mask = self._view.scheduler.static_mask(replacement)
         return float(inviting[mask].min(initial=np.inf))
 
     def _most_even(self, share: Floats) -> float:
-        """Return the most that any node's unevenness can fall when a pod lands there."""
+        """Return the largest decrease of a node's unevenness when a pod lands there."""
         below = np.maximum(0.0, self._mean - share) * self._counts
         return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
-        # Before and after, and the node that the pod leaves last: one calculation for all.
+        # Destinations, then the node that the pod leaves; before and after in one calculation.
         nodes = np.append(destinations, np.int32(node))
         demand = self._demand(cls)[:, None]
         before = self._used(nodes)
@@ -212,15 +212,15 @@ class UtilisationTerm:
         after[:, :-1] = before[:, :-1] + self._demand(replacement)[:, None]
         phi = self._phi(np.concatenate([before, after], axis=1), np.concatenate([nodes, nodes]))
         now, then = phi[: len(nodes)], phi[len(nodes) :]
-        left = float(then[-1] - now[-1])
-        return left + then[:-1] - now[:-1]
+        change = float(then[-1] - now[-1])
+        return change + then[:-1] - now[:-1]
 
     def related(self, cls: int) -> Int32s:
-        """See Term: nothing but the class itself; nodes are looked at anew each time."""
+        """See Term: only the class itself; nodes are evaluated at each call."""
         return np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
-        """None: imbalance is not counted in pods."""
+        """See Term: empty, because imbalance is not counted in pods."""
         return ()
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
@@ -271,7 +271,7 @@ class UtilisationTerm:
         return Standing.UNDER if under.all() else Standing.BETWEEN
 
     def _consequence(self, node: int, standing: Standing) -> str:
-        """Return what a node's standing means for its pods and for others'."""
+        """Return in words whether a node gives pods and takes them."""
         nodes = self._nodes()
         inviting = nodes.inviting[node]
         takes = int(np.count_nonzero(nodes.inviting <= nodes.full[node]))
@@ -286,5 +286,5 @@ class UtilisationTerm:
         return f"gives none, and invites pods of over-used nodes that are {self._gap:.0%} above it"
 
     def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
-        """Return how a share is come by, in a word."""
+        """Return the kind of the share: `` requested``, `` used``, or empty for pods."""
         return "" if self._names[row] == "pods" else " requested"

@@ -1,4 +1,4 @@
-"""Manifests of ServiceAccounts and what they may do, and whether the server knows it already."""
+"""Manifests of ServiceAccounts and their rights, and a check whether the server applies these."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -20,7 +20,7 @@ _PATCH_TYPES: Mapping[PatchKind, str] = {
 
 
 _SILENCE = 60.0
-"""Seconds without an answer after which a server is given up; a machine that does much else is slow to give one."""
+"""Seconds without an answer until a request fails; a busy machine is slow to answer."""
 
 
 class ApiError(Exception):
@@ -80,7 +80,7 @@ class ApiClient:
 
     @contextlib.contextmanager
     def reading(self, path: str) -> Iterator[Callable[[], str]]:
-        """Open an answer that comes bit by bit, such as a log that is followed; yield what reads it to its end."""
+        """Open an answer that is streamed, such as a followed log; yield a function that reads it to its end."""
         timeout = urllib3.Timeout(connect=_SILENCE, read=None)
         answer = self._pool.request(
             "GET",
@@ -149,10 +149,10 @@ class ApiClient:
         )
         if answer.status >= 400:
             raise ApiError("WATCH", path, answer.status, _decode(answer.read()))
-        rest = b""
+        partial = b""
         try:
             for chunk in answer.stream(2**16, decode_content=True):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, partial = (partial + chunk).split(b"\n")
                 yield from (json.loads(line) for line in lines if line)
         finally:
             answer.close()
@@ -176,9 +176,9 @@ class ApiClient:
         version = manifest["apiVersion"]
         prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
         if manifest["kind"] not in self._resources.get(version, {}):
-            found = self.get(prefix)["resources"]
+            resources = self.get(prefix)["resources"]
             self._resources[version] = {
-                r["kind"]: (r["name"], r["namespaced"]) for r in found if "/" not in r["name"]
+                r["kind"]: (r["name"], r["namespaced"]) for r in resources if "/" not in r["name"]
             }
         plural, namespaced = self._resources[version][manifest["kind"]]
         namespace = manifest["metadata"].get("namespace", "default")

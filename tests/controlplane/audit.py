@@ -1,4 +1,4 @@
-"""The API server's audit log: who asked for what, and what it answered."""
+"""The API server's audit log: requests with their users and answers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ EVICTION = ("create", "", "pods/eviction")
 
 
 def policy(*rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an audit policy that logs, without bodies, what one of ``rules`` matches, and nothing else."""
+    """Return an audit policy that logs, without bodies, only the requests that match one of ``rules``."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -28,7 +28,7 @@ class Request:
     verb: str
     group: str
     resource: str
-    """Plural, with its subresource after a slash; a path, where the request was for no resource."""
+    """Plural, with its subresource after a slash; the path of a request without a resource."""
     namespace: str
     name: str
     code: int
@@ -40,14 +40,14 @@ class Request:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """What the request is in terms of RBAC: verb, group, resource."""
+        """Verb, group and resource, as in RBAC."""
         return self.verb, self.group, self.resource
 
 
 class AuditLog:
-    """What the server has logged since this was made, or since the last `mark`; or ``whole``, from its start.
+    """The requests since the construction or the last `mark`; with ``whole``, since the server's start.
 
-    The server writes an event before its client has the answer, so that nothing need be waited for.
+    The server logs a request before it answers, so the log is complete when the client has the answer.
     """
 
     def __init__(self, path: Path, *, whole: bool = False) -> None:
@@ -57,7 +57,7 @@ class AuditLog:
             self.mark()
 
     def mark(self) -> None:
-        """Forget what was logged so far."""
+        """Skip everything that was logged so far."""
         self._from = self._path.stat().st_size if self._path.exists() else 0
 
     def requests(self) -> Iterator[Request]:
@@ -67,16 +67,18 @@ class AuditLog:
         with self._path.open("rb") as file:
             file.seek(self._from)
             for line in file:
-                # A line that is just being written will be whole next time.
+                # A line that is being written is complete at the next call.
                 if line.endswith(b"\n"):
                     yield _request(json.loads(line))
 
     def evictions(self, user: str = "") -> list[Request]:
         """Return the evictions that the server has carried out, of one user or of all."""
         return [
-            found
-            for found in self.requests()
-            if found.kind == EVICTION and found.code in (200, 201) and user in ("", found.user)
+            request
+            for request in self.requests()
+            if request.kind == EVICTION
+            and request.code in (200, 201)
+            and user in ("", request.user)
         ]
 
 

@@ -1,7 +1,7 @@
 """Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
 
 The control plane is one binary under several names; KWOK, Helm and the peer descheduler are built
-from a small module each, and only when somebody asks for them.
+from a small module each, and only when they are needed.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ _BUILD_SECONDS = 3600.0
 
 
 class GroundError(RuntimeError):
-    """The programs are neither there nor can they be built; the message says what to install."""
+    """The programs do not exist and cannot be built; the message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _digest(paths: Sequence[Path]) -> str:
 
 
 def _once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
-    """Fill `target` by `build` unless it is there; it appears whole, and only one builds it."""
+    """Make `target` with `build` unless it exists; only one process builds it, and it appears when complete."""
     if target.is_dir():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def _once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
         if target.is_dir():
             return
         sys.stderr.write(f"building {what} from Go modules, once (some minutes)\n")
-        # We hold the lock: what lies here is of a builder that was killed.
+        # With the lock held, these are remains of a builder that was killed.
         for stale in target.parent.glob(".building-*"):
             shutil.rmtree(stale, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))

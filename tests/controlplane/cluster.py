@@ -1,4 +1,4 @@
-"""A control plane that starts, can be disturbed, and is surely gone at the end."""
+"""A control plane that can be started and disturbed, and that always ends with its context."""
 
 import contextlib
 import ipaddress
@@ -85,7 +85,7 @@ class ControlPlane:
 
     @property
     def directory(self) -> Path:
-        """Where keys, data, logs and kubeconfigs are."""
+        """The folder of keys, data, logs and kubeconfigs."""
         return self._paths.folder
 
     @property
@@ -118,7 +118,7 @@ class ControlPlane:
         self.start(name)
 
     def restart_clients(self) -> None:
-        """Restart what waits for the API server in ever longer back-offs after an outage of it."""
+        """Restart the components that wait for the API server with growing back-offs after an outage."""
         for name in self.options.components:
             if name not in _SERVERS:
                 self.stop(name, kill=True)
@@ -154,7 +154,7 @@ class ControlPlane:
         return [self.api.apply(manifest) for manifest in objects]
 
     def reset(self, timeout: float = 60.0) -> None:
-        """Delete everything that is not the control plane's own, so that a test finds it empty."""
+        """Delete everything that is not the control plane's own, so that the next test begins empty."""
         reset.reset(self.api, timeout)
 
     def write_kubeconfig(self, name: str, token: str) -> Path:

@@ -156,8 +156,8 @@ def _kwok(layout: Layout, options: Options) -> list[str]:
         f"--server-address=127.0.0.1:{layout.ports['kwok']}",
         "--node-ip=127.0.0.1",
         "--cidr=10.64.0.0/10",
-        # With Leases it lets go of every pod that it is told of before it is told of its own Lease on the node: after
-        # a restart, on a busy machine, for ever. A node's own reports are enough, more often than its grace is long.
+        # With Leases, KWOK ignores each pod that it sees before it sees its own Lease on the node: on a busy machine,
+        # after a restart, for ever. The node's own reports suffice; they are more frequent than its grace period.
         "--node-lease-duration-seconds=0",
         nodes,
     ]

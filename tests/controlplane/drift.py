@@ -1,6 +1,6 @@
-"""Drifted states: what Kubernetes leaves behind when nodes come and go.
+"""Drifted states: the distribution of pods after nodes were added and removed.
 
-Every function waits until the state stands still, so that what follows finds it settled.
+Every function waits until the state is settled.
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tests.controlplane import objects, operations, scheduling, workloads
 from tests.controlplane.cluster import ControlPlane
 
-Wish = Literal["prefer-apart", "spread"]
+Rule = Literal["prefer-apart", "spread"]
 
 _ZONES = ("zone-a", "zone-b", "zone-c")
 _WORKLOADS_PER_NODE = 2
@@ -25,12 +25,12 @@ def article(
     seed: int = 0,
     nodes: int = 3,
     zone_label: str = objects.DEPRECATED_ZONE,
-    wish: Wish = "prefer-apart",
+    rule: Rule = "prefer-apart",
 ) -> None:
-    """Three replicas stand 2/1 in two zones; then the nodes of a third zone join.
+    """Three replicas are 2/1 in two zones; then the nodes of a third zone join.
 
     `nodes` is the number in all three zones together; with 6 the two replicas of the crowded zone
-    stand on different nodes. Nothing here is left to chance, whatever the seed.
+    are on different nodes. The state does not depend on the seed.
     """
     del seed
     per_zone = max(1, nodes // len(_ZONES))
@@ -39,7 +39,7 @@ def article(
         _add(plane, names[zone], zone, zone_label)
     operations.wait_nodes_ready(plane.api, 2 * per_zone)
     labels = {"app": "nginx"}
-    if wish == "prefer-apart":
+    if rule == "prefer-apart":
         spec: dict[str, Any] = {"affinity": scheduling.prefer_apart(labels, zone_label)}
     else:
         spec = {"topologySpreadConstraints": [scheduling.spread(labels, zone_label)]}
@@ -59,7 +59,7 @@ def zone_back(plane: ControlPlane, *, seed: int = 0, nodes: int = 30) -> None:
 
 
 def new_nodes(plane: ControlPlane, *, seed: int = 0, nodes: int = 30) -> None:
-    """Two thirds of the nodes carry everything; the last third has just joined, empty."""
+    """Two thirds of the nodes have all pods; the last third has just joined, empty."""
     names = _names(nodes)
     early = names[: nodes * 2 // 3]
     _populate(plane, early, nodes, seed)

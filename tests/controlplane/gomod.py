@@ -22,8 +22,8 @@ def version_flags(version: str) -> str:
 
 def write(folder: Path, version: str, go: Go) -> None:
     """Write go.mod and go.sum for a Kubernetes version into a folder that holds main.go."""
-    found = json.loads(go(["mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], folder))
-    upstream = Path(found["GoMod"]).read_text()
+    module = json.loads(go(["mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], folder))
+    upstream = Path(module["GoMod"]).read_text()
     (folder / "go.mod").write_text(render(upstream, version))
     go(["mod", "tidy"], folder)
 

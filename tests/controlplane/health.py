@@ -21,7 +21,7 @@ def is_ready(name: str, api: ApiClient, layout: Layout) -> bool:
         case "kube-apiserver":
             return _api_server(api)
         case "kube-controller-manager":
-            # Pods are refused in a namespace whose ServiceAccount is not made yet.
+            # Pods are refused until the namespace has its default ServiceAccount.
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             return _answers(f"https://127.0.0.1:{port}/healthz", ca) and _exists(api, account)
         case "kube-scheduler":

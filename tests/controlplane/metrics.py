@@ -1,6 +1,6 @@
-"""The metrics API without a metrics-server: a stand-in that says what it is told, or one that does not answer.
+"""The metrics API without a metrics-server: a stand-in with given values, or one that does not answer.
 
-Other than metrics-server, the stand-in stores what it is told: it has versions, pages and watches, but no protobuf.
+Unlike metrics-server, the stand-in stores the values it is given: it has versions, pages and watches, but no protobuf.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def silent(api: ApiClient) -> Iterator[None]:
 
 
 def tell_node(api: ApiClient, name: str, used: Amounts) -> None:
-    """Let a node have been measured just now."""
+    """Store a measurement of a node at the present time."""
     body = _measured("NodeMetrics", {"name": name}, usage=dict(used))
     api.post(f"{ROOT}/nodes", body)
 
 
 def tell_pod(api: ApiClient, pod: Manifest, used: Sequence[Amounts]) -> None:
-    """Let the containers of a pod have been measured just now."""
+    """Store a measurement of a pod's containers at the present time."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     containers = [{"name": f"c{number}", "usage": dict(of)} for number, of in enumerate(used)]
     body = _measured("PodMetrics", {"namespace": namespace, "name": name}, containers=containers)
@@ -98,7 +98,7 @@ def _definition(plural: str, kind: str, scope: str) -> Manifest:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural}.{GROUP}",
-            # Groups under k8s.io are for what the Kubernetes project has approved.
+            # Groups under k8s.io need this approval of the Kubernetes project.
             "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
         },
         "spec": {
@@ -146,7 +146,7 @@ def _lists(api: ApiClient) -> bool:
 
 
 def _wait_absent(api: ApiClient) -> None:
-    """Wait until nothing of it is left: the server registers custom resources, and forgets them, with delay."""
+    """Wait until it is removed: the server registers and removes custom resources with delay."""
 
     def absent() -> bool:
         return _status(api) == 404 and api.find(f"{_SERVICES}/{VERSION}.{GROUP}") is None

@@ -1,4 +1,4 @@
-"""Manifests for a real server: those of the testing package, with nodes that KWOK plays."""
+"""Manifests for a real server: those of the testing package, with nodes simulated by KWOK."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What administrators do to nodes and pods: cordon, drain, evict, take a node away."""
+"""Actions of administrators on nodes and pods: cordon, drain, evict, remove a node."""
 
 import contextlib
 import time
@@ -17,11 +17,11 @@ def pods(api: ApiClient, namespace: str | None = None, selector: str = "") -> li
     return api.list_all(f"{where}?labelSelector={selector}" if selector else where)
 
 
-def is_ready(found: dict[str, Any]) -> bool:
+def is_ready(obj: dict[str, Any]) -> bool:
     """Whether a node or a pod is Ready; a pod that terminates is not."""
-    conditions = found.get("status", {}).get("conditions", [])
+    conditions = obj.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return ready and "deletionTimestamp" not in found["metadata"]
+    return ready and "deletionTimestamp" not in obj["metadata"]
 
 
 def wait_nodes_ready(api: ApiClient, count: int, timeout: float = 30.0) -> None:
@@ -62,22 +62,22 @@ def wait_pods_ready(
 ) -> list[dict[str, Any]]:
     """Wait until there are exactly so many pods, all of them Ready, and return them."""
 
-    found: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
 
     def settled() -> bool:
-        found[:] = pods(api, namespace, selector)
-        return len(found) == count and all(is_ready(pod) for pod in found)
+        listed[:] = pods(api, namespace, selector)
+        return len(listed) == count and all(is_ready(pod) for pod in listed)
 
     try:
         wait_until(settled, timeout, f"{count} pods Ready")
     except TimeoutError as error:
-        waiting = [_told(pod) for pod in found if not is_ready(pod)]
-        seen = f"{len(found)} pods, of which not Ready: {', '.join(waiting[:10]) or 'none'}"
+        waiting = [_state(pod) for pod in listed if not is_ready(pod)]
+        seen = f"{len(listed)} pods, of which not Ready: {', '.join(waiting[:10]) or 'none'}"
         raise TimeoutError(f"{error}: {seen}") from None
-    return found
+    return listed
 
 
-def _told(pod: dict[str, Any]) -> str:
+def _state(pod: dict[str, Any]) -> str:
     where = pod["spec"].get("nodeName", "no node")
     ending = ", terminating" if "deletionTimestamp" in pod["metadata"] else ""
     return f"{pod['metadata']['name']} ({pod['status'].get('phase')} on {where}{ending})"

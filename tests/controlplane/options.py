@@ -46,7 +46,7 @@ class Options:
     """Seconds that a Job's pod runs (its annotation may say otherwise)."""
 
     managed_nodes: Literal["all", "annotated"] = "all"
-    """Whether KWOK plays every node, or only those annotated kwok.x-k8s.io/node=fake."""
+    """Whether KWOK simulates every node, or only those annotated kwok.x-k8s.io/node=fake."""
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     """Given to the API server, the controller manager and the scheduler."""

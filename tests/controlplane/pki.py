@@ -1,4 +1,4 @@
-"""Keys and certificates of one control plane, made when it starts and gone with it."""
+"""Keys and certificates of one control plane, made at its start and deleted at its end."""
 
 import base64
 import datetime as dt

@@ -1,4 +1,4 @@
-"""Ports that are free, and stay so while their owner restarts; connections that only one side has left."""
+"""Free ports that stay reserved while their owner restarts; connections that only one side has closed."""
 
 import contextlib
 import os
@@ -18,19 +18,19 @@ def free(names: Iterable[str]) -> dict[str, int]:
     # Several control planes may start at the same time: each searches from a place of its own.
     candidates = list(_RANGE)
     random.Random(f"{os.getpid()}-{os.urandom(4).hex()}").shuffle(candidates)
-    found: dict[str, int] = {}
+    ports: dict[str, int] = {}
     for name in names:
-        while name not in found:
+        while name not in ports:
             port = candidates.pop()
             with contextlib.suppress(OSError), socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-                found[name] = port
-    return found
+                ports[name] = port
+    return ports
 
 
 def half_closed(port: int) -> int:
-    """Return how many connections to a server's port only their client has left."""
+    """Return the number of connections to a server's port that only their client has closed."""
     tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
     lines = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
     return sum(

@@ -33,7 +33,7 @@ class Reaper:
         self._tell(f"-{group}")
 
     def close(self) -> None:
-        """Let it kill whatever is left, clean up, and end."""
+        """Let it kill the remaining processes, clean up, and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=300)
@@ -123,7 +123,7 @@ class ProcessGroup:
         return self._components[name]
 
     def close(self) -> None:
-        """Kill all of them: whoever wants a gentle end stops them one by one before."""
+        """Kill all of them; for a graceful end, stop each of them before."""
         try:
             for component in reversed(self._components.values()):
                 component.stop(kill=True)

@@ -1,7 +1,7 @@
-"""Run as a script beside a control plane: when its parent is gone, it kills what was left behind.
+"""Run as a script beside a control plane: when its parent has ended, it kills the remaining processes.
 
 The parent writes "+PGID" and "-PGID" lines to our standard input for process groups that start and
-end, and "rm PATH" for a directory that nobody shall keep. However the parent ends, SIGKILL
+end, and "rm PATH" for a directory to remove. However the parent ends, SIGKILL
 included, the input ends with it. Standard library only, so that it starts in no time.
 """
 
@@ -13,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Read until the parent is gone, then kill and clean up."""
+    """Read until the parent has ended, then kill and clean up."""
     # Ctrl-C reaches the whole terminal's group; the parent is to tidy up first.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     groups: set[int] = set()

@@ -1,4 +1,4 @@
-"""Emptying a control plane, so that the next test finds it as new."""
+"""Empties a control plane for the next test."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from tests.controlplane.waiting import wait_until
 
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
-# Owners before what they own, or it would be made anew.
+# Owners before their dependents, which controllers would create again.
 _OWNERS = (
     "/apis/batch/v1/cronjobs",
     "/apis/batch/v1/jobs",
@@ -52,7 +52,7 @@ _CLUSTER = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 )
-# What the control plane makes for itself, by the name of the object.
+# Names of objects that the control plane creates itself.
 _OWN_NAMES = {
     "kubernetes",
     "kube-root-ca.crt",
@@ -66,7 +66,7 @@ _NOW = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 def reset(api: ApiClient, timeout: float) -> None:
     """Delete all nodes, workloads, namespaces and objects that a test can have made."""
-    # First what might refuse the rest; then nobody can put anything new into the namespaces.
+    # First the admission webhooks, which might refuse deletions; then no objects can be added to namespaces.
     for path in _ADMISSION:
         _clear(api, path)
     namespaces = _user_namespaces(api)
@@ -75,13 +75,13 @@ def reset(api: ApiClient, timeout: float) -> None:
         _clear(api, path)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda path: _clear(api, path), (*_NAMESPACED, *_CLUSTER)))
-        list(pool.map(lambda found: _finish(api, _name(found)), namespaces))
+        list(pool.map(lambda obj: _finish(api, _name(obj)), namespaces))
     wait_until(lambda: _empty(api), timeout, "the control plane empty again")
 
 
 def _user_namespaces(api: ApiClient) -> list[dict[str, Any]]:
-    found = api.list_all(_NAMESPACES)
-    return [namespace for namespace in found if _name(namespace) not in _SYSTEM_NAMESPACES]
+    obj = api.list_all(_NAMESPACES)
+    return [namespace for namespace in obj if _name(namespace) not in _SYSTEM_NAMESPACES]
 
 
 def _finish(api: ApiClient, namespace: str) -> None:
@@ -109,21 +109,21 @@ def _deletable(api: ApiClient) -> Iterator[tuple[str, str]]:
 
 
 def _empty(api: ApiClient) -> bool:
-    """Whether all is gone; what a controller made in between is deleted once more."""
-    left = 0
+    """Delete everything again, as controllers may have created objects; return whether it was empty."""
+    remaining = 0
     for path in (*_OWNERS, _PODS, "/api/v1/nodes", "/api/v1/persistentvolumes"):
-        left += _clear(api, path)
+        remaining += _clear(api, path)
     for path in ("/api/v1/persistentvolumeclaims", "/apis/policy/v1/poddisruptionbudgets"):
-        left += _clear(api, path)
-    left += len(_user_namespaces(api))
+        remaining += _clear(api, path)
+    remaining += len(_user_namespaces(api))
     account = "/api/v1/namespaces/default/serviceaccounts/default"
-    return left == 0 and api.find(account) is not None
+    return remaining == 0 and api.find(account) is not None
 
 
 def _clear(api: ApiClient, path: str) -> int:
     """Delete all objects of a kind, and return how many there were."""
     try:
-        objects = [found for found in api.list_all(path) if not _is_own(found)]
+        objects = [obj for obj in api.list_all(path) if not _is_own(obj)]
     except ApiError as error:
         if error.status == 404:
             return 0
@@ -134,22 +134,22 @@ def _clear(api: ApiClient, path: str) -> int:
 
 def _delete_all(api: ApiClient, path: str, objects: list[dict[str, Any]]) -> None:
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda found: _delete(api, path, found), objects))
+        list(pool.map(lambda obj: _delete(api, path, obj), objects))
 
 
-def _delete(api: ApiClient, path: str, found: dict[str, Any]) -> None:
+def _delete(api: ApiClient, path: str, obj: dict[str, Any]) -> None:
     """Delete one object at once: without grace, and without waiting for any finalizer."""
     prefix, plural = path.rsplit("/", 1)
-    namespace = found["metadata"].get("namespace")
+    namespace = obj["metadata"].get("namespace")
     where = f"{prefix}/namespaces/{namespace}/{plural}" if namespace else path
-    where += f"/{_name(found)}"
-    if found["metadata"].get("finalizers"):
+    where += f"/{_name(obj)}"
+    if obj["metadata"].get("finalizers"):
         _ignoring_absence(api, "PATCH", where, {"metadata": {"finalizers": None}})
     _ignoring_absence(api, "DELETE", where, _NOW)
 
 
 def _ignoring_absence(api: ApiClient, method: str, path: str, body: dict[str, Any]) -> None:
-    """Make a request; what has gone in between, or is on its way, is no error."""
+    """Make a request; an object that is deleted or being deleted is no error."""
     try:
         if method == "PATCH":
             api.patch(path, body)
@@ -160,8 +160,8 @@ def _ignoring_absence(api: ApiClient, method: str, path: str, body: dict[str, An
             raise
 
 
-def _is_own(found: dict[str, Any]) -> bool:
-    metadata = found["metadata"]
+def _is_own(obj: dict[str, Any]) -> bool:
+    metadata = obj["metadata"]
     name = metadata["name"]
     if name in _OWN_NAMES or name.startswith(("system:", "system-")):
         return True
@@ -174,5 +174,5 @@ def _is_own(found: dict[str, Any]) -> bool:
     return in_system and str(name).startswith(("kube-", "apiserver-"))
 
 
-def _name(found: dict[str, Any]) -> str:
-    return str(found["metadata"]["name"])
+def _name(obj: dict[str, Any]) -> str:
+    return str(obj["metadata"]["name"])

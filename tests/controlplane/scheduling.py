@@ -1,4 +1,4 @@
-"""Fragments of pod specs that say where pods may and should go."""
+"""Parts of pod specs with placement rules."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from rebalancer.testing.objects import prefer_apart, require_apart, spread
 
 
 def require_node(key: str, *values: str) -> dict[str, Any]:
-    """Return an affinity: only on nodes whose label has one of these values."""
+    """Return required node affinity to nodes whose label has one of these values."""
     expression = {"key": key, "operator": "In", "values": list(values)}
     terms = [{"matchExpressions": [expression]}]
     required = {"nodeSelectorTerms": terms}

@@ -1,11 +1,11 @@
-"""What KWOK plays for us: our own stages of the lives of nodes and pods.
+"""The stages by which KWOK simulates nodes and pods.
 
-A stage says when an object is due (one jq condition), after which delay, and what happens then.
-Tests steer single objects by the annotations below.
+A stage has a condition (jq), a delay, and the change of the object.
+Tests control single objects by the annotations below.
 
-KWOK acts on a pod by its name alone, now and then twice: what it queued for a pod that is gone would hit the next one
-of that name, which a StatefulSet makes at once. So all that is done to a pod names its uid, as a kubelet does, and the
-API server refuses the rest as a conflict.
+KWOK addresses a pod by its name only, sometimes twice: a change queued for a deleted pod would be applied to the next
+pod of that name, which a StatefulSet creates at once. So every change of a pod has its uid, as a kubelet's, and the
+API server refuses the others as conflicts.
 """
 
 import json
@@ -20,25 +20,25 @@ READY_AFTER = "rebalancer.test/ready-after"
 """On a pod: a Go duration ("5s") from its binding until it is Ready."""
 
 NEVER_READY = "rebalancer.test/never-ready"
-"""On a pod: "true" makes it Running but not Ready; may be set and taken away while it runs."""
+"""On a pod: "true" makes it Running but not Ready; may be set and removed while it runs."""
 
 NEVER_ENDS = "rebalancer.test/never-ends"
-"""On a pod: "true" keeps it terminating once it was deleted; may be set and taken away meanwhile."""
+"""On a pod: "true" keeps it terminating once it was deleted; may be set and removed meanwhile."""
 
 COMPLETE_AFTER = "rebalancer.test/complete-after"
-"""On a pod: a Go duration that it runs before it completes; Jobs' pods complete without it too."""
+"""On a pod: a Go duration from its start until it completes; pods of Jobs also complete without it."""
 
 FAILS = "rebalancer.test/fails"
 """On a pod that completes: "true" makes it fail."""
 
 NODE_NOT_READY = "rebalancer.test/not-ready"
-"""On a node: "true" makes its kubelet report NotReady; may be set and taken away."""
+"""On a node: "true" makes its kubelet report NotReady; may be set and removed."""
 
 MANAGED = "kwok.x-k8s.io/node"
-"""On a node: "fake" has KWOK play it where only annotated nodes are played."""
+"""On a node: "fake" has KWOK simulate it if only annotated nodes are simulated."""
 
 _ENDED_AT = "rebalancer.test/ended-at"
-"""On a pod, by KWOK: when it was last found to have ended, just before it is deleted."""
+"""On a pod, by KWOK: when it last ended, just before it is deleted."""
 
 _HEARTBEAT_SECONDS = 300
 _END_AGAIN_SECONDS = 5
@@ -89,18 +89,18 @@ def _pod_stages(options: Options) -> list[dict[str, Any]]:
     run = _duration(COMPLETE_AFTER, options.job_duration)
     grace = f'"\\([.metadata.deletionGracePeriodSeconds // 0, {options.pod_grace_cap}] | min)s"'
     end = f'if {_annotation(_ENDED_AT)} then "{_END_AGAIN_SECONDS}s" else {grace} end'
-    waits = f"(({ready}) | not) and ({never} | not)"
+    not_started = f"(({ready}) | not) and ({never} | not)"
     lame = f'{never} and (({ready}) or .status.phase == "Pending")'
     succeeds = f"{due} and ({ready}) and ({never} | not) and {completes}"
-    gone = f".metadata.deletionTimestamp != null and ({_flag(NEVER_ENDS)} | not)"
+    deleted = f".metadata.deletionTimestamp != null and ({_flag(NEVER_ENDS)} | not)"
     return [
-        _stage("pod-ready", "Pod", f"{due} and {waits}", _POD_READY, delay=start),
+        _stage("pod-ready", "Pod", f"{due} and {not_started}", _POD_READY, delay=start),
         _stage("pod-not-ready", "Pod", f"{due} and {lame}", _POD_NOT_READY, delay=start),
         _stage("pod-complete", "Pod", f"{succeeds} and ({_flag(FAILS)} | not)", _DONE, delay=run),
         _stage("pod-fail", "Pod", f"{succeeds} and {_flag(FAILS)}", _FAILED, delay=run),
-        _stage("pod-end", "Pod", f"{gone} and ({of_job} | not)", delay=end, delete=True),
-        # As a kubelet does: what is killed is Failed before it is gone, and the Job counts it.
-        _stage("pod-end-of-job", "Pod", f"{gone} and {of_job}", _KILLED, delay=end, delete=True),
+        _stage("pod-end", "Pod", f"{deleted} and ({of_job} | not)", delay=end, delete=True),
+        # As with a kubelet: a killed pod is Failed before it is deleted, and its Job counts that.
+        _stage("pod-end-of-job", "Pod", f"{deleted} and {of_job}", _KILLED, delay=end, delete=True),
     ]
 
 
@@ -113,7 +113,7 @@ def _stage(
     delay: str | None = None,
     delete: bool = False,
 ) -> dict[str, Any]:
-    # The end comes first: only who has seen the pod's newest version may go on to delete it.
+    # The annotation is first, with the resourceVersion: a deletion needs the pod's newest version.
     steps: list[dict[str, Any]] = (
         [{"patch": {"root": "metadata", "template": _END}}] if delete else []
     )
@@ -157,7 +157,7 @@ def _flag(name: str) -> str:
 
 
 def _condition(kind: str) -> str:
-    """Return the status of a condition as jq; a string even where there is none."""
+    """Return the status of a condition as jq; an empty string if it is absent."""
     return f'([.status.conditions[]? | select(.type == "{kind}") | .status] | first // "")'
 
 
@@ -221,7 +221,7 @@ conditions:
 
 def _pod_status(phase: str, ready: bool, state: str) -> str:
     """Return a template of a pod's status with all containers in one state."""
-    truth = str(ready)
+    value = str(ready)
     return f"""
 {{{{ $now := Now }}}}
 phase: {phase}
@@ -241,8 +241,8 @@ podIPs:
 - ip: {{{{ $podIP | Quote }}}}
 conditions:
 - {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "True", type: Initialized}}
-- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{truth}", type: Ready}}
-- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{truth}", type: ContainersReady}}
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{value}", type: Ready}}
+- {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "{value}", type: ContainersReady}}
 {{{{ range .spec.readinessGates }}}}
 - {{lastTransitionTime: {{{{ $now | Quote }}}}, status: "True", type: {{{{ .conditionType }}}}}}
 {{{{ end }}}}
@@ -251,7 +251,7 @@ containerStatuses:
 - image: {{{{ .image | Quote }}}}
   imageID: ""
   name: {{{{ .name | Quote }}}}
-  ready: {truth.lower()}
+  ready: {value.lower()}
   restartCount: 0
   state: {state}
 {{{{ end }}}}

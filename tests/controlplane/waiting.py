@@ -1,4 +1,4 @@
-"""Waiting with a bound: nothing in the tests waits for ever, and a wait that ends says for what."""
+"""Waiting with a bound: no test waits for ever, and a timeout names what was waited for."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _PATIENCE = 4.0
-"""The timeouts are what a quiet machine never needs; one that does much else at once gets so many times that."""
+"""Factor of all timeouts, which are sufficient on a quiet machine, for a busy one."""
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.25
 
@@ -15,9 +15,9 @@ _LONGEST_PAUSE = 0.25
 def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
     """Call predicate until it returns something truthy, and return that.
 
-    Raises TimeoutError naming `what` and the last value seen when `timeout` seconds, and the patience that a loaded
+    Raises TimeoutError naming `what` and the last value seen when `timeout` seconds, times the patience that a busy
     machine needs, have passed.
-    Exceptions of the predicate go through: whoever expects some must catch them in the predicate.
+    Exceptions of the predicate are not caught; it must catch those it expects itself.
     """
     timeout *= _PATIENCE
     deadline = time.monotonic() + timeout

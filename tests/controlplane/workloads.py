@@ -18,7 +18,7 @@ KINDS = (
     "prefer-other-zone",
     "require-other-host",
 )
-"""What a workload of the bag may ask of the scheduler."""
+"""Kinds of workloads, by their placement rule."""
 
 
 def mixed(count: int, seed: int, namespace: str = "default") -> list[dict[str, Any]]:
@@ -43,12 +43,12 @@ def _mixed(count: int, rng: random.Random, namespace: str) -> Iterator[dict[str,
             labels=labels,
             cpu=rng.choice(_CPU),
             memory=rng.choice(_MEMORY),
-            **_wishes(kind, {"app": name}),
+            **_placement(kind, {"app": name}),
         )
 
 
-def _wishes(kind: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Return the fields of a pod's spec by which a kind of workload says where it wants to be."""
+def _placement(kind: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return the placement rules of a kind of workload, as fields of the pod spec."""
     match kind:
         case "zone-spread-soft":
             return {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]}

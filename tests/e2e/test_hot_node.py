@@ -92,7 +92,7 @@ def test_a_node_hot_for_three_runs_gives_and_then_there_is_silence(hot, installe
     # What is known is of before: n-0 looks as hot as ever, and must not be emptied for it.
     outdated = run()
     assert outdated.report["moves"] == []
-    assert any("until it is measured anew" in line for line in outdated.report["warnings"])
+    assert any("until the next measurement" in line for line in outdated.report["warnings"])
     for _ in range(3):
         measure(hot)
         silent = run()

@@ -32,7 +32,7 @@ def zones_of(plane, label):
     ],
 )
 def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, wish):
-    drift.article(cluster, nodes=nodes, zone_label=label, wish=wish)
+    drift.article(cluster, nodes=nodes, zone_label=label, rule=wish)
     assert sorted(zones_of(cluster, label).values()) == [1, 2]
     product = Product(cluster, tmp_path)
 

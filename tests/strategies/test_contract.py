@@ -64,7 +64,7 @@ class Forgetful(DomainTerm):
 
 
 class Stranger(Forgetful):
-    """One that has seen a node that there is not."""
+    """Has a signal of a node that does not exist."""
 
     def signals(self):
         return Signals(1.0, {"nowhere": 1})
@@ -74,21 +74,21 @@ class Stranger(Forgetful):
 
 
 class Silent(DomainTerm):
-    """One that has nothing to say of what keeps it from its work."""
+    """Has an empty note."""
 
     def notes(self):
         return [""]
 
 
 class Confused(DomainTerm):
-    """One that tells of all groups whoever is asked about."""
+    """Returns all groups for any classes."""
 
     def groups_of(self, classes):
         return self._groups
 
 
 class Boasting(DomainTerm):
-    """One that says of every node that it is over-used."""
+    """Judges every node over-used."""
 
     def gauge(self, node):
         return Gauge(Standing.OVER, True, "gives", (Level("cpu", 0.1, 0.2, 0.5, "requested"),))
@@ -128,13 +128,13 @@ def test_a_strategy_that_keeps_the_contract_passes():
     ("strategy", "says"),
     [
         (Crowd(Lying), "delta says"),
-        (Crowd(Idle), "says leaves it as it is"),
-        (Crowd(Forgetful), "a candidate that waits"),
-        (Crowd(Stranger), "a node that there is not"),
-        (Crowd(Silent), "a note is a line"),
-        (Crowd(Confused), "a class that is no member"),
+        (Crowd(Idle), "although concerns says no"),
+        (Crowd(Forgetful), "both a candidate and waiting"),
+        (Crowd(Stranger), "a signal of an unknown node"),
+        (Crowd(Silent), "a note is not one line"),
+        (Crowd(Confused), "without the class as a member"),
         (Crowd(Boasting), "over no threshold"),
-        (Crowd(needs="perhaps"), "neither yes nor no"),
+        (Crowd(needs="perhaps"), "needs_usage returns no bool"),
     ],
 )
 def test_a_strategy_that_does_not_is_caught(strategy, says):

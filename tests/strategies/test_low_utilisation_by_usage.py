@@ -218,7 +218,7 @@ def test_what_was_measured_before_the_last_moves_moves_nothing_more(runs):
     assert plan.moves == ()
     assert planner.signals() == {"low-utilisation": Signals(AT + 20, {"n0": 3})}
     (line,) = plan.warnings
-    assert "until it is measured anew" in line
+    assert "until the next measurement" in line
 
 
 def test_without_memory_nothing_is_moved_and_one_line_says_what_to_do():

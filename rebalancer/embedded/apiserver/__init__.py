@@ -1,1 +1,1 @@
-"""The API server's part: objects with versions, watched, paged and served over HTTP."""
+"""The API server: versioned objects, with lists in pages, watches and HTTP."""

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, and rules that tests take away one by one."""
+"""Authentication by bearer token, and rights that tests deny one by one."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.kinds import Kind, Target
-from rebalancer.embedded.apiserver.store import Json
+from rebalancer.embedded.apiserver.kinds import Json, Kind, Target
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass
 class Access:
-    """Tokens and the names behind them; everybody may do everything that is not denied."""
+    """Maps tokens to user names; every user may do everything that is not denied."""
 
     tokens: dict[str, str] = field(default_factory=dict)
     denied: set[tuple[str, str]] = field(default_factory=set)
     """(verb, resource) such as ``("create", "pods/eviction")`` or ``("list", "deployments.apps")``."""
 
     def user(self, authorization: str) -> str:
-        """Return the user of an Authorization header; 401 if it holds no token of ours."""
+        """Return the user of an Authorization header; 401 if its token is unknown."""
         scheme, _, token = authorization.partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
@@ -30,7 +29,7 @@ class Access:
         return user
 
     def check(self, user: str, verb: str, target: Target) -> None:
-        """Raise 403 as the server words it, where this verb is denied."""
+        """Raise 403 with the server's text if this verb is denied."""
         resource = _resource(target.kind, target.subresource)
         if (verb, resource) not in self.denied:
             return
@@ -41,25 +40,25 @@ class Access:
         why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
         raise status.forbidden(target.kind, target.name, why)
 
-    def review(self, asked: Mapping[str, Any]) -> Json:
+    def review(self, review: Mapping[str, Any]) -> Json:
         """Answer a SelfSubjectAccessReview."""
-        wanted = (asked.get("spec") or {}).get("resourceAttributes") or {}
-        group = f".{wanted['group']}" if wanted.get("group") else ""
-        resource = f"{wanted.get('resource', '')}{group}"
-        if wanted.get("subresource"):
-            resource = f"{wanted.get('resource', '')}/{wanted['subresource']}{group}"
-        allowed = (wanted.get("verb", ""), resource) not in self.denied
+        attributes = (review.get("spec") or {}).get("resourceAttributes") or {}
+        group = f".{attributes['group']}" if attributes.get("group") else ""
+        resource = f"{attributes.get('resource', '')}{group}"
+        if attributes.get("subresource"):
+            resource = f"{attributes.get('resource', '')}/{attributes['subresource']}{group}"
+        allowed = (attributes.get("verb", ""), resource) not in self.denied
         return {
             "kind": "SelfSubjectAccessReview",
             "apiVersion": "authorization.k8s.io/v1",
             "metadata": {},
-            "spec": asked.get("spec") or {},
+            "spec": review.get("spec") or {},
             "status": {"allowed": allowed},
         }
 
 
 def verb_of(method: str, target: Target, *, watch: bool) -> str:
-    """Return the verb that RBAC knows a request by."""
+    """Return the RBAC verb of a request."""
     if method in _VERBS:
         return "deletecollection" if method == "DELETE" and not target.name else _VERBS[method]
     if target.name:

@@ -1,4 +1,4 @@
-"""Requests to answers, without any network: the API server's logic."""
+"""The API server's logic: a request in, an answer out, no network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rebalancer.embedded.apiserver.access import Access, verb_of
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.eviction import evict
-from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Target, parse_path
+from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Json, Target, parse_path
 from rebalancer.embedded.apiserver.paging import Pager
 from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.quota import charge
-from rebalancer.embedded.apiserver.store import Json, Store, clone
+from rebalancer.embedded.apiserver.store import Store, clone
 from rebalancer.embedded.apiserver.watching import Watch
 
 _REVIEWS = f"{ACCESS_REVIEW.root}/{ACCESS_REVIEW.plural}"
@@ -25,7 +25,7 @@ _REVIEWS = f"{ACCESS_REVIEW.root}/{ACCESS_REVIEW.plural}"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, parsed as far as HTTP goes."""
+    """One HTTP request."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: a body at once, or a stream of lines (a watch)."""
+    """One HTTP answer: a body, or a stream of lines (a watch)."""
 
     code: int
     body: bytes = b""
@@ -54,7 +54,7 @@ class Api:
         self.pager = Pager(store)
 
     def answer(self, request: Request) -> Answer:
-        """Answer one request; refusals are answers, too."""
+        """Return the answer to a request; a refusal is an answer with a Status object."""
         try:
             return self._answer(request)
         except status.ApiError as refusal:
@@ -69,9 +69,9 @@ class Api:
         user = self._access.user(request.authorization)
         if request.path == _REVIEWS and request.method == "POST":
             return _json(201, self._access.review(_decoded(request)))
-        found = discovery.document(request.path) if request.method == "GET" else None
-        if found is not None:
-            return _json(200, found)
+        document = discovery.document(request.path) if request.method == "GET" else None
+        if document is not None:
+            return _json(200, document)
         target = parse_path(request.path)
         if target is None:
             raise status.no_such_path()
@@ -96,17 +96,17 @@ class Api:
         if request.method == "PATCH":
             return self._patch(request, target)
         if request.method == "DELETE":
-            found = self._store.get(target.kind, target.namespace, target.name)
+            obj = self._store.get(target.kind, target.namespace, target.name)
             options = _options(request)
-            return _json(200, typed(target, delete(self._store, target.kind, found, options)))
+            return _json(200, typed(target, delete(self._store, target.kind, obj, options)))
         raise status.not_allowed(target.kind)
 
     def _read(self, target: Target, query: Mapping[str, str]) -> Answer:
         if target.name:
             if target.subresource not in ("", "status"):
                 raise status.not_allowed(target.kind)
-            found = self._store.get(target.kind, target.namespace, target.name)
-            return _json(200, typed(target, found))
+            obj = self._store.get(target.kind, target.namespace, target.name)
+            return _json(200, typed(target, obj))
         page = self.pager.page(target, query)
         listed = {
             "kind": f"{target.kind.kind}List",
@@ -136,7 +136,7 @@ class Api:
 
     def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Answer:
         _check_type(target, new)
-        found = self._store.get(target.kind, target.namespace, target.name)
+        old = self._store.get(target.kind, target.namespace, target.name)
         new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
         new.setdefault("metadata", {"name": target.name})
         if new["metadata"].get("name", target.name) != target.name:
@@ -144,36 +144,36 @@ class Api:
         if query.get("dryRun"):
             return _json(200, typed(target, new))
         only = target.subresource == "status"
-        stored = self._store.replace(target.kind, found, new, status_only=only)
+        stored = self._store.replace(target.kind, old, new, status_only=only)
         return _json(200, typed(target, stored))
 
     def _patch(self, request: Request, target: Target) -> Answer:
         patch = _decoded(request, must_be_object=False)
-        found = self._store.find(target.kind, target.namespace, target.name)
+        old = self._store.find(target.kind, target.namespace, target.name)
         applies = request.content_type.startswith("application/apply-patch")
-        if found is None and applies and not target.subresource:
+        if old is None and applies and not target.subresource:
             whole = Target(target.kind, target.namespace)
             made = Request("POST", request.path, request.query, request.body)
             return self._create(made, whole)
-        found = self._store.get(target.kind, target.namespace, target.name)
-        new = apply_patch(request.content_type, typed(target, clone(found)), patch)
+        old = self._store.get(target.kind, target.namespace, target.name)
+        new = apply_patch(request.content_type, typed(target, clone(old)), patch)
         if applies:
-            # The applied manifest carries no version: it is meant for whatever there is.
-            new["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+            # The applied manifest has no version: it applies to the present object.
+            new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return self._update(target, request.query, new)
 
     def _delete_collection(self, request: Request, target: Target) -> Answer:
         if target.kind.namespaced and not target.namespace:
             raise status.not_allowed(target.kind)
         query = {key: value for key, value in request.query.items() if key.endswith("Selector")}
-        for found in self.pager.page(target, query).items:
-            delete(self._store, target.kind, found, _options(request))
+        for obj in self.pager.page(target, query).items:
+            delete(self._store, target.kind, obj, _options(request))
         return _json(200, status.success())
 
 
-def typed(target: Target, found: Mapping[str, Any]) -> Json:
-    """Return an object as it stands alone: with kind and apiVersion."""
-    return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **found}
+def typed(target: Target, obj: Mapping[str, Any]) -> Json:
+    """Return an object with its kind and apiVersion, which items of lists do not have."""
+    return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **obj}
 
 
 def _json(code: int, body: Any) -> Answer:

@@ -1,6 +1,6 @@
-"""What the API server fills in and checks when an object is created.
+"""Defaults and admission checks when an object is created.
 
-Only what decisions rest on: defaults of ``k8s.io/kubernetes/pkg/apis/*/v1/defaults.go`` and of the
+Only those that matter to scheduling and eviction: defaults of ``k8s.io/kubernetes/pkg/apis/*/v1/defaults.go`` and of the
 admission plug-ins Priority, DefaultTolerationSeconds and TaintNodesByCondition.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rebalancer.embedded.apiserver import kinds, status
-from rebalancer.embedded.apiserver.kinds import Kind
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.kinds import Json, Kind
+from rebalancer.embedded.apiserver.store import Store
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -23,10 +23,10 @@ _LONGEST_NAME = 253
 
 
 def admit(store: Store, kind: Kind, namespace: str, manifest: Mapping[str, Any]) -> Json:
-    """Return a new object, complete and ready to be stored.
+    """Return a new object with its defaults, ready to be stored.
 
     Raises :class:`status.ApiError` as the server does: 404 for a namespace that does not exist, 403 for
-    one on its way out, 422 for a name or spec that is not valid.
+    one that is being deleted, 422 for a name or spec that is not valid.
     """
     made = {key: value for key, value in manifest.items() if key not in ("kind", "apiVersion")}
     made["metadata"] = dict(made.get("metadata") or {})
@@ -58,8 +58,8 @@ def _check_namespace(store: Store, kind: Kind, namespace: str, metadata: Json) -
         raise status.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    found = store.get(kinds.NAMESPACE, "", namespace)
-    if "deletionTimestamp" in found["metadata"]:
+    stored = store.get(kinds.NAMESPACE, "", namespace)
+    if "deletionTimestamp" in stored["metadata"]:
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
@@ -72,7 +72,9 @@ def pod_spec(spec: Json) -> None:
         spec["containers"] = []
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         container.setdefault("terminationMessagePath", "/dev/termination-log")
-        container.setdefault("imagePullPolicy", "Always" if _moving(container) else "IfNotPresent")
+        container.setdefault(
+            "imagePullPolicy", "Always" if _is_mutable_tag(container) else "IfNotPresent"
+        )
         container.setdefault("resources", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
@@ -81,7 +83,7 @@ def pod_spec(spec: Json) -> None:
     spec.setdefault("securityContext", {})
 
 
-def _moving(container: Mapping[str, Any]) -> bool:
+def _is_mutable_tag(container: Mapping[str, Any]) -> bool:
     image = str(container.get("image", "")).rsplit("/", 1)[-1]
     return "@" not in image and (":" not in image or image.endswith(":latest"))
 
@@ -121,21 +123,22 @@ def _pod(store: Store, made: Json) -> None:
 
 def _prioritise(store: Store, pod: str, spec: Json) -> None:
     name = spec.get("priorityClassName", "")
-    found = store.find(kinds.PRIORITY_CLASS, "", name) if name else None
-    if name and name not in _SYSTEM_PRIORITIES and found is None:
+    priority_class = store.find(kinds.PRIORITY_CLASS, "", name) if name else None
+    if name and name not in _SYSTEM_PRIORITIES and priority_class is None:
         why = f"no PriorityClass with name {name} was found"
         raise status.forbidden(kinds.POD, pod, why)
-    spec["priority"] = _SYSTEM_PRIORITIES.get(name, (found or {}).get("value", 0))
+    spec["priority"] = _SYSTEM_PRIORITIES.get(name, (priority_class or {}).get("value", 0))
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def _quality(spec: Mapping[str, Any]) -> str:
     resources = [container["resources"] for container in spec["containers"]]
-    if not any(of.get("requests") for of in resources):
+    if not any(requirements.get("requests") for requirements in resources):
         return "BestEffort"
     equal = all(
-        {"cpu", "memory"} <= set(of.get("limits", {})) and of["limits"] == of.get("requests")
-        for of in resources
+        {"cpu", "memory"} <= set(requirements.get("limits", {}))
+        and requirements["limits"] == requirements.get("requests")
+        for requirements in resources
     )
     return "Guaranteed" if equal else "Burstable"
 
@@ -143,7 +146,7 @@ def _quality(spec: Mapping[str, Any]) -> str:
 def _node(_: Store, made: Json) -> None:
     spec = made.setdefault("spec", {})
     taints = spec.setdefault("taints", [])
-    # Until its kubelet has reported, a node is not ready, and says so from the first moment.
+    # A node is not ready, and tainted so, until its kubelet has reported.
     if not any(taint["key"] == NOT_READY for taint in taints):
         taints.append({"key": NOT_READY, "effect": "NoSchedule"})
     made.setdefault("status", {})
@@ -193,7 +196,7 @@ def _budget(_: Store, made: Json) -> None:
         raise status.invalid(kinds.BUDGET, made["metadata"].get("name", ""), "spec", why)
     if "minAvailable" not in spec:
         spec.setdefault("maxUnavailable", 1)
-    # The server never lets a creator set the status: nothing is allowed until the controller has looked.
+    # Clients cannot set the status: no disruption is allowed until the controller has written it.
     made["status"] = {
         "disruptionsAllowed": 0,
         "currentHealthy": 0,

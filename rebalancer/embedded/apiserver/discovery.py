@@ -1,19 +1,15 @@
-"""What the API server says about itself: its version, its groups and its resources."""
+"""Discovery: the API server's version, groups and resources."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from rebalancer.embedded.apiserver.kinds import KINDS, Kind
-
-Json = dict[str, Any]
+from rebalancer.embedded.apiserver.kinds import KINDS, Json, Kind
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
-def version(of: tuple[int, int]) -> Json:
+def version(release: tuple[int, int]) -> Json:
     """Return the answer to ``/version``."""
-    major, minor = of
+    major, minor = release
     return {
         "major": str(major),
         "minor": str(minor),
@@ -33,14 +29,14 @@ def document(path: str) -> Json | None:
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
     if path in {f"/apis/{group}" for group in groups}:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(path.removeprefix("/apis/"))}
-    found = [kind for kind in KINDS if kind.root == path]
-    if not found:
+    kinds = [kind for kind in KINDS if kind.root == path]
+    if not kinds:
         return None
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": found[0].api_version,
-        "resources": [resource for kind in found for resource in _resources(kind)],
+        "groupVersion": kinds[0].api_version,
+        "resources": [resource for kind in kinds for resource in _resources(kind)],
     }
 
 

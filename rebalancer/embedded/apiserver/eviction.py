@@ -1,8 +1,8 @@
 """The Eviction subresource with its PodDisruptionBudget arithmetic, step by step as the server does it.
 
-Source: ``k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go``. Worth knowing: pods that are
-pending, finished or terminating pass without a look at budgets, and a budget is spent before the uid
-precondition is checked.
+Source: ``k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go``. Pods that are pending,
+finished or terminating are evicted whatever their budget says. A disruption is taken off the budget before
+the uid precondition is checked.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.deletion import FINISHED, check_preconditions, delete
-from rebalancer.embedded.apiserver.kinds import BUDGET, POD, Kind
+from rebalancer.embedded.apiserver.kinds import BUDGET, POD, Json, Kind
 from rebalancer.embedded.apiserver.selectors import object_selector
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.conditions import condition, is_ready, set_condition
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -55,11 +55,11 @@ def _spend(store: Store, pod: Json, *, dry_run: bool) -> None:
     if not budgets:
         return
     budget = budgets[0]
-    found = budget["status"]
+    budget_status = budget["status"]
     if not is_ready(pod):
         if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
             return
-        if found["currentHealthy"] >= found["desiredHealthy"] > 0:
+        if budget_status["currentHealthy"] >= budget_status["desiredHealthy"] > 0:
             return
     _check(budget)
     if not dry_run:
@@ -76,27 +76,27 @@ def _budgets_of(store: Store, pod: Json) -> Sequence[Json]:
 
 
 def _check(budget: Json) -> None:
-    name, found = budget["metadata"]["name"], budget["status"]
-    if found.get("observedGeneration", 0) < budget["metadata"]["generation"]:
+    name, budget_status = budget["metadata"]["name"], budget["status"]
+    if budget_status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
         raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
-    if found["disruptionsAllowed"] < 0:
+    if budget_status["disruptionsAllowed"] < 0:
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, "pdb disruptions allowed is negative")
-    if len(found.get("disruptedPods", {})) > _MOST_DISRUPTED:
+    if len(budget_status.get("disruptedPods", {})) > _MOST_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, why)
-    if found["disruptionsAllowed"] == 0:
-        raise _refused(_why(name, found), 0)
+    if budget_status["disruptionsAllowed"] == 0:
+        raise _refused(_why(name, budget_status), 0)
 
 
-def _why(name: str, found: Mapping[str, Any]) -> str:
-    says = condition(found, "DisruptionAllowed") or {}
-    message = says.get("message", "") if says.get("status") == "False" else ""
-    if message and says["reason"] == "SyncFailed":
+def _why(name: str, budget_status: Mapping[str, Any]) -> str:
+    allowed = condition(budget_status, "DisruptionAllowed") or {}
+    message = allowed.get("message", "") if allowed.get("status") == "False" else ""
+    if message and allowed["reason"] == "SyncFailed":
         return (
             f"The disruption budget {name} does not allow evicting pods currently because it failed "
             f"sync: {message}"
         )
-    desired, healthy = found["desiredHealthy"], found["currentHealthy"]
+    desired, healthy = budget_status["desiredHealthy"], budget_status["currentHealthy"]
     if healthy <= desired:
         return (
             f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
@@ -112,12 +112,12 @@ def _refused(cause: str, retry_after: int) -> status.ApiError:
 
 
 def _decrement(store: Store, budget: Json, pod: str) -> None:
-    found = budget["status"]
-    found["disruptionsAllowed"] -= 1
-    if found["disruptionsAllowed"] == 0:
+    budget_status = budget["status"]
+    budget_status["disruptionsAllowed"] -= 1
+    if budget_status["disruptionsAllowed"] == 0:
         allowed_condition(budget, store.timestamp())
-    # Tells the controller that this pod is as good as gone, until its deletion is seen.
-    found.setdefault("disruptedPods", {})[pod] = store.timestamp()
+    # The controller counts this pod as disrupted until it sees the deletion.
+    budget_status.setdefault("disruptedPods", {})[pod] = store.timestamp()
 
 
 def allowed_condition(budget: Json, now: str) -> None:

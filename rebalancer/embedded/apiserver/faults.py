@@ -1,4 +1,4 @@
-"""Faults on demand: the N-th matching request is refused, delayed, or its connection dropped."""
+"""Injected faults: the N-th matching request is refused, delayed, or its connection closed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rebalancer.embedded.apiserver.api import Answer, Request
 
 @dataclass
 class Fault:
-    """What goes wrong, and with which requests."""
+    """One fault, and the requests that it affects."""
 
     method: str = ".*"
     """Regular expression that the whole method matches."""
     path: str = ".*"
-    """Regular expression that is found in the path (without the query)."""
+    """Regular expression that is searched in the path (without the query)."""
     skip: int = 0
-    """So many matching requests are let through first."""
+    """Number of matching requests that are answered normally first."""
     times: int = 1
-    """So many are hit then."""
+    """Number of requests that are affected after that."""
     delay: float = 0.0
-    """Seconds before anything happens."""
+    """Seconds before the request is handled."""
     status: int = 0
-    """Answer with this code instead of asking the server."""
+    """Answer with this code; the request is not carried out."""
     message: str = "injected"
     reason: str = ""
     retry_after: int = 0
@@ -34,7 +34,7 @@ class Fault:
     """Close the connection: after the request was carried out if ``late``, else before."""
     late: bool = False
     truncate: int = 0
-    """Send only so many bytes of the body, then close the connection."""
+    """Close the connection after this number of bytes of the body."""
 
     def answer(self) -> Answer | None:
         """Return the refusal, or None if the request is to be carried out."""
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass
 class Faults:
-    """The faults of one server, and how often each request was seen. Thread-safe."""
+    """The faults of one server, and a log of its requests. Thread-safe."""
 
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -62,24 +62,24 @@ class Faults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, fault: Fault) -> Fault:
-        """Have something go wrong from now on."""
+        """Inject a fault from now on."""
         with self._lock:
             self.faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """Let everything go well again."""
+        """Remove all faults."""
         with self._lock:
             self.faults.clear()
 
     def seen(self, method: str, path: str) -> int:
-        """Return how many requests matched so far; both are regular expressions, as in a Fault."""
+        """Return the number of requests that matched so far; arguments as in a Fault."""
         with self._lock:
             lines = [line.split(" ", 1) for line in self.requests]
         return sum(bool(re.fullmatch(method, m)) and bool(re.search(path, p)) for m, p in lines)
 
-    def meet(self, request: Request) -> Fault | None:
-        """Note a request, and return the fault that hits it."""
+    def match(self, request: Request) -> Fault | None:
+        """Log a request, and return the fault that affects it."""
         with self._lock:
             self.requests.append(f"{request.method} {request.path}")
             for fault in self.faults:

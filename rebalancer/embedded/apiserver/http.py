@@ -1,4 +1,4 @@
-"""The HTTP face of the embedded API server: threads, keep-alive connections, chunked watches."""
+"""The HTTP server of the embedded API server: threads, keep-alive connections, chunked watches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Server:
 
     @property
     def errors(self) -> list[BaseException]:
-        """Bugs of ours met while answering; clients that hang up are none."""
+        """Exceptions raised by our own code in a request; closed connections are not among them."""
         return self._listener.errors
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class _Listener(ThreadingHTTPServer):
         with self._lock:
             self._open.add(connection)
             if self.closing:
-                # Accepted in the last moment: nobody else would wake its thread.
+                # Accepted after end_connections: its thread would wait for ever.
                 _hang_up(connection)
 
     def untrack(self, connection: socket.socket) -> None:
@@ -81,7 +81,7 @@ class _Listener(ThreadingHTTPServer):
                 _hang_up(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep what went wrong in a handler, unless its client just hung up."""
+        """Keep an exception of a handler, unless the client closed the connection."""
         del request, client_address
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError):
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def log_message(self, *_: Any) -> None:
-        """Requests are counted by Faults, not printed."""
+        """Print nothing: Faults logs the requests."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """Return the Date header in the cluster's time."""
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             content_type=self.headers.get("Content-Type", "application/json"),
             authorization=self.headers.get("Authorization", ""),
         )
-        fault = self.server.faults.meet(request)
+        fault = self.server.faults.match(request)
         if fault is not None and fault.delay:
             time.sleep(fault.delay)
         if fault is not None and fault.drop and not fault.late:
@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _client_is_there(self) -> bool:
-        """Whether the client of a watch still listens: it sends nothing, so readable means gone."""
+        """Whether the client of a watch is connected: it never sends, so a readable socket was closed."""
         try:
             self.connection.setblocking(False)
             try:
@@ -190,5 +190,5 @@ def _hang_up(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # Already gone, which is what was wanted.
+        # Closed already.
         return

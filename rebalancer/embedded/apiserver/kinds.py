@@ -1,10 +1,14 @@
-"""Which resources the embedded API server has, and how its paths are read."""
+"""The resources of the embedded API server, and how paths name them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+Json = dict[str, Any]
+"""An object of the API, or a part of one, as plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """``pods``, ``deployments.apps``: how the server names it in messages."""
+        """``pods``, ``deployments.apps``: its name in the server's messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -108,19 +112,19 @@ class Target:
 
 
 def parse_path(path: str) -> Target | None:
-    """Return what a path below ``/api`` or ``/apis`` names, or None if there is no such resource."""
+    """Return what a path below ``/api`` or ``/apis`` names, None if there is no such resource."""
     parts = path.strip("/").split("/")
     size = {"api": 2, "apis": 3}.get(parts[0], 0)
-    root, rest = "/" + "/".join(parts[:size]), parts[size:]
-    if not size or not rest or not all(rest):
+    root, names = "/" + "/".join(parts[:size]), parts[size:]
+    if not size or not names or not all(names):
         return None
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and (root, rest[2]) in BY_ROOT:
-        namespace, rest = rest[1], rest[2:]
-    kind = BY_ROOT.get((root, rest[0]))
-    if kind is None or len(rest) > 3 or bool(namespace) > kind.namespaced:
+    if names[0] == "namespaces" and len(names) > 2 and (root, names[2]) in BY_ROOT:
+        namespace, names = names[1], names[2:]
+    kind = BY_ROOT.get((root, names[0]))
+    if kind is None or len(names) > 3 or bool(namespace) > kind.namespaced:
         return None
-    name, subresource = [*rest[1:], "", ""][:2]
+    name, subresource = [*names[1:], "", ""][:2]
     if name and kind.namespaced and not namespace:
         return None
     if subresource and subresource not in kind.subresources:

@@ -1,8 +1,8 @@
-"""Lists: selected, cut into pages of one consistent version, and told apart by continue tokens.
+"""Lists: filtered by selectors, cut into pages of one consistent version, linked by continue tokens.
 
-Source: ``k8s.io/apiserver/pkg/storage/continue.go`` and ``etcd3/errors.go``. A first page pins the items
-of its version; when that is forgotten, the next page answers 410 with a token that goes on from the
-present (an inconsistent list), as the server does after a compaction.
+Source: ``k8s.io/apiserver/pkg/storage/continue.go`` and ``etcd3/errors.go``. A first page keeps the items
+of its version; when that is compacted, the next page answers 410 with a token that continues from the
+present (an inconsistent list), as the server does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver.kinds import Kind, Target
+from rebalancer.embedded.apiserver.kinds import Json, Kind, Target
 from rebalancer.embedded.apiserver.selectors import Test, field_selector, label_selector
 from rebalancer.embedded.apiserver.status import bad_request, expired
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.store import Store
 
 _PINNED = 64
 _CONTINUE_EXPIRED = (
@@ -35,14 +35,14 @@ _INCONSISTENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a query's selectors choose."""
+    """The label and field selectors of a query."""
 
     labels: Test | None
     fields: Test | None
 
     @classmethod
     def of(cls, kind: Kind, query: Mapping[str, str]) -> Selection:
-        """Read the selectors of a query; 400 if they make no sense."""
+        """Parse the selectors of a query; 400 if one cannot be parsed."""
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
         return cls(
             label_selector(labels) if labels else None,
@@ -51,13 +51,13 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether there is no selector."""
         return self.labels is None and self.fields is None
 
-    def chooses(self, found: Mapping[str, Any]) -> bool:
+    def matches(self, obj: Mapping[str, Any]) -> bool:
         """Whether an object is selected."""
-        return (self.labels is None or self.labels(found)) and (
-            self.fields is None or self.fields(found)
+        return (self.labels is None or self.labels(obj)) and (
+            self.fields is None or self.fields(obj)
         )
 
 
@@ -70,18 +70,18 @@ class Page:
 
 
 class Pager:
-    """Answers list requests, and remembers the versions of lists that are being paged through."""
+    """Answers list requests, and keeps the versions of lists of which pages are still to come."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pinned: OrderedDict[tuple[Kind, str, int], Sequence[Json]] = OrderedDict()
 
     def forget(self) -> None:
-        """Forget all pinned versions: tokens given out so far answer 410."""
+        """Compact: drop all kept versions, so that their tokens answer 410."""
         self._pinned.clear()
 
     def page(self, target: Target, query: Mapping[str, str]) -> Page:
-        """Return the page that a query asks for; 400 or 410 where its token does not serve."""
+        """Return the page of a query; 400 for an invalid token, 410 for an expired one."""
         selection = Selection.of(target.kind, query)
         limit = _number(query, "limit")
         version, start, items = self._from(target, query.get("continue", ""))
@@ -90,12 +90,12 @@ class Pager:
         position = bisect_left(items, start, key=_path)
         chosen: list[Json] = []
         while position < len(items) and (not limit or len(chosen) < limit):
-            if selection.chooses(items[position]):
+            if selection.matches(items[position]):
                 chosen.append(items[position])
             position += 1
         metadata: Json = {"resourceVersion": str(version)}
-        # The server tells of a further page only if it would hold something.
-        if any(selection.chooses(item) for item in items[position:]):
+        # The server offers a further page only if it would not be empty.
+        if any(selection.matches(item) for item in items[position:]):
             metadata["continue"] = _token(version, _path(chosen[-1]) + "\0")
             if selection.everything:
                 metadata["remainingItemCount"] = len(items) - position
@@ -119,15 +119,15 @@ class Pager:
             self._pinned.popitem(last=False)
 
 
-def _path(found: Mapping[str, Any]) -> str:
-    metadata = found["metadata"]
+def _path(obj: Mapping[str, Any]) -> str:
+    metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def _token(version: int, start: str) -> str:
-    made = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": version, "start": start})
-    return base64.urlsafe_b64encode(made).decode().rstrip("=")
+    token = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": version, "start": start})
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
 def _parse(token: str) -> tuple[int, str]:

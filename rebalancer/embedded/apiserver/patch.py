@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.status import ApiError, bad_request
 
-Json = dict[str, Any]
-
-# Lists that a strategic merge patch merges, by the key that tells their items apart.
+# Lists that a strategic merge patch merges, with the merge key of their items.
 _MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
@@ -27,17 +26,17 @@ _MERGE_KEYS = {
 }
 
 
-def apply_patch(content_type: str, found: Json, patch: Any) -> Json:
-    """Return the patched object; 415 for an unknown type, 400 for a patch that is none."""
+def apply_patch(content_type: str, obj: Json, patch: Any) -> Json:
+    """Return the patched object; 415 for an unknown patch type, 400 for an invalid patch."""
     kind = content_type.partition(";")[0].strip()
     if kind == "application/json-patch+json":
-        return _json_patch(found, patch)
+        return _json_patch(obj, patch)
     if not isinstance(patch, Mapping):
         raise bad_request("the patch is not an object")
     if kind == "application/merge-patch+json":
-        return dict(_merge(found, patch, strategic=False))
+        return dict(_merge(obj, patch, strategic=False))
     if kind in ("application/strategic-merge-patch+json", "application/apply-patch+yaml"):
-        return dict(_merge(found, patch, strategic=True))
+        return dict(_merge(obj, patch, strategic=True))
     message = f"the body of the request was in an unknown format - {kind} is not a patch type"
     raise ApiError(415, "UnsupportedMediaType", message)
 
@@ -66,20 +65,20 @@ def _merge_list(old: Sequence[Json], new: Sequence[Json], by: str) -> list[Json]
     return list(merged.values())
 
 
-def _json_patch(found: Json, operations: Any) -> Json:
+def _json_patch(obj: Json, operations: Any) -> Json:
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     for operation in operations:
         try:
-            found = _operate(found, operation)
+            obj = _operate(obj, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise bad_request(f"the JSON patch cannot be applied: {error!r}") from None
-    return found
+    return obj
 
 
-def _operate(found: Json, operation: Mapping[str, Any]) -> Json:
+def _operate(obj: Json, operation: Mapping[str, Any]) -> Json:
     path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-    parent: Any = found
+    parent: Any = obj
     for part in path[:-1]:
         parent = parent[int(part)] if isinstance(parent, list) else parent[part]
     last: Any = path[-1]
@@ -97,4 +96,4 @@ def _operate(found: Json, operation: Mapping[str, Any]) -> Json:
         parent[last] = operation["value"]
     else:
         raise ValueError(f"operation {kind!r} is not known")
-    return found
+    return obj

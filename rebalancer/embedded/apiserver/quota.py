@@ -1,7 +1,7 @@
-"""ResourceQuotas over pods: what is used, and the refusal of what would be too much.
+"""ResourceQuotas over pods: what is used, and the refusal of a pod that exceeds one.
 
 Source: ``k8s.io/kubernetes/pkg/quota/v1/evaluator/core/pods.go`` and the ResourceQuota admission plug-in.
-A terminating pod counts until it is gone. Scopes other than none are not evaluated.
+A terminating pod counts until it is deleted. Scopes are not evaluated.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.deletion import FINISHED
-from rebalancer.embedded.apiserver.kinds import POD, QUOTA, Kind
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.kinds import POD, QUOTA, Json, Kind
+from rebalancer.embedded.apiserver.store import Store
 from rebalancer.snapshot.requests import pod_requests
 from rebalancer.wire.objects import SchedulingSpec
 from rebalancer.wire.quantity import parse_resource
@@ -24,21 +24,23 @@ _COUNTED = ("pods", "count/pods")
 
 
 def charge(store: Store, kind: Kind, namespace: str, pod: Json) -> None:
-    """Raise 403 if a quota of the namespace leaves no room for a pod that is to be created."""
+    """Raise 403 if a new pod would exceed a quota of the namespace."""
     if kind is not POD:
         return
     for quota in store.items(QUOTA, namespace):
         hard = quota.get("spec", {}).get("hard") or {}
-        asked, used = _usage(pod, hard), used_of(store, quota)
+        requested, used = _usage(pod, hard), used_of(store, quota)
         over = sorted(
-            name for name, amount in asked.items() if used[name] + amount > _parse(name, hard[name])
+            name
+            for name, amount in requested.items()
+            if used[name] + amount > _parse(name, hard[name])
         )
         if over:
             name = quota["metadata"]["name"]
             raise status.forbidden(
                 POD,
                 pod["metadata"].get("name") or pod["metadata"].get("generateName", ""),
-                f"exceeded quota: {name}, requested: {_shown(over, asked)}, used: "
+                f"exceeded quota: {name}, requested: {_shown(over, requested)}, used: "
                 f"{_shown(over, used)}, limited: " + ",".join(f"{n}={hard[n]}" for n in over),
             )
 

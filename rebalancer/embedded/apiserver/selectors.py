@@ -10,16 +10,15 @@ import msgspec
 
 from rebalancer.embedded.apiserver.kinds import Kind
 from rebalancer.embedded.apiserver.status import bad_request
+from rebalancer.errors import PolicyError
 from rebalancer.snapshot.labels import matches
+from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.wire.objects import LabelSelector
 
 Labels = Mapping[str, str]
 Test = Callable[[Mapping[str, Any]], bool]
 
-_SET = re.compile(r"\s*([^\s,=!()]+)\s+(in|notin)\s+\(([^()]*)\)\s*\Z")
-_EQUAL = re.compile(r"\s*([^\s,=!()]+)\s*(==|=|!=)\s*([^\s,=!()]*)\s*\Z")
-_PRESENT = re.compile(r"\s*(!?)\s*([^\s,=!()]+)\s*\Z")
-_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
+_FIELD = re.compile(r"\s*([^\s,=!()]+)\s*(==|=|!=)\s*([^\s,=!()]*)\s*\Z")
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "Pod": (
@@ -42,48 +41,28 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Labels], bool]:
-    """Return the test of a metav1.LabelSelector; an absent one matches nothing."""
+    """Return the test of a metav1.LabelSelector; None matches nothing."""
     parsed = None if selector is None else msgspec.convert(selector, LabelSelector)
     return lambda labels: matches(parsed, labels)
 
 
 def label_selector(text: str) -> Test:
     """Return the test of a ``labelSelector`` query; 400 if it cannot be parsed."""
-    tests = [_label_test(part, text) for part in _OUTSIDE_PARENTHESES.split(text) if part.strip()]
-
-    def test(found: Mapping[str, Any]) -> bool:
-        labels = found["metadata"].get("labels") or {}
-        return all(test(labels) for test in tests)
-
-    return test
-
-
-def _label_test(part: str, whole: str) -> Callable[[Labels], bool]:
-    if match := _SET.match(part):
-        key, operator, listed = match.groups()
-        values = {value.strip() for value in listed.split(",")}
-        if operator == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    if match := _EQUAL.match(part):
-        key, operator, value = match.groups()
-        if operator == "!=":
-            return lambda labels: labels.get(key) != value
-        return lambda labels: labels.get(key) == value
-    if match := _PRESENT.match(part):
-        absent, key = bool(match[1]), match[2]
-        return lambda labels: (key in labels) is not absent
-    raise bad_request(f"unable to parse requirement: {part!r} in label selector {whole!r}")
+    try:
+        selector = parse_selector(text)
+    except PolicyError:
+        raise bad_request(f"unable to parse requirement in label selector {text!r}") from None
+    return lambda obj: matches(selector, obj["metadata"].get("labels") or {})
 
 
 def field_selector(kind: Kind, text: str) -> Test:
-    """Return the test of a ``fieldSelector`` query; 400 for a field that this kind does not index."""
+    """Return the test of a ``fieldSelector`` query; 400 for a field that this kind does not support."""
     tests = [_field_test(kind, part, text) for part in text.split(",") if part.strip()]
-    return lambda found: all(test(found) for test in tests)
+    return lambda obj: all(test(obj) for test in tests)
 
 
 def _field_test(kind: Kind, part: str, whole: str) -> Test:
-    match = _EQUAL.match(part)
+    match = _FIELD.match(part)
     if match is None:
         raise bad_request(f"invalid field selector: {whole!r}")
     field, operator, wanted = match.groups()
@@ -93,11 +72,11 @@ def _field_test(kind: Kind, part: str, whole: str) -> Test:
             f'selector "", field selector "{whole}": field label not supported: {field}'
         )
     path = field.split(".")
-    return lambda found: (_text(found, path) == wanted) is not (operator == "!=")
+    return lambda obj: (_text(obj, path) == wanted) is not (operator == "!=")
 
 
-def _text(found: Mapping[str, Any], path: list[str]) -> str:
-    value: Any = found
+def _text(obj: Mapping[str, Any], path: list[str]) -> str:
+    value: Any = obj
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else None
     if isinstance(value, bool):

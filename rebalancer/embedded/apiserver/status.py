@@ -1,4 +1,4 @@
-"""Refusals, as the API server words them: HTTP status, reason, message and details of a Status object.
+"""The API server's refusals: HTTP code, reason, message and details of a Status object.
 
 Source of the texts: ``k8s.io/apimachinery/pkg/api/errors``.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.embedded.apiserver.kinds import Kind
-
-Json = dict[str, Any]
+from rebalancer.embedded.apiserver.kinds import Json, Kind
 
 
 class ApiError(Exception):
-    """A request is refused; :meth:`status` is the body of the answer."""
+    """A refused request; :meth:`status` is the body of the answer."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class ApiError(Exception):
 
 
 def success(details: Mapping[str, Any] | None = None, code: int | None = None) -> Json:
-    """Return a Status object that says yes."""
+    """Return the Status object of a success."""
     status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
         status["details"] = dict(details)
@@ -77,7 +75,7 @@ def no_such_path() -> ApiError:
 
 
 def already_exists(kind: Kind, name: str) -> ApiError:
-    """409: the name is taken."""
+    """409: there is an object of this name."""
     message = f'{kind.resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _named(kind, name))
 
@@ -88,13 +86,13 @@ def conflict(kind: Kind, name: str, why: str) -> ApiError:
     return ApiError(409, "Conflict", message, _named(kind, name))
 
 
-def precondition(kind: Kind, name: str, field: str, wanted: str, found: str) -> ApiError:
-    """409: the object is another one, or another version, than the caller says."""
+def precondition(kind: Kind, name: str, field: str, wanted: str, actual: str) -> ApiError:
+    """409: uid or resourceVersion differ from the precondition."""
     # The server names the kind here, not the resource.
     happened = "modified" if field == "ResourceVersion" else "deleted and then recreated"
     message = (
         f'Operation cannot be fulfilled on {kind.kind} "{name}": the {field} in the precondition '
-        f"({wanted}) does not match the {field} in record ({found}). The object might have been "
+        f"({wanted}) does not match the {field} in record ({actual}). The object might have been "
         f"{happened}"
     )
     details = {**_named(kind, name), "kind": kind.kind}
@@ -102,13 +100,13 @@ def precondition(kind: Kind, name: str, field: str, wanted: str, found: str) -> 
 
 
 def modified(kind: Kind, name: str) -> ApiError:
-    """409: somebody else wrote the object since it was read."""
+    """409: the object was written by another client since it was read."""
     why = "the object has been modified; please apply your changes to the latest version"
     return conflict(kind, name, f"{why} and try again")
 
 
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
-    """403: not allowed to this user, or by an admission plug-in."""
+    """403: denied by the user's rights, or by an admission plug-in."""
     named = f'{kind.resource} "{name}"' if name else kind.resource
     return ApiError(403, "Forbidden", f"{named} is forbidden: {why}", _named(kind, name))
 
@@ -123,7 +121,7 @@ def invalid(kind: Kind, name: str, field: str, why: str) -> ApiError:
 
 
 def bad_request(why: str) -> ApiError:
-    """400: the request cannot be understood."""
+    """400: the request is malformed."""
     return ApiError(400, "BadRequest", why)
 
 
@@ -134,10 +132,10 @@ def not_allowed(kind: Kind) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: no token, or not one of ours."""
+    """401: no token, or an unknown one."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def expired(why: str, meta: Mapping[str, Any] | None = None) -> ApiError:
-    """410: that version is no longer kept."""
+    """410: this version was compacted."""
     return ApiError(410, "Expired", why, meta=meta)

@@ -1,8 +1,8 @@
-"""The objects: kept with versions, written by comparison, remembered as a log of changes.
+"""The objects with their versions, and the log of changes that watches read.
 
 Objects are plain dictionaries without ``kind`` and ``apiVersion`` (the server's lists have none either).
-What is stored is never changed in place: every write stores a new dictionary, so that readers may hold on
-to an old one for as long as they like.
+A stored object is never changed in place: every write stores a new dictionary, so readers may keep an old
+one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.kinds import Kind
+from rebalancer.embedded.apiserver.kinds import Json, Kind
 from rebalancer.embedded.clock import Clock
 from rebalancer.wire.times import rfc3339
 
-Json = dict[str, Any]
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for kinds without."""
 
@@ -53,7 +52,7 @@ class Change:
 
     @property
     def object(self) -> Json:
-        """The object as of this change; a removed one in its last state, with the new version."""
+        """The object after this change; a removed object in its last state, with the new version."""
         if self.new is not None:
             return self.new
         last = dict(self.old or {})
@@ -61,14 +60,14 @@ class Change:
         return last
 
 
-def clone(found: Mapping[str, Any]) -> Json:
+def clone(obj: Mapping[str, Any]) -> Json:
     """Return a deep copy of JSON data, at a fraction of the cost of ``copy.deepcopy``."""
-    copied: Json = msgspec.json.decode(msgspec.json.encode(found))
+    copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return copied
 
 
 class Store:
-    """All objects of one cluster. Hold :attr:`lock` around everything that belongs together."""
+    """All objects of one cluster. Hold :attr:`lock` around reads and writes that belong together."""
 
     def __init__(self, clock: Clock, seed: int) -> None:
         self.clock = clock
@@ -88,15 +87,15 @@ class Store:
     # -- reading -----------------------------------------------------------------------------------
 
     def find(self, kind: Kind, namespace: str, name: str) -> Json | None:
-        """Return an object, or None; do not write into it."""
+        """Return an object, or None; callers must not change it."""
         return self._objects.get(kind, {}).get((namespace, name))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """Return an object; 404 if there is none."""
-        found = self.find(kind, namespace, name)
-        if found is None:
+        obj = self.find(kind, namespace, name)
+        if obj is None:
             raise status.not_found(kind, name)
-        return found
+        return obj
 
     def items(self, kind: Kind, namespace: str = "") -> Sequence[Json]:
         """Return all objects of a kind, or of one namespace, in the order of ``namespace/name``."""
@@ -106,8 +105,8 @@ class Store:
 
     def dependents(self, uid: str, kind: Kind) -> Sequence[Json]:
         """Return the objects of a kind that name this uid among their owners, by name."""
-        found = self._dependents.get(uid, {})
-        keys = sorted(key for of_kind, key in found if of_kind is kind)
+        owned = self._dependents.get(uid, {})
+        keys = sorted(key for of_kind, key in owned if of_kind is kind)
         return [self._objects[kind][key] for key in keys]
 
     def all_dependents(self, uid: str) -> Sequence[tuple[Kind, Key]]:
@@ -115,7 +114,7 @@ class Store:
         return list(self._dependents.get(uid, ()))
 
     def changes_since(self, version: int) -> Sequence[Change]:
-        """Return the changes after ``version``; 410 if they are no longer all known."""
+        """Return the changes after ``version``; 410 if some of them were dropped from the log."""
         if version < self._forgotten:
             raise status.expired(f"too old resource version: {version} ({self._forgotten})")
         start = bisect_right(self._log, version, key=lambda change: change.version)
@@ -124,7 +123,7 @@ class Store:
     # -- writing -----------------------------------------------------------------------------------
 
     def create(self, kind: Kind, namespace: str, made: Json) -> Json:
-        """Store a new object; 409 if its name is taken. ``made`` belongs to the store from now on."""
+        """Store a new object; 409 if its name exists. The store takes ``made`` over: callers must not change it."""
         metadata = made["metadata"]
         name = metadata.get("name") or self.unused_name(kind, namespace, metadata["generateName"])
         if (namespace, name) in self._objects.get(kind, {}):
@@ -141,10 +140,10 @@ class Store:
         return self._write(kind, (namespace, name), None, made)
 
     def replace(self, kind: Kind, old: Json, new: Json, *, status_only: bool = False) -> Json:
-        """Store a new state of an object and return it; a write that changes nothing is none.
+        """Store a new state of an object and return it; a write without a difference makes no new version.
 
         ``metadata.resourceVersion`` of ``new``, if given, must be that of ``old`` (409 otherwise). The
-        main resource keeps the old status, the status subresource keeps all but it, as in life.
+        main resource keeps the old status, the status subresource keeps everything else.
         """
         metadata, before = new["metadata"], old["metadata"]
         wanted = metadata.get("resourceVersion")
@@ -175,37 +174,38 @@ class Store:
         return settled
 
     def modify(
-        self, kind: Kind, found: Json, change: Callable[[Json], None], *, anything: bool = False
+        self, kind: Kind, obj: Json, change: Callable[[Json], None], *, anything: bool = False
     ) -> Json:
         """Apply ``change`` to a copy of an object and store that, status included.
 
-        For the cluster's own parts: ``anything`` lets them write what clients may not (deletion times).
+        For controllers: with ``anything``, fields that clients cannot write (deletion times) may change and the
+        generation stays.
         """
-        new = clone(found)
+        new = clone(obj)
         change(new)
-        if new == found:
-            return found
-        if not anything and kind.counts_generations and new.get("spec") != found.get("spec"):
+        if new == obj:
+            return obj
+        if not anything and kind.counts_generations and new.get("spec") != obj.get("spec"):
             new["metadata"]["generation"] += 1
-        return self._write(kind, _key(found), found, new)
+        return self._write(kind, _key(obj), obj, new)
 
-    def remove(self, kind: Kind, found: Json) -> None:
-        """Take an object away at once."""
-        key = _key(found)
+    def remove(self, kind: Kind, obj: Json) -> None:
+        """Remove an object at once."""
+        key = _key(obj)
         if self._objects.get(kind, {}).get(key) is not None:
             self._write(kind, key, self._objects[kind][key], None)
 
     def forget(self) -> None:
-        """Forget all changes so far, as a compaction does: older versions answer 410 from now on."""
+        """Compact: drop the log, so that older versions answer 410 from now on."""
         self._forgotten = self.version
         self._log.clear()
 
     def timestamp(self) -> str:
-        """Return the present as the API writes it."""
+        """Return the cluster's time as the API writes it."""
         return rfc3339(self.clock.now())
 
     def digest(self, *parts: str) -> bytes:
-        """Return 32 bytes that depend on the cluster's seed and the parts alone."""
+        """Return 32 bytes that depend only on the cluster's seed and the parts."""
         return hashlib.sha256("\0".join((str(self._seed), *parts)).encode()).digest()
 
     def unused_name(self, kind: Kind, namespace: str, prefix: str) -> str:
@@ -224,7 +224,7 @@ class Store:
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
     def _count(self, *parts: str) -> int:
-        # Per owner or name, so that names do not depend on who else came first.
+        # Counted per prefix or name, so that a name does not depend on other objects.
         key = "\0".join(parts)
         self._names[key] = self._names.get(key, 0) + 1
         return self._names[key]
@@ -258,10 +258,10 @@ class Store:
             self._dependents.setdefault(uid, {})[kind, key] = None
 
 
-def _owners(found: Json | None) -> Iterable[str]:
-    references = (found or {}).get("metadata", {}).get("ownerReferences") or ()
+def _owners(obj: Json | None) -> Iterable[str]:
+    references = (obj or {}).get("metadata", {}).get("ownerReferences") or ()
     return [reference["uid"] for reference in references]
 
 
-def _key(found: Json) -> Key:
-    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+def _key(obj: Json) -> Key:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -13,9 +13,9 @@ from dataclasses import replace
 import msgspec
 
 from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.kinds import Target
+from rebalancer.embedded.apiserver.kinds import Json, Target
 from rebalancer.embedded.apiserver.paging import Selection
-from rebalancer.embedded.apiserver.store import Change, Json, Store
+from rebalancer.embedded.apiserver.store import Change, Store
 
 _LONGEST = 1800.0
 _POLL = 0.5
@@ -23,7 +23,7 @@ _BOOKMARK_SECONDS = 1.0
 
 
 class Watch:
-    """One watch. Make it with the store's lock held: it begins at that moment."""
+    """One watch, from the moment of its construction, which needs the store's lock."""
 
     def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
         self._store, self._target = store, target
@@ -38,15 +38,15 @@ class Watch:
         self._first = [] if self._wanted not in ("", "0") else list(self._present())
 
     def _present(self) -> Iterator[bytes]:
-        """Without a version, or with 0, a watch begins with what is there."""
-        for found in self._store.items(self._target.kind, self._target.namespace):
-            if self._concerns(found):
-                yield self._line("ADDED", found)
+        """Yield the present objects: a watch without a version, or with 0, begins with them."""
+        for obj in self._store.items(self._target.kind, self._target.namespace):
+            if self._concerns(obj):
+                yield self._line("ADDED", obj)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the events until the time asked for is over; between them empty pieces, as heartbeats.
+        """Yield the events until the requested time is over, and empty pieces while there are none.
 
-        An empty piece is nothing to send: it lets the caller look whether its client is still there.
+        An empty piece is not sent: the caller uses it to check whether its client is still connected.
         """
         yield from self._first
         end = time.monotonic() + self._seconds
@@ -83,22 +83,22 @@ class Watch:
         if after:
             yield self._line("MODIFIED" if before else "ADDED", change.object)
         elif before:
-            # What no longer matches is gone for this watcher: in its last matching state, new version.
-            gone = change if change.new is None else replace(change, new=None)
-            yield self._line("DELETED", gone.object)
+            # An object that no longer matches is deleted for this watch: last matching state, new version.
+            removal = change if change.new is None else replace(change, new=None)
+            yield self._line("DELETED", removal.object)
 
-    def _concerns(self, found: Json) -> bool:
-        wanted, namespace = self._target.namespace, found["metadata"].get("namespace", "")
-        return (not wanted or wanted == namespace) and self._selection.chooses(found)
+    def _concerns(self, obj: Json) -> bool:
+        wanted, namespace = self._target.namespace, obj["metadata"].get("namespace", "")
+        return (not wanted or wanted == namespace) and self._selection.matches(obj)
 
-    def _line(self, kind: str, found: Json) -> bytes:
+    def _line(self, kind: str, obj: Json) -> bytes:
         of = self._target.kind
-        return _encoded(kind, {"kind": of.kind, "apiVersion": of.api_version, **found})
+        return _encoded(kind, {"kind": of.kind, "apiVersion": of.api_version, **obj})
 
     def _bookmark(self) -> bytes:
         metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
         return self._line("BOOKMARK", {"metadata": metadata})
 
 
-def _encoded(kind: str, found: Json) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
+def _encoded(kind: str, obj: Json) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"

@@ -1,1 +1,1 @@
-"""What makes the cluster live: controllers, kubelets, and the scheduler's loop."""
+"""The control loops: controllers, kubelets, and the scheduler."""

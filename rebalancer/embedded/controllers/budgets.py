@@ -1,4 +1,4 @@
-"""The disruption controller: how many more pods of a PodDisruptionBudget may go.
+"""The disruption controller: how many disruptions a PodDisruptionBudget allows.
 
 Source: ``k8s.io/kubernetes/pkg/controller/disruption/disruption.go``.
 """
@@ -15,9 +15,10 @@ from rebalancer.embedded.apiserver.kinds import (
     POD,
     REPLICA_SET,
     STATEFUL_SET,
+    Json,
 )
 from rebalancer.embedded.apiserver.selectors import object_selector
-from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.conditions import is_ready, set_condition
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.controllers.share import share_of
@@ -32,7 +33,7 @@ class Budgets(Controller):
     """Keeps the status of every PodDisruptionBudget."""
 
     def observe(self, change: Change) -> None:
-        """A budget is to be looked at when it, a pod or a scale of its namespace changed."""
+        """Queue a budget when it changed, or a pod or a workload of its namespace did."""
         if change.kind is BUDGET and change.new is not None:
             self.note(change.key)
         elif change.kind is POD or change.kind.kind in _SCALED or change.kind is DEPLOYMENT:
@@ -40,7 +41,7 @@ class Budgets(Controller):
                 self.note((change.key[0], budget["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Write the budget's status, if it is not what it should be."""
+        """Write the budget's status."""
         budget = self.store.find(BUDGET, *key)
         if budget is None:
             return
@@ -84,7 +85,7 @@ class Budgets(Controller):
         self.store.modify(BUDGET, budget, report)
 
     def _expected(self, spec: Json, pods: Sequence[Json]) -> tuple[int, int]:
-        """Return how many pods there should be, and how many have to stay healthy."""
+        """Return expectedPods and desiredHealthy."""
         least = spec.get("minAvailable")
         if "maxUnavailable" in spec:
             expected = self._scale(pods)
@@ -95,7 +96,7 @@ class Budgets(Controller):
         return len(pods), least or 0
 
     def _scale(self, pods: Sequence[Json]) -> int:
-        """Return the replicas wanted of all controllers of these pods; unmanaged pods do not count."""
+        """Return the sum of the replicas of the pods' controllers; pods without one do not count."""
         scales: dict[str, int] = {}
         for pod in pods:
             reference = controller_of(pod)
@@ -105,16 +106,16 @@ class Budgets(Controller):
 
     def _scale_of(self, pod: Json, kind: str, name: str) -> int:
         namespace = pod["metadata"]["namespace"]
-        found = self.store.find(_SCALED[kind], namespace, name) if kind in _SCALED else None
-        if found is None:
+        controller = self.store.find(_SCALED[kind], namespace, name) if kind in _SCALED else None
+        if controller is None:
             raise ValueError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
-        above = controller_of(found)
-        if above is not None and above["kind"] == "Deployment":
-            found = self.store.find(DEPLOYMENT, namespace, above["name"]) or found
-        return int(found["spec"]["replicas"])
+        parent = controller_of(controller)
+        if parent is not None and parent["kind"] == "Deployment":
+            controller = self.store.find(DEPLOYMENT, namespace, parent["name"]) or controller
+        return int(controller["spec"]["replicas"])
 
     def _disrupted(self, budget: Json, pods: Sequence[Json]) -> dict[str, str]:
-        """Return the pods whose eviction was granted but whose deletion is not yet seen."""
+        """Return the pods whose eviction was granted and whose deletion has not been seen."""
         granted = budget["status"].get("disruptedPods") or {}
         now = self.store.clock.now()
         return {

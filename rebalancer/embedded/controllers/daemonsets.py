@@ -1,16 +1,17 @@
-"""DaemonSets: one pod per node that would take it, placed by the scheduler through a node affinity."""
+"""DaemonSets: one pod per eligible node, bound by the scheduler through a node affinity."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import msgspec
 
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import DAEMON_SET, NODE, POD
-from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.apiserver.kinds import DAEMON_SET, NODE, POD, Json
+from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.conditions import is_ready
 from rebalancer.embedded.controllers.nodes import tolerates
-from rebalancer.embedded.controllers.pods import create_pod, is_active, owner_key
-from rebalancer.embedded.engine import Controller
+from rebalancer.embedded.controllers.pods import WorkloadController, create_pod, is_active
 from rebalancer.snapshot.labels import NodeLabels
 from rebalancer.wire.objects import Affinity
 
@@ -25,41 +26,35 @@ _TOLERATED = (
 )
 
 
-class DaemonSets(Controller):
+class DaemonSets(WorkloadController):
     """Keeps one pod on every node that the template's selectors and tolerations allow."""
 
+    kind = DAEMON_SET
+
     def observe(self, change: Change) -> None:
-        """A set whose spec or pods changed; all of them when a node changed."""
-        if change.kind is DAEMON_SET and change.new is not None:
-            self.note(change.key)
-        elif change.kind is POD:
-            key = owner_key(change.object, DAEMON_SET)
-            if key is not None:
-                self.note(key)
-        elif change.kind is NODE:
-            for found in self.store.items(DAEMON_SET):
-                self.note((found["metadata"]["namespace"], found["metadata"]["name"]))
+        """Queue a DaemonSet when it or its pods changed, and all of them when a node changed."""
+        super().observe(change)
+        if change.kind is NODE:
+            for daemon_set in self.store.items(DAEMON_SET):
+                self.note((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
 
-    def sync(self, key: Key) -> None:
-        """Create missing pods, delete those on nodes that no longer qualify, report."""
-        found = self.store.find(DAEMON_SET, *key)
-        if found is None or "deletionTimestamp" in found["metadata"]:
-            return
-        nodes = [node for node in self.store.items(NODE) if _qualifies(found, node)]
+    def reconcile(self, daemon_set: Json, _key: Key) -> None:
+        """Create missing pods, delete those on nodes that are no longer eligible, write the status."""
+        nodes = [node for node in self.store.items(NODE) if _is_eligible(daemon_set, node)]
         wanted = {node["metadata"]["name"] for node in nodes}
-        # A replacement waits until the old pod is gone: there is one per node.
-        standing = {
-            _node_of(pod): pod for pod in self.store.dependents(found["metadata"]["uid"], POD)
+        # A replacement waits until the old pod is deleted: there is one per node.
+        by_node = {
+            _node_of(pod): pod for pod in self.store.dependents(daemon_set["metadata"]["uid"], POD)
         }
-        for name in sorted(wanted - set(standing)):
-            create_pod(self.store, DAEMON_SET, found, amend=lambda spec, to=name: _pin(spec, to))  # type: ignore[misc]
-        for name in sorted(set(standing) - wanted):
-            if is_active(standing[name]):
-                delete(self.store, POD, standing[name], {})
-        self._report(found, len(wanted))
+        for name in sorted(wanted - set(by_node)):
+            create_pod(self.store, DAEMON_SET, daemon_set, amend=partial(_pin, node=name))
+        for name in sorted(set(by_node) - wanted):
+            if is_active(by_node[name]):
+                delete(self.store, POD, by_node[name], {})
+        self._report(daemon_set, len(wanted))
 
-    def _report(self, found: Json, wanted: int) -> None:
-        owned = self.store.dependents(found["metadata"]["uid"], POD)
+    def _report(self, daemon_set: Json, wanted: int) -> None:
+        owned = self.store.dependents(daemon_set["metadata"]["uid"], POD)
         active = [pod for pod in owned if is_active(pod)]
         ready = sum(is_ready(pod) for pod in active)
 
@@ -74,11 +69,11 @@ class DaemonSets(Controller):
                 "observedGeneration": new["metadata"]["generation"],
             }
 
-        self.store.modify(DAEMON_SET, found, report)
+        self.store.modify(DAEMON_SET, daemon_set, report)
 
 
-def _qualifies(found: Json, node: Json) -> bool:
-    spec = found["spec"]["template"]["spec"]
+def _is_eligible(daemon_set: Json, node: Json) -> bool:
+    spec = daemon_set["spec"]["template"]["spec"]
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -98,7 +93,7 @@ def _tolerations() -> list[Json]:
 
 
 def _pin(spec: Json, node: str) -> None:
-    """Let the scheduler place the pod on this node only, as the controller does since 1.12."""
+    """Restrict the pod to this node by node affinity, as the controller does since 1.12."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {

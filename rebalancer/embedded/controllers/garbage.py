@@ -1,4 +1,4 @@
-"""What is left over: dependents of owners that are gone, contents of namespaces on their way out."""
+"""Garbage collection: dependents of deleted owners, contents of deleted namespaces; quota status."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from rebalancer.embedded.engine import Controller
 
 
 class GarbageCollector(Controller):
-    """Deletes in the background what an owner that is gone has owned."""
+    """Deletes the dependents of deleted owners."""
 
     def observe(self, change: Change) -> None:
-        """An owner went away."""
+        """Queue the uid of an object that was removed."""
         if change.new is None and change.old is not None:
             self.note(change.old["metadata"]["uid"])
 
     def sync(self, key: str) -> None:
         """Delete the dependents that have no other owner."""
         for kind, (namespace, name) in self.store.all_dependents(key):
-            found = self.store.find(kind, namespace, name)
-            if found is None:
+            dependent = self.store.find(kind, namespace, name)
+            if dependent is None:
                 continue
-            others = [r["uid"] for r in found["metadata"]["ownerReferences"] if r["uid"] != key]
+            others = [r["uid"] for r in dependent["metadata"]["ownerReferences"] if r["uid"] != key]
             if not any(self._exists(uid) for uid in others):
-                delete(self.store, kind, found, {})
+                delete(self.store, kind, dependent, {})
 
     def _exists(self, uid: str) -> bool:
         return any(
-            found["metadata"]["uid"] == uid for kind in KINDS for found in self.store.items(kind)
+            obj["metadata"]["uid"] == uid for kind in KINDS for obj in self.store.items(kind)
         )
 
 
 class Namespaces(Controller):
-    """Empties namespaces that are being deleted, and takes them away when they are empty."""
+    """Empties namespaces that are being deleted, then removes them."""
 
     def observe(self, change: Change) -> None:
-        """A namespace is being deleted, or lost something of its contents."""
+        """Queue a namespace that is being deleted, or from which an object was removed."""
         if change.kind is NAMESPACE:
             if change.new is not None and "deletionTimestamp" in change.new["metadata"]:
                 self.note(change.key[1])
@@ -45,20 +45,17 @@ class Namespaces(Controller):
             self.note(change.key[0])
 
     def sync(self, key: str) -> None:
-        """Delete what is left; the pods among it go by their grace."""
+        """Delete the contents, pods with their grace period."""
         namespace = self.store.find(NAMESPACE, "", key)
         if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
             return
-        left = [
-            (kind, found)
-            for kind in KINDS
-            if kind.namespaced
-            for found in self.store.items(kind, key)
+        contents = [
+            (kind, obj) for kind in KINDS if kind.namespaced for obj in self.store.items(kind, key)
         ]
-        for kind, found in left:
-            if "deletionTimestamp" not in found["metadata"]:
-                delete(self.store, kind, found, {})
-        if not left:
+        for kind, obj in contents:
+            if "deletionTimestamp" not in obj["metadata"]:
+                delete(self.store, kind, obj, {})
+        if not contents:
             self.store.remove(NAMESPACE, namespace)
 
 
@@ -66,7 +63,7 @@ class Quotas(Controller):
     """Keeps the status of ResourceQuotas."""
 
     def observe(self, change: Change) -> None:
-        """A quota is to be looked at when it or a pod of its namespace changed."""
+        """Queue a quota when it or a pod of its namespace changed."""
         if change.kind is QUOTA and change.new is not None:
             self.note(change.key)
         elif change.kind.kind == "Pod":
@@ -74,7 +71,7 @@ class Quotas(Controller):
                 self.note((change.key[0], quota["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Write what is used."""
+        """Write the used amounts."""
         quota = self.store.find(QUOTA, *key)
         if quota is None:
             return

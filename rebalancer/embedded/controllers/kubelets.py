@@ -1,6 +1,6 @@
-"""Kubelets: nodes report, pods start after a while, end after their grace, and Jobs' pods complete.
+"""Kubelets: node status, and the start, readiness, completion and end of pods.
 
-Single objects are steered by annotations, with the names that the tests on a real control plane use, too.
+Annotations control single objects; the tests on a real control plane use the same names.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import re
 from functools import partial
 
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
-from rebalancer.embedded.apiserver.kinds import NODE, POD
-from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
+from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.conditions import is_ready, set_condition
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller, Engine
@@ -18,31 +18,31 @@ from rebalancer.embedded.engine import Controller, Engine
 READY_AFTER = "rebalancer.test/ready-after"
 """On a pod: a Go duration ("5s") from its binding until it is Ready."""
 NEVER_READY = "rebalancer.test/never-ready"
-"""On a pod: "true" makes it Running but not Ready; may be set and taken away while it runs."""
+"""On a pod: "true" makes it Running but not Ready; may be set and removed while it runs."""
 NEVER_ENDS = "rebalancer.test/never-ends"
-"""On a pod: "true" keeps it terminating once it was deleted; may be set and taken away meanwhile."""
+"""On a pod: "true" keeps it terminating once it was deleted; may be set and removed meanwhile."""
 COMPLETE_AFTER = "rebalancer.test/complete-after"
-"""On a pod: a Go duration that it runs before it completes; Jobs' pods complete without it, too."""
+"""On a pod: a Go duration from its start until it completes; pods of Jobs also complete without it."""
 FAILS = "rebalancer.test/fails"
 """On a pod that completes: "true" makes it fail."""
 NODE_NOT_READY = "rebalancer.test/not-ready"
-"""On a node: "true" makes its kubelet report NotReady; may be set and taken away."""
+"""On a node: "true" makes its kubelet report NotReady; may be set and removed."""
 NODE_LOST = "rebalancer.test/lost"
-"""On a node: "true" makes its kubelet fall silent; may be set and taken away."""
+"""On a node: "true" makes its kubelet stop reporting; may be set and removed."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
 class NodeKubelets(Controller):
-    """Reports for every node: Ready after its start, then heartbeats, NotReady where it is told to."""
+    """Reports the status of every node: Ready after its start, then heartbeats; NotReady by annotation."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._started: set[str] = set()
 
     def observe(self, change: Change) -> None:
-        """A node joined, went, or was told to report something else."""
+        """A node was added or removed, or its annotations changed."""
         if change.kind is not NODE:
             return
         if change.new is None:
@@ -58,7 +58,7 @@ class NodeKubelets(Controller):
             self.note(change.key)
 
     def _lose(self, key: Key, uid: str) -> None:
-        """The control plane writes what it does not know, as the kubelet no longer does."""
+        """Set the conditions to Unknown, as the node controller does when a kubelet stops reporting."""
         node = self.store.find(NODE, *key)
         if node is not None and node["metadata"]["uid"] == uid and _flag(node, NODE_LOST):
             self.store.modify(NODE, node, lambda new: _unknown(new, self.store.timestamp()))
@@ -97,12 +97,12 @@ def _report(node: Json, ready: bool, now: str) -> None:
     for kind in ("MemoryPressure", "DiskPressure", "PIDPressure"):
         set_condition(status, kind, "False", now, lastHeartbeatTime=now)
     reason = "KubeletReady" if ready else "KubeletNotReady"
-    truth = "True" if ready else "False"
-    set_condition(status, "Ready", truth, now, lastHeartbeatTime=now, reason=reason)
+    value = "True" if ready else "False"
+    set_condition(status, "Ready", value, now, lastHeartbeatTime=now, reason=reason)
 
 
 class PodKubelets(Controller):
-    """Runs the pods of Ready nodes: start, readiness, completion, end. On other nodes all stands still."""
+    """Runs the pods of Ready nodes: start, readiness, completion, end. Pods of other nodes do not change."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -110,7 +110,7 @@ class PodKubelets(Controller):
         self._ending: dict[str, float] = {}
 
     def observe(self, change: Change) -> None:
-        """A pod of a node changed, or a node became ready and goes on with its pods."""
+        """Queue a pod that is bound to a node, and all pods of a node that became Ready."""
         if change.kind is POD and change.new is None:
             uid = change.object["metadata"]["uid"]
             self._bound.discard(uid)
@@ -123,7 +123,7 @@ class PodKubelets(Controller):
                     self.note((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Have the pod's next step happen, now or when it is due."""
+        """Take the pod's next step, or set a timer for it."""
         pod = self.store.find(POD, *key)
         if pod is None or not self._node_is_ready(pod):
             return
@@ -172,7 +172,7 @@ class PodKubelets(Controller):
         self.store.modify(POD, pod, lambda new: _ended(new, phase, self.store.timestamp()))
 
     def _end(self, pod: Json, key: Key) -> None:
-        """Stop the containers after a while, at the latest when the grace is over, then remove the pod."""
+        """Set a timer to remove the pod after its shutdown time, at the latest after its grace period."""
         uid, grace = pod["metadata"]["uid"], pod["metadata"].get("deletionGracePeriodSeconds", 0)
         now = self.store.clock.now()
         end = now + min(grace, self.engine.timings.shutdown)
@@ -180,9 +180,9 @@ class PodKubelets(Controller):
             end = now
         if end < self._ending.get(uid, float("inf")):
             self._ending[uid] = end
-            self.engine.after(end - now, partial(self._gone, key, uid))
+            self.engine.after(end - now, partial(self._remove, key, uid))
 
-    def _gone(self, key: Key, uid: str) -> None:
+    def _remove(self, key: Key, uid: str) -> None:
         pod = self._same(key, uid)
         if pod is None:
             return
@@ -191,7 +191,7 @@ class PodKubelets(Controller):
             return
         owner = controller_of(pod)
         if owner is not None and owner["kind"] == "Job" and pod["status"]["phase"] not in FINISHED:
-            # What is killed is Failed before it is gone, and its Job counts it.
+            # A killed pod is Failed before it is removed, and its Job counts that.
             pod = self.store.modify(
                 POD, pod, lambda new: _ended(new, "Failed", self.store.timestamp())
             )
@@ -204,13 +204,13 @@ def _became_ready(change: Change) -> bool:
 
 
 def _running(pod: Json, ready: bool, now: str) -> None:
-    status, truth = pod["status"], "True" if ready else "False"
+    status, value = pod["status"], "True" if ready else "False"
     status["phase"] = "Running"
     status.setdefault("startTime", now)
     for kind in ("PodReadyToStartContainers", "Initialized"):
         set_condition(status, kind, "True", now)
     for kind in ("Ready", "ContainersReady"):
-        set_condition(status, kind, truth, now)
+        set_condition(status, kind, value, now)
     status["containerStatuses"] = [
         {
             "name": container["name"],
@@ -234,12 +234,12 @@ def _ended(pod: Json, phase: str, now: str) -> None:
         container |= {"ready": False, "state": {"terminated": {**terminated, "finishedAt": now}}}
 
 
-def _flag(found: Json, annotation: str) -> bool:
-    return (found["metadata"].get("annotations") or {}).get(annotation) == "true"
+def _flag(obj: Json, annotation: str) -> bool:
+    return (obj["metadata"].get("annotations") or {}).get(annotation) == "true"
 
 
 def _duration(pod: Json, annotation: str, default: float) -> float:
-    """Return a Go duration from an annotation; what cannot be read is the default."""
+    """Return a Go duration from an annotation, ``default`` if it is absent or malformed."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation, "")
     parts = _DURATION.findall(text)
     if not parts or "".join(a + b for a, b in parts) != text:

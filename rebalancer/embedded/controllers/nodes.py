@@ -1,4 +1,4 @@
-"""Nodes as the control plane sees them: taints by condition, eviction by taint, pods of nodes that are gone.
+"""Node controllers: taints by condition, eviction by taint, pods of deleted nodes.
 
 Source: ``k8s.io/kubernetes/pkg/controller/{nodelifecycle,tainteviction,podgc}``.
 """
@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from rebalancer.embedded.apiserver.defaults import NOT_READY, UNREACHABLE
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import NODE, POD
-from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
+from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.engine import Controller
 from rebalancer.embedded.manifests import ZONE
+from rebalancer.scheduler import placement
+from rebalancer.wire.objects import Taint, Toleration
 from rebalancer.wire.times import unix_seconds
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -25,10 +29,10 @@ _OURS = (NOT_READY, UNREACHABLE, UNSCHEDULABLE)
 
 
 class NodeLifecycle(Controller):
-    """Taints nodes that are not ready or cordoned, and tells their pods' readers."""
+    """Taints nodes that are not Ready or cordoned; marks the pods of unreachable nodes not Ready."""
 
     def observe(self, change: Change) -> None:
-        """Any change of a node may change its taints; its readiness, those of the others."""
+        """Queue a node that changed, and all NotReady nodes if its readiness changed."""
         if change.kind is not NODE:
             return
         if change.new is not None:
@@ -39,31 +43,31 @@ class NodeLifecycle(Controller):
                     self.note(("", node["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Write the taints that follow from conditions and spec; pods of a lost node are not ready."""
+        """Write the taints that follow from conditions and spec; pods of an unreachable node are not Ready."""
         node = self.store.find(NODE, *key)
         if node is None:
             return
         ready = condition(node.get("status") or {}, "Ready")
-        truth = ready["status"] if ready else ""
+        value = ready["status"] if ready else ""
         before = node["spec"].get("taints") or []
         wanted = [taint for taint in before if taint["key"] not in _OURS]
-        if truth != "True":
-            name = UNREACHABLE if truth == "Unknown" else NOT_READY
+        if value != "True":
+            name = UNREACHABLE if value == "Unknown" else NOT_READY
             wanted.append(_taint(before, name, "NoSchedule", ""))
-            if truth and self._may_evict(node, before):
-                # Before its first report a node only keeps pods away.
+            if value and self._may_evict(node, before):
+                # Before its first report a node only has NoSchedule.
                 wanted.append(_taint(before, name, "NoExecute", self.store.timestamp()))
         if node["spec"].get("unschedulable"):
             wanted.append(_taint(before, UNSCHEDULABLE, "NoSchedule", self.store.timestamp()))
         self.store.modify(NODE, node, lambda new: _set_taints(new, wanted))
-        if truth == "Unknown":
+        if value == "Unknown":
             self._mark_pods(key[1])
 
     def _may_evict(self, node: Json, taints: Sequence[Json]) -> bool:
-        """Whether a failed node's pods are to be evicted: not where it may be the network's fault.
+        """Whether the pods of a failed node are to be evicted: not where the network may be the cause.
 
-        With no node ready anywhere nothing is; in a small zone with most of its nodes failed, nothing
-        more is than was before (``node_lifecycle_controller.go: handleDisruption``).
+        If no node is Ready, none are. In a small zone with most of its nodes failed, no further node's pods
+        are (``node_lifecycle_controller.go: handleDisruption``).
         """
         nodes = self.store.items(NODE)
         if not any(is_ready(other) for other in nodes):
@@ -103,10 +107,10 @@ def _set_taints(node: Json, taints: list[Json]) -> None:
 
 
 class TaintEviction(Controller):
-    """Deletes pods that do not tolerate a NoExecute taint, at once or when their patience ends."""
+    """Deletes pods that do not tolerate a NoExecute taint, at once or after their tolerationSeconds."""
 
     def observe(self, change: Change) -> None:
-        """A node whose taints changed, or a pod that came to a node."""
+        """Queue a node whose spec changed, or to which a pod was bound."""
         if change.new is None or change.old is None:
             return
         before, after = change.old.get("spec", {}), change.new.get("spec", {})
@@ -116,7 +120,7 @@ class TaintEviction(Controller):
             self.note(after["nodeName"])
 
     def sync(self, key: str) -> None:
-        """Delete the pods whose time on the node is over, and look again when the next one's is."""
+        """Delete the pods whose toleration has ended, and set a timer for the others."""
         node = self.store.find(NODE, "", key)
         taints = [] if node is None else _no_execute(node)
         if not taints:
@@ -125,54 +129,52 @@ class TaintEviction(Controller):
         for pod in self.store.items(POD):
             if pod["spec"].get("nodeName") != key or is_terminating(pod):
                 continue
-            leaves = _leaves_at(pod["spec"].get("tolerations") or (), taints)
-            if leaves is None:
+            due = _deleted_at(pod["spec"].get("tolerations") or (), taints)
+            if due is None:
                 continue
-            if leaves <= now:
+            if due <= now:
                 delete(self.store, POD, pod, {})
             else:
-                self.engine.after(leaves - now, lambda: self.note(key))
+                self.engine.after(due - now, lambda: self.note(key))
 
 
 def _no_execute(node: Json) -> list[Json]:
     return [t for t in node["spec"].get("taints") or () if t["effect"] == "NoExecute"]
 
 
-def _leaves_at(tolerations: Sequence[Json], taints: Sequence[Json]) -> float | None:
-    """Return when a pod has to go (Unix seconds), 0 for at once, None for never."""
+def _deleted_at(tolerations: Sequence[Json], taints: Sequence[Json]) -> float | None:
+    """Return when a pod is to be deleted (Unix seconds), 0 for at once, None for never."""
     ends: list[float] = []
     for taint in taints:
-        bearing = [t for t in tolerations if tolerates(t, taint)]
-        if not bearing:
+        matching = [t for t in tolerations if tolerates(t, taint)]
+        if not matching:
             return 0.0
-        limits = [t["tolerationSeconds"] for t in bearing if t.get("tolerationSeconds") is not None]
+        limits = [
+            t["tolerationSeconds"] for t in matching if t.get("tolerationSeconds") is not None
+        ]
         if limits:
             ends.append(unix_seconds(taint.get("timeAdded")) + max(0, min(limits)))
     return min(ends) if ends else None
 
 
 def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Whether a toleration bears a taint (``k8s.io/api/core/v1/toleration.go``)."""
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+    """Whether a toleration tolerates a taint, both as plain data."""
+    return placement.tolerates(
+        [msgspec.convert(toleration, Toleration)], msgspec.convert(taint, Taint)
+    )
 
 
 class PodCollector(Controller):
-    """Removes the pods of nodes that no longer exist, after a while."""
+    """Removes the pods of deleted nodes after a quarantine."""
 
     def observe(self, change: Change) -> None:
-        """A node that went away leaves pods behind."""
+        """Set a timer to queue a node that was removed."""
         if change.kind is NODE and change.new is None:
             name = change.key[1]
             self.engine.after(self.engine.timings.orphan, lambda: self.note(name))
 
     def sync(self, key: str) -> None:
-        """Delete without grace: there is no kubelet left to do it."""
+        """Delete without a grace period: no kubelet will end these pods."""
         if self.store.find(NODE, "", key) is not None:
             return
         for pod in self.store.items(POD):

@@ -1,4 +1,4 @@
-"""The store as a Snapshot, by the same fold that reads a real cluster."""
+"""Snapshots of the store, by the same fold as for a real cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.kinds import Kind
-from rebalancer.embedded.apiserver.store import Json, Store
+from rebalancer.embedded.apiserver.kinds import Json, Kind
+from rebalancer.embedded.apiserver.store import Store
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
@@ -25,15 +25,15 @@ _WORKLOADS = (
 )
 
 
-class Picture:
-    """Makes snapshots of a store; what was decoded once is kept for as long as it is unchanged."""
+class StoreSnapshots:
+    """Makes snapshots of a store; keeps decoded objects as long as they are unchanged."""
 
     def __init__(self, store: Store, version: tuple[int, int]) -> None:
         self._store, self.version = store, version
         self._decoded: dict[str, tuple[str, Any]] = {}
 
     def snapshot(self) -> Snapshot:
-        """Return the present state."""
+        """Return the snapshot of the present state."""
         fold = Fold()
         fold.add_pods([self._record(pod) for pod in self._store.items(kinds.POD)])
         fold.add_nodes(self._all(kinds.NODE, o.Node))
@@ -57,17 +57,17 @@ class Picture:
         return record
 
     def _all(self, kind: Kind, of: type[T]) -> Iterator[T]:
-        for found in self._store.items(kind):
-            yield self._cached(found, lambda found=found: msgspec.convert(found, of, strict=False))
+        for obj in self._store.items(kind):
+            yield self._cached(obj, lambda obj=obj: msgspec.convert(obj, of, strict=False))
 
-    def _cached(self, found: Json, decode: Any) -> Any:
-        metadata = found["metadata"]
+    def _cached(self, obj: Json, decode: Any) -> Any:
+        metadata = obj["metadata"]
         known = self._decoded.get(metadata["uid"])
         if known is None or known[0] != metadata["resourceVersion"]:
             known = self._decoded[metadata["uid"]] = (metadata["resourceVersion"], decode())
         return known[1]
 
     def _forget(self, pods: Sequence[Json]) -> None:
-        # Pods come and go by the thousand, everything else stays few.
+        # Thousands of pods may be created and deleted; of other kinds there are few.
         if len(self._decoded) > 2 * len(pods) + 1000:
             self._decoded.clear()

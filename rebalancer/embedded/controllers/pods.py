@@ -1,36 +1,64 @@
-"""Pods as their controllers see them: made from templates, owned, active, ready, to be deleted first."""
+"""What the controllers of workloads share: their loop, and pods made from templates, counted and ordered."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import FINISHED
-from rebalancer.embedded.apiserver.kinds import POD, Kind
+from rebalancer.embedded.apiserver.kinds import POD, Json, Kind
 from rebalancer.embedded.apiserver.quota import charge
-from rebalancer.embedded.apiserver.store import Json, Store, clone
+from rebalancer.embedded.apiserver.store import Change, Key, Store, clone
 from rebalancer.embedded.conditions import condition, is_ready
+from rebalancer.embedded.engine import Controller
 from rebalancer.wire.pods import DELETION_COST
 from rebalancer.wire.times import unix_seconds
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-def controller_of(found: Mapping[str, Any]) -> Mapping[str, str] | None:
+class WorkloadController(Controller):
+    """Reconciles the objects of one kind, each when it or one of its dependents has changed."""
+
+    kind: Kind
+    dependents: Kind = POD
+
+    def observe(self, change: Change) -> None:
+        """Queue an object that changed, or the controller of a dependent that changed."""
+        if change.kind is self.kind and change.new is not None:
+            self.note(change.key)
+        elif change.kind is self.dependents:
+            key = owner_key(change.object, self.kind)
+            if key is not None:
+                self.note(key)
+
+    def sync(self, key: Key) -> None:
+        """Reconcile the object of this key, unless it is deleted or being deleted."""
+        obj = self.store.find(self.kind, *key)
+        if obj is not None and not is_terminating(obj):
+            self.reconcile(obj, key)
+
+    @abstractmethod
+    def reconcile(self, obj: Json, key: Key) -> None:
+        """Bring the dependents of an object closer to its spec, and write its status."""
+
+
+def controller_of(obj: Mapping[str, Any]) -> Mapping[str, str] | None:
     """Return the owner reference of an object's controller."""
-    for reference in found["metadata"].get("ownerReferences") or ():
+    for reference in obj["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return dict(reference)
     return None
 
 
-def owner_key(found: Mapping[str, Any], kind: Kind) -> tuple[str, str] | None:
+def owner_key(obj: Mapping[str, Any], kind: Kind) -> tuple[str, str] | None:
     """Return namespace and name of an object's controller, if it is of this kind."""
-    reference = controller_of(found)
+    reference = controller_of(obj)
     if reference is None or reference["kind"] != kind.kind:
         return None
-    return found["metadata"]["namespace"], reference["name"]
+    return obj["metadata"]["namespace"], reference["name"]
 
 
 def reference_to(kind: Kind, owner: Mapping[str, Any]) -> Json:
@@ -53,7 +81,7 @@ def create_pod(
     labels: Mapping[str, str] | None = None,
     amend: Callable[[Json], None] | None = None,
 ) -> Json:
-    """Create a pod from its owner's template, with a name of its own or one that is generated.
+    """Create a pod from its owner's template; its name is generated unless it is given.
 
     ``amend`` may change the spec. Raises ApiError where admission refuses (a quota).
     """
@@ -78,9 +106,9 @@ def create_pod(
     return store.create(POD, namespace, made)
 
 
-def is_terminating(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod is on its way out."""
-    return "deletionTimestamp" in pod["metadata"]
+def is_terminating(obj: Mapping[str, Any]) -> bool:
+    """Whether an object is being deleted."""
+    return "deletionTimestamp" in obj["metadata"]
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
@@ -89,13 +117,13 @@ def is_active(pod: Mapping[str, Any]) -> bool:
 
 
 def counts(pods: Sequence[Json]) -> dict[str, int]:
-    """Return how many of these pods are there and ready, as a workload's status says it."""
+    """Return the numbers of replicas in the status of a workload with these pods."""
     ready = sum(is_ready(pod) for pod in pods)
     return {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
 
 
 def first_to_go(store: Store, pods: Sequence[Json]) -> list[Json]:
-    """Return pods in the order in which a ReplicaSet that shrinks deletes them.
+    """Return pods in the order in which a ReplicaSet deletes them when it is scaled down.
 
     Source: ``k8s.io/kubernetes/pkg/controller/controller_utils.go: ActivePodsWithRanks``; ages are
     compared by powers of two (LogarithmicScaleDown), equal ones by uid.

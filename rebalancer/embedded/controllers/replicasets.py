@@ -1,84 +1,72 @@
-"""ReplicaSets and ReplicationControllers: a replacement is created at once, while the victim terminates."""
+"""ReplicaSets and ReplicationControllers: a replacement is created while the evicted pod terminates."""
 
 from __future__ import annotations
 
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import POD, REPLICA_SET, Kind
+from rebalancer.embedded.apiserver.kinds import POD, REPLICA_SET, Json, Kind
 from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.status import ApiError
-from rebalancer.embedded.apiserver.store import Change, Json, Key
+from rebalancer.embedded.apiserver.store import Key
 from rebalancer.embedded.conditions import set_condition
 from rebalancer.embedded.controllers.pods import (
+    WorkloadController,
     controller_of,
     counts,
     create_pod,
     first_to_go,
     is_active,
     is_terminating,
-    owner_key,
     reference_to,
 )
-from rebalancer.embedded.engine import Controller, Engine
+from rebalancer.embedded.engine import Engine
 
 _RETRY_SECONDS = 1.0
 
 
-class ReplicaSets(Controller):
-    """Keeps as many active pods as wanted; pods without a controller that its selector matches are its own."""
+class ReplicaSets(WorkloadController):
+    """Keeps ``replicas`` active pods, and adopts matching pods that have no controller."""
 
     def __init__(self, engine: Engine, kind: Kind = REPLICA_SET) -> None:
         super().__init__(engine)
-        self._kind = kind
+        self.kind = kind
 
-    def observe(self, change: Change) -> None:
-        """A set whose spec or whose pods changed is to be looked at."""
-        if change.kind is self._kind and change.new is not None:
-            self.note(change.key)
-        elif change.kind is POD:
-            key = owner_key(change.object, self._kind)
-            if key is not None:
-                self.note(key)
-
-    def sync(self, key: Key) -> None:
-        """Create or delete pods, and report how many there are."""
-        found = self.store.find(self._kind, *key)
-        if found is None or "deletionTimestamp" in found["metadata"]:
-            return
-        self._adopt(found)
-        active, failure = self._active(found), ""
-        missing = found["spec"]["replicas"] - len(active)
+    def reconcile(self, replica_set: Json, key: Key) -> None:
+        """Create or delete pods, and write the status."""
+        self._adopt(replica_set)
+        active, failure = self._active(replica_set), ""
+        missing = replica_set["spec"]["replicas"] - len(active)
         for pod in first_to_go(self.store, active)[: max(0, -missing)]:
             delete(self.store, POD, pod, {})
         try:
             for _ in range(missing):
-                create_pod(self.store, self._kind, found)
+                create_pod(self.store, self.kind, replica_set)
         except ApiError as refusal:
-            # A quota, usually: the server's controller tries again with a growing pause.
+            # Usually a quota. The real controller retries with growing delays.
             failure = refusal.message
             self.engine.after(_RETRY_SECONDS, lambda: self.note(key))
-        self._report(self.store.get(self._kind, *key), failure)
+        self._report(replica_set, failure)
 
-    def _adopt(self, found: Json) -> None:
-        """Claim orphans (``pkg/controller/controller_ref_manager.go``)."""
-        selector = found["spec"]["selector"]
+    def _adopt(self, replica_set: Json) -> None:
+        """Adopt orphans (``pkg/controller/controller_ref_manager.go``)."""
+        selector = replica_set["spec"]["selector"]
         if "matchLabels" not in selector and "matchExpressions" not in selector:
             selector = {"matchLabels": selector}  # a ReplicationController's
         matches = object_selector(selector)
-        for pod in self.store.items(POD, found["metadata"]["namespace"]):
+        for pod in self.store.items(POD, replica_set["metadata"]["namespace"]):
             orphan = controller_of(pod) is None and is_active(pod)
             if orphan and matches(pod["metadata"].get("labels") or {}):
-                self.store.modify(POD, pod, lambda new: self._claim(new, found))
+                self.store.modify(POD, pod, lambda new: self._claim(new, replica_set))
 
-    def _claim(self, pod: Json, found: Json) -> None:
+    def _claim(self, pod: Json, replica_set: Json) -> None:
         references = pod["metadata"].setdefault("ownerReferences", [])
-        references.append(reference_to(self._kind, found))
+        references.append(reference_to(self.kind, replica_set))
 
-    def _active(self, found: Json) -> list[Json]:
-        owned = self.store.dependents(found["metadata"]["uid"], POD)
+    def _active(self, replica_set: Json) -> list[Json]:
+        owned = self.store.dependents(replica_set["metadata"]["uid"], POD)
         return [pod for pod in owned if is_active(pod)]
 
-    def _report(self, found: Json, failure: str) -> None:
-        owned = self.store.dependents(found["metadata"]["uid"], POD)
+    def _report(self, replica_set: Json, failure: str) -> None:
+        owned = self.store.dependents(replica_set["metadata"]["uid"], POD)
         active = [pod for pod in owned if is_active(pod)]
         terminating = sum(is_terminating(pod) for pod in owned)
 
@@ -102,4 +90,4 @@ class ReplicaSets(Controller):
             else:
                 new["status"].pop("conditions", None)
 
-        self.store.modify(self._kind, found, report)
+        self.store.modify(self.kind, replica_set, report)

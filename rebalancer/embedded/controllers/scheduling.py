@@ -1,7 +1,7 @@
-"""The scheduler's loop: pending pods, one by one, each to the most probable node of the model.
+"""The scheduler: binds pending pods, one by one, each to the most probable node of the model.
 
-It is the model that predicts moves elsewhere, so here every prediction comes true unless something else
-happened in between. There is no preemption, no back-off and no volume provisioning.
+The model is the one that predicts landings, so here each prediction is right unless the cluster changed in
+between. There is no preemption, no back-off and no volume provisioning.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from rebalancer.embedded.apiserver.kinds import (
     SERVICE,
     STORAGE_CLASS,
     VOLUME,
+    Json,
 )
-from rebalancer.embedded.apiserver.store import Change, Json, Key, Store
+from rebalancer.embedded.apiserver.store import Change, Key, Store
 from rebalancer.embedded.conditions import set_condition
-from rebalancer.embedded.controllers.picture import Picture
+from rebalancer.embedded.controllers.picture import StoreSnapshots
 from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.engine import Controller, Engine
 from rebalancer.scheduler.model import FILTERS, SchedulerModel
@@ -34,19 +35,19 @@ from rebalancer.snapshot.state import ClusterState
 
 SCHEDULER_NAME = "default-scheduler"
 _CYCLE = "cycle"
-# What a pod learns of its node when it is bound (plugin/pkg/admission/podtopologylabels).
+# Node labels that a pod gets when it is bound (plugin/pkg/admission/podtopologylabels).
 _COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-_CONCERNED = (NODE, VOLUME, CLAIM, STORAGE_CLASS, CSI_NODE, NAMESPACE, SERVICE)
+_MAY_MAKE_ROOM = (NODE, VOLUME, CLAIM, STORAGE_CLASS, CSI_NODE, NAMESPACE, SERVICE)
 
 
 class Placer(Protocol):
-    """Says where a pod of a class would go in a state of one snapshot."""
+    """Chooses nodes for pods, by class, in a state of one snapshot."""
 
     def best(self, state: ClusterState, cls: int, pinned: int | None) -> list[int]:
-        """Return the nodes that are equally good, none if nothing fits."""
+        """Return the best nodes, equally good; empty if the pod fits on no node."""
 
     def why_not(self, state: ClusterState, cls: int) -> str:
-        """Return the reasons why nothing fits, with numbers of nodes."""
+        """Return why the pod fits on no node, with numbers of nodes."""
 
 
 MakePlacer = Callable[[Snapshot], Placer]
@@ -68,11 +69,11 @@ class ModelPlacer:
         if not len(prediction.nodes):
             return []
         best = prediction.probability >= prediction.probability[0] * (1 - 1e-9)
-        found: list[int] = np.sort(prediction.nodes[best]).tolist()
-        return found
+        nodes: list[int] = np.sort(prediction.nodes[best]).tolist()
+        return nodes
 
     def why_not(self, state: ClusterState, cls: int) -> str:
-        """Return how many nodes each filter refused."""
+        """Return the number of nodes that each filter refused."""
         refused = Counter(self._model.evaluate(state, cls).filtered_by.tolist())
         return ", ".join(
             f"{count} node(s) refused by {FILTERS[by]}" for by, count in sorted(refused.items())
@@ -80,20 +81,22 @@ class ModelPlacer:
 
 
 class Scheduling(Controller):
-    """Binds pending pods; what does not fit stays pending and is tried again when something changes."""
+    """Binds pending pods; a pod that fits on no node is tried again when the cluster changes."""
 
-    def __init__(self, engine: Engine, picture: Picture, make: MakePlacer = ModelPlacer) -> None:
+    def __init__(
+        self, engine: Engine, snapshots: StoreSnapshots, make: MakePlacer = ModelPlacer
+    ) -> None:
         super().__init__(engine)
-        self._picture, self._make = picture, make
+        self._snapshots, self._make = snapshots, make
         # PodTopologyLabelsAdmission is on since 1.35.
-        self._labels = _COPIED if picture.version >= (1, 35) else ()
+        self._labels = _COPIED if snapshots.version >= (1, 35) else ()
         self._pending: dict[Key, None] = {}
 
     def observe(self, change: Change) -> None:
-        """A pod wants a node, or something changed that may let a waiting one fit."""
+        """Queue a cycle when a pod is pending, or when a change may make room for one."""
         if change.kind is POD:
             self._observe_pod(change)
-        elif change.kind in _CONCERNED and self._pending and _matters(change):
+        elif change.kind in _MAY_MAKE_ROOM and self._pending and _matters(change):
             self.note(_CYCLE)
 
     def _observe_pod(self, change: Change) -> None:
@@ -114,7 +117,7 @@ class Scheduling(Controller):
             return
         waiting = [self.store.get(POD, *key) for key in self._pending]
         waiting.sort(key=lambda pod: -pod["spec"].get("priority", 0))
-        snapshot = self._picture.snapshot()
+        snapshot = self._snapshots.snapshot()
         state, placer = ClusterState(snapshot), self._make(snapshot)
         uids = [snapshot.pods.uid[row] for row in range(len(snapshot.pods))]
         rows = {uid: row for row, uid in enumerate(uids)}
@@ -142,8 +145,8 @@ class Scheduling(Controller):
                 self._refuse(pod, "Unschedulable", message)
 
     def _bind(self, pod: Json, node: str) -> None:
-        found = self.store.find(NODE, "", node) or {"metadata": {}}
-        of_node = found["metadata"].get("labels") or {}
+        stored = self.store.find(NODE, "", node) or {"metadata": {}}
+        of_node = stored["metadata"].get("labels") or {}
         copied = {key: of_node[key] for key in self._labels if key in of_node}
 
         def bind(new: Json) -> None:
@@ -152,7 +155,7 @@ class Scheduling(Controller):
                 new["metadata"]["labels"] = {**new["metadata"].get("labels", {}), **copied}
             status = new["status"]
             others = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]
-            # Made anew: reason and message of earlier refusals go.
+            # A new condition, without the reason and message of earlier refusals.
             status["conditions"] = others
             set_condition(status, "PodScheduled", "True", self.store.timestamp())
 
@@ -181,7 +184,7 @@ def _waits(pod: Mapping[str, Any]) -> bool:
 
 
 def _matters(change: Change) -> bool:
-    """Whether a change may make room: not the report of a kubelet that has nothing new to say."""
+    """Whether a change may make room for a pod: not a heartbeat, for example."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True
@@ -201,7 +204,7 @@ def _draw(store: Store, pod: Json, size: int) -> int:
 
 
 def _pinned(pod: Mapping[str, Any], index: Mapping[str, int]) -> int | None:
-    """Return the node that a DaemonSet's pod names (-1 if it is gone), None for other pods."""
+    """Return the node that a DaemonSet's pod names (-1 if it was removed), None for other pods."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():

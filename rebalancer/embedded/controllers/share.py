@@ -1,4 +1,4 @@
-"""Numbers that may be percentages."""
+"""IntOrString: numbers that may be percentages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def share_of(value: int | str, total: int, *, up: bool) -> int:
 
     Source: ``k8s.io/apimachinery/pkg/util/intstr: GetScaledValueFromIntOrPercent``.
 
-    Raises ValueError for a text that is no percentage.
+    Raises ValueError if a string is no percentage.
     """
     if isinstance(value, int):
         return value

@@ -125,7 +125,7 @@ def test_the_policy_of_the_run_is_the_policy_of_the_explanation(cluster, tmp_pat
     [
         (["node", "n-c"], "node n-c: there is no such node; did you mean n-"),
         (["workload", "default/wep"], "did you mean Deployment/default/web?"),
-        (["node", "n-a", "--memory=a/b"], "a snapshot file is explained without it"),
+        (["node", "n-a", "--memory=a/b"], "leave it out with a snapshot file"),
     ],
 )
 def test_what_cannot_be_explained_is_a_usage_error(cluster, args, says):

@@ -113,7 +113,7 @@ def test_a_life_that_breaks_is_not_silent() -> None:
             cluster._thread.join(60)
             cluster.settle(1)
 
-    with pytest.raises(RuntimeError, match="has stopped living") as shown:
+    with pytest.raises(RuntimeError, match="embedded cluster has failed") as shown:
         live()
     assert isinstance(shown.value.__cause__, ZeroDivisionError)
 

@@ -8,9 +8,9 @@ import pytest
 from rebalancer.commands.result import outcomes_of
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.explain.names import find_node, find_workload
-from rebalancer.explain.node import WatchedNode, node_data, node_facts
+from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
-from rebalancer.explain.workload import WatchedWorkload, workload_data, workload_facts
+from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.problem import Planning
 from rebalancer.policy.load import load_policy
@@ -67,7 +67,7 @@ class Explaining:
 
     def node(self, name, objects, **options):
         report, watched = self.plan(
-            objects, lambda snapshot: WatchedNode(snapshot, find_node(snapshot, name)), **options
+            objects, lambda snapshot: NodeRecorder(snapshot, find_node(snapshot, name)), **options
         )
         facts = node_facts(report, watched)
         return Explained(node_data(facts), node_table(report, facts), report)
@@ -75,7 +75,7 @@ class Explaining:
     def workload(self, ref, objects, **options):
         report, watched = self.plan(
             objects,
-            lambda snapshot: WatchedWorkload(snapshot, find_workload(snapshot, ref)),
+            lambda snapshot: WorkloadRecorder(snapshot, find_workload(snapshot, ref)),
             **options,
         )
         facts = workload_facts(report, watched)

@@ -50,7 +50,7 @@ On it: 3 pods, of which the plan moves 1
         one node, at most 1 needed
       need not move: the moves of others mend it
 
-  Wished elsewhere by no rule: 1 pod
+  No rule asks for a move of 1 pod
 
   default/one-0  Deployment/default/one; may not move: singleReplica: the only replica of its owner
 
@@ -194,7 +194,7 @@ USAGE = "strategies: {low-utilisation: {signal: usage, runs: %d}}\n"
     ("runs", "gives", "says"),
     [
         (1, True, "gives pods: 1 node may take them"),
-        (3, False, "before it was seen in 3 runs in a row, and no earlier run is remembered"),
+        (3, False, "until nodes were over-used in 3 runs in a row, and earlier runs are not known"),
     ],
 )
 def test_by_usage_it_tells_what_was_measured_and_what_it_waits_for(explaining, runs, gives, says):

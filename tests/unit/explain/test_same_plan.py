@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rebalancer.explain.node import WatchedNode
-from rebalancer.explain.workload import WatchedWorkload
+from rebalancer.explain.node import NodeRecorder
+from rebalancer.explain.workload import WorkloadRecorder
 from rebalancer.report.as_json import as_data
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import apart, disruption_budget, node, spread, workload
@@ -76,8 +76,8 @@ def test_whoever_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
     snapshot = snapshot_of(objects)
     plain, _ = explaining.plan(snapshot, policy=POLICY)
     for watched in (
-        lambda of: WatchedNode(of, 0),
-        lambda of: WatchedWorkload(of, 0),
+        lambda of: NodeRecorder(of, 0),
+        lambda of: WorkloadRecorder(of, 0),
     ):
         report, _ = explaining.plan(snapshot, watched, policy=POLICY)
         assert told(report) == told(plain)

@@ -19,7 +19,7 @@ Deployment/shop/web
 Dry run with the built-in default policy (mode enforce, eagerness careful)
 cluster.json, Kubernetes 1.36, 3 nodes, 4 pods, 2027-01-15T08:00:00Z
 
-  4 wanted, 4 ready; at rest
+  4 wanted, 4 ready; settled
 
 Where its pods are  now  after the plan
   a                   3               2
@@ -56,7 +56,7 @@ The plan moves 1 pod of it
       the plan moves it to n-c (c) in wave 1 (topology-spread, gain 2 soft, cost 1)
 
 Break a rule that the moves of others mend: 2 pods
-Wished elsewhere by no rule: 1 pod
+No rule asks for a move: 1 pod
 """
 
 
@@ -190,7 +190,7 @@ def test_pods_without_a_node_and_on_their_way_out_are_counted_apart(explaining):
         ("b", 1),
         ("c", 0),
     ]
-    assert "Without a node, or on their way out: 2 pods" in found.table
+    assert "Without a node, or terminating: 2 pods" in found.table
 
 
 def test_what_makes_it_rest_is_told(explaining):
@@ -201,7 +201,7 @@ def test_what_makes_it_rest_is_told(explaining):
     web[-1]["status"]["conditions"][0]["status"] = "False"
     found = explaining.workload("web", [*ZONES, *web])
     assert found.data["unsettled"] == "rollout: 1 of 2 updated"
-    assert "not at rest: rollout: 1 of 2 updated" in found.table
+    assert "not settled: rollout: 1 of 2 updated" in found.table
     told = "2 pods not, ownerUnsettled: Deployment/default/web: rollout: 1 of 2 updated"
     assert told in found.table
     assert {pod["plan"]["code"] for pod in found.data["pods"]} == {"Protected"}
@@ -220,7 +220,7 @@ def test_what_stays_is_grouped_by_its_reason(explaining):
     found = explaining.workload("web", [*ZONES, *web, budget])
     assert found.report.plan.moves == ()
     assert "May be moved: 0 of 4 pods" in found.table
-    assert "Wished elsewhere, but staying: 4 pods" in found.table
+    assert "A rule asks for a move, but they stay: 4 pods" in found.table
     assert found.table.count("PodDisruptionBudget: default/web allows no disruption") == 2
 
 

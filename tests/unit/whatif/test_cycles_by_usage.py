@@ -107,7 +107,7 @@ def test_without_memory_it_never_lasts_and_the_report_says_so(policy):
     _, course = play(hot(8, 8, 0), path=policy(), memory=False)
     assert evictions(course) == [0]
     (line,) = course.warnings
-    assert "no earlier run is remembered" in line
+    assert "earlier runs are not known" in line
     _, course = play(hot(8, 8, 0), path=policy(runs=1), memory=False)
     assert evictions(course) == [4, 0]
 
