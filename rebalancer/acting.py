@@ -16,7 +16,6 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
 from rebalancer.planner.plan import Move
-from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
@@ -60,7 +59,7 @@ class Acting:
                 actor,
                 feed,
                 self.stop,
-                self._pace(),
+                Pace.of(self.safety),
                 self.progress,
                 domains=planned.snapshot.nodes.labels_of,
             )
@@ -76,7 +75,8 @@ class Acting:
                 why = self.remember(executor.outcomes)
                 if why is not None and self.planning.counts_the_hour:
                     raise ClusterReadError(why)
-                return self._recheck(rest, recount, clock_skew)
+                with collector_paused():
+                    return self.planning.rechecked(recount.snapshot(rest), rest, clock_skew)
 
             forgotten: str | None = None
             try:
@@ -99,22 +99,6 @@ class Acting:
             seconds=max(1.0, self.stop.left()),
             everything=len(waves) > 1,
             namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
-        )
-
-    def _recheck(
-        self, rest: Sequence[Move], recount: Recount, clock_skew: float
-    ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now."""
-        with collector_paused():
-            snapshot = recount.snapshot(rest)
-            if reasons := self.planning.standstill(snapshot, clock_skew):
-                return [(move, f"standing still: {reasons[0]}") for move in rest]
-            return recheck(self.planning.planner(snapshot), rest)
-
-    def _pace(self) -> Pace:
-        return Pace(
-            pending=self.safety.max_pending_time.total_seconds(),
-            ready=self.safety.max_ready_time.total_seconds(),
         )
 
 
