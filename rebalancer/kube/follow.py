@@ -200,13 +200,13 @@ class Follower:
         self._absent |= missing & settled.without_object()
         return settled
 
-    def list_pods(self) -> None:
-        """Read the pods once more, for the listener: their watch may have gone silent.
+    def list_pods(self) -> bool:
+        """Read the pods once more, for the listener: their watch may have gone silent; False if another just did.
 
         Raises:
             ClusterReadError: they could not be read.
         """
-        self._list_all_again([self._pods], "their watch said nothing")
+        return bool(self._list_all_again([self._pods], "their watch said nothing"))
 
     # -- lists, once more --------------------------------------------------------------------------
 
