@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rebalancer import __version__
-from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.output import OutputError, say, write
 
 _EPILOG = """\b
@@ -48,8 +48,9 @@ def command(argv: Sequence[str]) -> int:
         say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        say(sys.stderr, "rebalancer: stopped by a signal, before anything was moved")
-        return int(ExitCode.PARTIAL)
+        stopped = StoppedError()
+        say(sys.stderr, f"rebalancer: {stopped}")
+        return int(stopped.exit_code)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
 
 
