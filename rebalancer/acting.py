@@ -84,6 +84,7 @@ class Acting:
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 forgotten = self.remember(executor.outcomes)
+                actor.close()
                 for note in follower.notes:
                     self.warn(note)
             return replace(execution, failed=execution.failed or forgotten is not None)

@@ -107,7 +107,9 @@ def expire_lease(installed):
     # The next run watches it for its term.
     past = datetime.now(UTC) - timedelta(seconds=spec["leaseDurationSeconds"] + 1)
     renewed = past.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    installed.api.patch(installed.lease_path, {"spec": {"renewTime": renewed, "leaseDurationSeconds": 1}})
+    installed.api.patch(
+        installed.lease_path, {"spec": {"renewTime": renewed, "leaseDurationSeconds": 1}}
+    )
     return True
 
 
