@@ -87,7 +87,10 @@ class Acting:
                 actor.close()
                 for note in follower.notes:
                     self.warn(note)
-            return replace(execution, failed=execution.failed or forgotten is not None)
+            unknown = forgotten is not None and any(
+                o.status.may_have_evicted for o in execution.outcomes
+            )
+            return replace(execution, failed=execution.failed or unknown)
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""

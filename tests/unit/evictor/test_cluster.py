@@ -65,6 +65,21 @@ def test_a_pod_that_cannot_be_read_is_an_error(server, tmp_path):
         actor(server, tmp_path, []).read_pod("default", "web-0")
 
 
+@pytest.mark.parametrize(("code", "warns"), [(201, False), (403, True), (429, True), (500, True)])
+def test_an_eviction_is_announced_on_the_pod_and_its_owner_or_a_warning_says_not(
+    server, tmp_path, code, warns
+):
+    server.on("POST", EVENTS, Say({} if code == 201 else status_body(code, "no"), code))
+    warnings: list[str] = []
+    acting = actor(server, tmp_path, warnings)
+    acting.announce(planned("web-0", "web"))
+    acting.close()
+    notes = [asked.body["note"] for asked in server.to(EVENTS, "POST")]
+    assert notes[0] == "moved off n1 by duplicates: two on one node; expected on n2 (100%)"
+    assert warns or notes[1:] == [f"pod web-0: {notes[0]}"]
+    assert bool(warnings) is warns
+
+
 def test_only_pods_of_the_moved_ones_controllers_are_replacements():
     moves = [planned("web-0", "web"), planned("db-0", "db")]
     feed = open_feed(SNAPSHOT, moves)
