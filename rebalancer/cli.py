@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rebalancer import __version__
-from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.output import OutputError, say, write
 
 _EPILOG = """\b
@@ -48,8 +48,9 @@ def command(argv: Sequence[str]) -> int:
         say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        say(sys.stderr, "rebalancer: stopped by a signal, before anything was moved")
-        return int(ExitCode.PARTIAL)
+        stopped = StoppedError()
+        say(sys.stderr, f"rebalancer: {stopped}")
+        return int(stopped.exit_code)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
 
 
@@ -192,9 +193,9 @@ def apply(**options: object) -> int:
 
 
 def _run(options: dict[str, object]) -> int:
-    from rebalancer.app import run_once  # noqa: PLC0415
+    from rebalancer.commands.options import RunOptions  # noqa: PLC0415
+    from rebalancer.commands.run import run_once  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.options import RunOptions  # noqa: PLC0415
 
     environment = system_environment(patience=_PATIENCE)
     return int(run_once(RunOptions(**options), environment))  # type: ignore[arg-type]
@@ -210,8 +211,8 @@ def _run(options: dict[str, object]) -> int:
 )
 def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
     """Write the cluster's state to a file, for run --snapshot."""
+    from rebalancer.commands.snapshot import save_snapshot  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.saving import save_snapshot  # noqa: PLC0415
 
     environment = system_environment()
     return int(save_snapshot(kubeconfig, context_name, path, environment, usage=usage))
@@ -233,9 +234,9 @@ def history(kubeconfig: str | None, context_name: str | None, memory: str, outpu
 
     Their moves, which workloads rest until when, and which nodes were over-used.
     """
+    from rebalancer.commands.history import show_history  # noqa: PLC0415
+    from rebalancer.commands.options import reference  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.memory.show import show_history  # noqa: PLC0415
-    from rebalancer.options import reference  # noqa: PLC0415
 
     where = reference("--memory", memory)
     environment = system_environment()
@@ -308,9 +309,9 @@ def simulate(**options: object) -> int:
 
     On a snapshot file, with the scheduler model in the place of kube-scheduler.
     """
+    from rebalancer.commands.simulate import SimulateOptions  # noqa: PLC0415
+    from rebalancer.commands.simulate import simulate as play  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.simulation.command import SimulateOptions  # noqa: PLC0415
-    from rebalancer.simulation.command import simulate as play  # noqa: PLC0415
 
     chosen = SimulateOptions(**options)  # type: ignore[arg-type]
     return int(play(chosen, system_environment(), sys.stdin.buffer))
@@ -361,8 +362,8 @@ def explain_pod(pod: str, node: str | None, **options: Any) -> int:
     Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
     where it is, and what the plan of a dry run does with it.
     """
+    from rebalancer.commands import explain as explaining  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.explaining import command as explaining  # noqa: PLC0415
 
     chosen = explaining.ExplainOptions(**options)
     return int(explaining.explain_pod(pod, node, chosen, system_environment()))
@@ -377,8 +378,8 @@ def explain_node(node: str, **options: Any) -> int:
     Prints whether replacements land on the node, how full it is beside the thresholds, each of its pods with
     what it breaks there and why it moves or stays, and the planned moves that may land on it.
     """
+    from rebalancer.commands import explain as explaining  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.explaining import command as explaining  # noqa: PLC0415
 
     chosen = explaining.ExplainOptions(**options)
     return int(explaining.explain_node(node, chosen, system_environment()))
@@ -393,8 +394,8 @@ def explain_workload(workload: str, **options: Any) -> int:
     Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
+    from rebalancer.commands import explain as explaining  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.explaining import command as explaining  # noqa: PLC0415
 
     chosen = explaining.ExplainOptions(**options)
     return int(explaining.explain_workload(workload, chosen, system_environment()))
@@ -459,8 +460,8 @@ def policy_migrate(file: str, output: str | None) -> int:
     FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, or the ConfigMap with one.
     What has no equal here is told on standard error, and in comments of what is written.
     """
+    from rebalancer.commands.migrate import migrate  # noqa: PLC0415
     from rebalancer.environment import system_environment  # noqa: PLC0415
-    from rebalancer.migration.command import migrate  # noqa: PLC0415
 
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))
 
@@ -484,6 +485,6 @@ def demo(speed: float) -> int:
 
     Drift, plan, evictions, landings, silence.
     """
-    from rebalancer.simulator.demo import run_demo  # noqa: PLC0415
+    from rebalancer.embedded.demo import run_demo  # noqa: PLC0415
 
     return int(run_demo(speed=speed, run=command))
