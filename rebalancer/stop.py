@@ -79,6 +79,12 @@ class Stop:
             self._signalled.wait(min(left, _SLICE))
         return why
 
+    def sooner(self, seconds: float, signalled: threading.Event) -> Stop:
+        """Return a Stop that comes with this one, after so many seconds, or when ``signalled`` is set."""
+        stop = Stop(self, min(self.deadline, self.now() + seconds), signalled)
+        stop.add(self.reason)
+        return stop
+
     def later(self, seconds: float) -> Stop:
         """Return a Stop that comes so many seconds after this one: for what is said and kept at a run's end."""
         return _Later(self, seconds)

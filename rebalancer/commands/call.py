@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.output import OutputError, say
 
 
@@ -33,6 +33,7 @@ def call(command: click.Command, argv: Sequence[str]) -> int:
         say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        say(sys.stderr, "rebalancer: stopped by a signal, before anything was moved")
-        return int(ExitCode.PARTIAL)
+        stopped = StoppedError()
+        say(sys.stderr, f"rebalancer: {stopped}")
+        return int(stopped.exit_code)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)

@@ -21,7 +21,7 @@ from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.commands.result import Reporting
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode, PolicyError
+from rebalancer.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
 from rebalancer.output import say
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.problem import Planned, Planning
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
-_LAST_WORDS = 10.0
-"""Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -57,7 +55,12 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     run = _Run(options, environment, loaded, registry, _reviewed(options, loaded))
     if options.snapshot_path is not None:
         return run.on_file(options.snapshot_path)
-    return run.on_cluster()
+    try:
+        return run.on_cluster()
+    except ClusterReadError:
+        if environment.stop.is_set() and not environment.committed.is_set():
+            raise StoppedError from None
+        raise
 
 
 def _reviewed(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
@@ -85,8 +88,8 @@ class _Run:
         reviewed: ReviewedPlan | None,
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
-        self._deadline = environment.clock.now() + options.deadline
-        self._stop = Stop(environment.clock, self._deadline, environment.stop)
+        deadline = environment.clock.now() + options.deadline
+        self._stop = Stop(environment.clock, deadline, environment.stop)
         scope = scope_of(options, environment)
         self._planning = Planning(
             loaded,
@@ -128,7 +131,7 @@ class _Run:
             kubeconfig=options.kubeconfig,
             context=options.context_name,
             environ=environment.environ,
-            seconds=self._deadline - environment.clock.now() + _LAST_WORDS,
+            stop=self._stop,
             limits=Limits(in_flight=options.max_requests, compressed=options.compress),
         )
         with ExitStack() as stack:
@@ -176,18 +179,17 @@ class _Run:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
         if self._lease is None:
             return None
-        from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease  # noqa: PLC0415
+        from rebalancer.kube.lease import HeldByAnother, Lease  # noqa: PLC0415
 
-        clock = self._environment.clock.unix
-        lease = Lease(client, *self._lease, identity=self._identity, clock=clock)
+        environment = self._environment
+        # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
+        identity = f"{self._identity}_{environment.random(4).hex()}"
+        lease = Lease(client, *self._lease, identity=identity, clock=environment.clock.unix)
         found = lease.acquire()
         if isinstance(found, HeldByAnother):
             return found
-        if isinstance(found, HeldLease):
-            self._stop.add(lambda: _lost(found))
-            stack.callback(self._release, found)
-        else:
-            self._notes.append(found.message)
+        self._stop.add(found.lost)
+        stack.callback(self._release, found)
         return None
 
     def _release(self, lease: HeldLease) -> None:
@@ -240,10 +242,6 @@ class _Run:
             timings=self._timings.seconds,
             notes=tuple(self._notes),
         )
-
-
-def _lost(lease: HeldLease) -> str | None:
-    return "the Lease was lost to another run" if lease.lost.is_set() else None
 
 
 @click.command("run")

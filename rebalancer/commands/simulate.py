@@ -13,6 +13,7 @@ import numpy as np
 from rebalancer.commands.flags import POLICY, output_flag
 from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
+from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.output import write
 from rebalancer.planner.problem import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
@@ -77,6 +78,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         Pace(
             cycles=options.cycles,
             ready_after=Span.parse(options.ready_after, "--ready-after"),
+            waves=WavePace.of(loaded.policy.safety),
             memory=not options.no_memory,
         ),
         Timings(environment.clock),

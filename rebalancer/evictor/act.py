@@ -17,7 +17,6 @@ from rebalancer.kube.read import Kept
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.planner.problem import Planned, Planning
-from rebalancer.planner.recheck import recheck
 from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
 
@@ -60,7 +59,7 @@ class Acting:
                 actor,
                 feed,
                 self.stop,
-                self._pace(),
+                Pace.of(self.safety),
                 self.progress,
                 domains=planned.snapshot.nodes.labels_of,
             )
@@ -76,7 +75,8 @@ class Acting:
                 why = self.remember(executor.outcomes)
                 if why is not None and self.planning.counts_the_hour:
                     raise ClusterReadError(why)
-                return self._recheck(rest, recount, clock_skew)
+                with collector_paused():
+                    return self.planning.rechecked(recount.snapshot(rest), rest, clock_skew)
 
             forgotten: str | None = None
             try:
@@ -84,9 +84,13 @@ class Acting:
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 forgotten = self.remember(executor.outcomes)
+                actor.close()
                 for note in follower.notes:
                     self.warn(note)
-            return replace(execution, failed=execution.failed or forgotten is not None)
+            unknown = forgotten is not None and any(
+                o.status.may_have_evicted for o in execution.outcomes
+            )
+            return replace(execution, failed=execution.failed or unknown)
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""
@@ -99,22 +103,6 @@ class Acting:
             seconds=max(1.0, self.stop.left()),
             everything=len(waves) > 1,
             namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
-        )
-
-    def _recheck(
-        self, rest: Sequence[Move], recount: Recount, clock_skew: float
-    ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now."""
-        with collector_paused():
-            snapshot = recount.snapshot(rest)
-            if reasons := self.planning.standstill(snapshot, clock_skew):
-                return [(move, f"standing still: {reasons[0]}") for move in rest]
-            return recheck(self.planning.planner(snapshot), rest)
-
-    def _pace(self) -> Pace:
-        return Pace(
-            pending=self.safety.max_pending_time.total_seconds(),
-            ready=self.safety.max_ready_time.total_seconds(),
         )
 
 

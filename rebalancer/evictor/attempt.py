@@ -80,7 +80,11 @@ class Attempt:
             left = self._patience.seconds - (self._stop.now() - started)
             if last.kind in _FINAL or left <= 0 or conflicts > self._patience.conflicts:
                 return self._ended(move, last, lost=lost)
-            self._stop.wait(min(last.retry_after or backoff, left))
+            asked = last.retry_after or backoff
+            if last.kind is AnswerKind.LOST:
+                # What became of it is to be known soon, whatever a proxy says of when to come back.
+                asked = min(asked, _LONGEST_BACKOFF)
+            self._stop.wait(min(asked, left))
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
     def _stopped(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:

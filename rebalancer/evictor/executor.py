@@ -18,6 +18,7 @@ from rebalancer.evictor.attempt import Actor, Attempt
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
+from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
 
 
@@ -68,6 +69,14 @@ class Pace:
     """For the pods that a chain evicted first to be gone; the default grace period is 30."""
     parallel: int = 8
     """Evictions at once in larger waves."""
+
+    @classmethod
+    def of(cls, safety: Safety) -> Pace:
+        """Return the pace that a policy asks for."""
+        return cls(
+            pending=safety.max_pending_time.total_seconds(),
+            ready=safety.max_ready_time.total_seconds(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,14 @@ class PodFeed:
     """
 
     def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
-        self.read_all: Callable[[], None] = lambda: None
-        """Has all pods read once more, and handed over here; set by what follows the cluster."""
+        self.read_all: Callable[[], bool] = lambda: False
+        """Has all pods read once more, and handed over here; tells whether it could. Set by what follows the cluster."""
         self._controllers = controllers
         self._wanted = frozenset(controllers.values())
         self._known = set(known)
         self._pods: dict[str, PodRecord] = {}
+        self._seen: set[str] = set()
+        """uids of the pods that were handed over since they were read once more last."""
         self._news = threading.Condition()
         self._changed = False
         self._error: ClusterReadError | None = None
@@ -95,8 +97,13 @@ class PodFeed:
                 raise self._error
 
     def list_again(self) -> None:
-        """See Feed."""
-        self.read_all()
+        """See Feed; pods that are not seen meanwhile are gone."""
+        with self._news:
+            self._seen = set()
+        complete = self.read_all()
+        with self._news:
+            if complete:
+                self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
 
     # -- what it is told ---------------------------------------------------------------------------
 
@@ -109,6 +116,7 @@ class PodFeed:
                 self._pods.pop(pod.uid, None)
             else:
                 self._pods[pod.uid] = pod
+                self._seen.add(pod.uid)
             self._changed = True
             self._news.notify_all()
 

@@ -11,6 +11,7 @@ from rebalancer.environment import Timings, collector_paused
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move, Plan
 from rebalancer.planner.planner import Contribution, Onlooker, Planner
+from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
@@ -130,6 +131,14 @@ class Planning:
         if self._hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
         return reasons
+
+    def rechecked(
+        self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Judge what is left of a plan on the cluster as it is now; see :func:`rebalancer.planner.recheck.recheck`."""
+        if reasons := self.standstill(snapshot, clock_skew):
+            return [(move, f"standing still: {reasons[0]}") for move in moves]
+        return recheck(self.planner(snapshot), moves)
 
     def planner(self, snapshot: Snapshot) -> Planner:
         """Return a planner on ``snapshot`` with the policy's strategies and budgets."""

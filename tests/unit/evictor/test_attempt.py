@@ -101,6 +101,8 @@ def test_what_a_lost_reply_did_is_read_from_the_pod(leaves, after):
     world = CommitsUnheard(answers={"a": [K.LOST] * 9}, leaves=leaves, after=after)
     assert attempt(world).status is Status.EVICTED
     assert len(world.evictions) == after
+    # The answers ask to come back after a minute.
+    assert world.clock.now() <= 5 * after
 
 
 @pytest.mark.parametrize(("first", "second"), [(K.LOST, K.GONE), (K.LOST, K.FAILED)])
