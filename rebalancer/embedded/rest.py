@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rebalancer.embedded.apiserver import kinds
+from rebalancer.embedded.apiserver.conditions import condition, is_ready
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import Store
-from rebalancer.embedded.conditions import condition, is_ready
 from rebalancer.embedded.controllers.kubelets import NODE_LOST, NODE_NOT_READY
 from rebalancer.embedded.controllers.pods import is_terminating
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver import status
+from rebalancer.embedded.apiserver.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, check_preconditions, delete
 from rebalancer.embedded.apiserver.kinds import BUDGET, POD, Json, Kind
 from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.store import Store
-from rebalancer.embedded.conditions import condition, is_ready, set_condition
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
 _MOST_DISRUPTED = 2000

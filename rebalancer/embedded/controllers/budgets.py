@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.eviction import allowed_condition
 from rebalancer.embedded.apiserver.kinds import (
     BUDGET,
@@ -19,7 +20,6 @@ from rebalancer.embedded.apiserver.kinds import (
 )
 from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.store import Change, Key
-from rebalancer.embedded.conditions import is_ready, set_condition
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.controllers.share import share_of
 from rebalancer.embedded.engine import Controller

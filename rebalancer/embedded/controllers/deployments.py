@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rebalancer.embedded.apiserver.conditions import set_condition
 from rebalancer.embedded.apiserver.kinds import DEPLOYMENT, REPLICA_SET, Json
 from rebalancer.embedded.apiserver.store import Key, clone
-from rebalancer.embedded.conditions import set_condition
 from rebalancer.embedded.controllers.pods import WorkloadController, reference_to
 from rebalancer.embedded.controllers.share import share_of
 

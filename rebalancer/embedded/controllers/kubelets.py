@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
 from rebalancer.embedded.apiserver.store import Change, Key
-from rebalancer.embedded.conditions import is_ready, set_condition
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller, Engine
 

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rebalancer.embedded.apiserver.conditions import condition, is_ready
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import FINISHED
 from rebalancer.embedded.apiserver.kinds import POD, Json, Kind
 from rebalancer.embedded.apiserver.quota import charge
 from rebalancer.embedded.apiserver.store import Change, Key, Store, clone
-from rebalancer.embedded.conditions import condition, is_ready
 from rebalancer.embedded.engine import Controller
 from rebalancer.wire.pods import DELETION_COST
 from rebalancer.wire.times import unix_seconds

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from rebalancer.embedded.apiserver.conditions import set_condition
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import POD, REPLICA_SET, Json, Kind
 from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Key
-from rebalancer.embedded.conditions import set_condition
 from rebalancer.embedded.controllers.pods import (
     WorkloadController,
     controller_of,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rebalancer.embedded.apiserver.conditions import set_condition
 from rebalancer.embedded.apiserver.kinds import (
     CLAIM,
     CSI_NODE,
@@ -24,7 +25,6 @@ from rebalancer.embedded.apiserver.kinds import (
     Json,
 )
 from rebalancer.embedded.apiserver.store import Change, Key, Store
-from rebalancer.embedded.conditions import set_condition
 from rebalancer.embedded.controllers.picture import StoreSnapshots
 from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.engine import Controller, Engine

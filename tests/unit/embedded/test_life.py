@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rebalancer.embedded.apiserver import kinds
+from rebalancer.embedded.apiserver.conditions import condition, is_ready
 from rebalancer.embedded.apiserver.eviction import evict
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.conditions import condition, is_ready
 from rebalancer.embedded.controllers.kubelets import (
     COMPLETE_AFTER,
     FAILS,
