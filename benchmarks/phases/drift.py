@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hot", action="store_true", help="only hot and cold nodes")
     parser.add_argument("--lifted", action="store_true")
     chosen = parser.parse_args(arguments)
-    kinds = [hot for hot in (False, True) if not (chosen.even and hot or chosen.hot and not hot)]
+    kinds = [
+        hot for hot in (False, True) if not ((chosen.even and hot) or (chosen.hot and not hot))
+    ]
     for nodes in chosen.nodes:
         for share in chosen.shares:
             for hot in kinds:

@@ -9,7 +9,7 @@ scheduler or the cost refuses is tried again once after something has changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +38,14 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 _AGAIN = 300
 # So many that promise too little anyway are judged all the same, to tell people where they would land.
 _CLOSELY = 300
+
+
+Stop = Callable[[], str | None]
+"""Says why planning must end now, or None."""
+
+
+def never() -> None:
+    """Let planning go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +101,21 @@ class Search:
         settings: Settings,
         allowance: Allowance,
         cost: Floats,
-        *,
-        explains: bool = True,
+        stop: Stop = never,
     ) -> None:
-        """``explains``: the refusals are wanted, and not only the moves."""
+        """``stop`` says why planning must end now, or None."""
+        self._stop = stop
         self._view, self._terms = view, terms
         self._judge = Judge(view, terms, guard, settings.threshold)
         self._least = settings.threshold.imbalance
-        self._closely = _CLOSELY if explains else 0
+        self._closely = _CLOSELY
         self._allowance, self._cost = allowance, cost
         order = cost * reluctance(view.snapshot)
         self.candidates = Candidates(view, terms, order, settings.cooling)
         self._quota = QuotaLedger(view.snapshot)
         self.refusals: dict[Pair, Refusal] = {}
+        self.waiting: set[Pair] = set()
+        """Pairs that a limit of the whole run has kept back, and nothing else so far."""
         self._refused: set[Pair] = set()
         self._short: set[Pair] = set()
         """Pairs passed over since they would break a rule where they land."""
@@ -261,6 +271,8 @@ class Search:
     def _pop(self, heap: list[Entry]) -> Entry | None:
         """Return the best entry that still stands, None when the wave is full or nothing is left."""
         while heap and not self._allowance.full():
+            if (why := self._stop()) is not None:
+                self._allowance.stop(why)
             if (limit := self._allowance.ended()) is not None:
                 self._hold_back(heap, limit)
                 return None
@@ -287,6 +299,12 @@ class Search:
             wish = self.candidates.wish(pair)
             if wish is not None:
                 self.refusals[pair] = Refusal(wish.strategy, Code.BUDGET, limit)
+                self._note_waiting(pair, wish)
+
+    def _note_waiting(self, pair: Pair, wish: Wish) -> None:
+        cost = float(self._cost[self.candidates.pods(pair)[0]])
+        if pair not in self._refused and self._hopeless(wish, cost) is None:
+            self.waiting.add(pair)
 
     # -- one candidate -----------------------------------------------------------------------------
 
@@ -297,8 +315,11 @@ class Search:
         if wish is None:
             return None
         strategy = wish.strategy
-        limit = self._allowance.over(strategy) or self._allowance.waits(cls, node, strategy)
-        if limit is not None:
+        if (limit := self._allowance.over(strategy)) is not None:
+            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self._note_waiting(pair, wish)
+            return None
+        if (limit := self._allowance.waits(cls, node, strategy)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             return None
         if not self._view.snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
@@ -307,7 +328,7 @@ class Search:
         pod = self.candidates.pods(pair)[0]
         cost = float(self._cost[pod])
         if (too_little := self._hopeless(wish, cost)) is not None:
-            if self._closely <= 0:
+            if self._closely == 0:
                 self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, too_little)
                 self._refused.add(pair)
                 return None
