@@ -215,6 +215,11 @@ class UtilisationTerm:
         left = float(then[-1] - now[-1])
         return left + then[:-1] - now[:-1]
 
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
+        """See Stamped: it holds while nothing comes to these nodes or leaves them."""
+        state = self._view.state
+        return max(state.newest_node_stamp(destinations), state.newest_node_stamp(np.array([node], np.int32)))
+
     def related(self, cls: int) -> Int32s:
         """See Term: nothing but the class itself; nodes are looked at anew each time."""
         return np.array([cls], np.int32)
