@@ -16,6 +16,9 @@ from rebalancer.snapshot.columns import Int32s
 
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
+# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
+# mends so much less than was hoped for breaks one rule as it mends another.
+GAMBLE = 0.05
 # More than this share of the landings on nodes marked for deletion, and the move is refused.
 _LEAVING_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
@@ -74,9 +77,18 @@ class _Known:
     version: int
     """Of the state in which it was last seen to hold."""
     prediction: Prediction
-    stamps: tuple[int, ...]
-    """Of the terms that the move concerns, and of the guard."""
+    rules: tuple[int, ...]
+    """Stamps of the hard and soft terms that the move concerns, and of the guard."""
+    balance: tuple[int, ...]
+    """Stamps of the others."""
     verdict: Verdict
+
+    @property
+    def by_rules(self) -> bool:
+        """Whether rules alone refuse the move: then it is refused however the balance changes."""
+        return self.verdict.refused is not None and any(
+            abs(gain) > TOLERANCE for gain in self.verdict.gain[:2]
+        )
 
 
 class Judge:
@@ -89,40 +101,55 @@ class Judge:
         self._threshold = threshold
         self._asked = [(weighted, _concerns(weighted.term)) for weighted in terms]
         self._guards = _concerns(guard)
-        self._stamps = [_stamp_of(weighted.term) for weighted in terms]
+        self._stamps = [
+            (weighted.term.entry is Entry.IMBALANCE, _stamp_of(weighted.term)) for weighted in terms
+        ]
         self._guard_stamp = _stamp_of(guard)
         self._known: dict[tuple[int, int, float], _Known] = {}
         self._landings = 0
 
-    def judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
+    def judge(
+        self, pod: int, cls: int, node: int, cost: float, *, unless_gamble: bool = False
+    ) -> Verdict:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``.
+
+        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble, see :func:`is_gamble`.
+        """
         key, version = (cls, node, cost), self._view.state.version
         known = self._known.get(key)
         if known is not None and known.version == version:
             return known.verdict
         prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
-        stamps = self._stamped(cls, node, prediction)
-        if known is not None and known.prediction is prediction and known.stamps == stamps:
-            known.version = version
-            return known.verdict
+        rules = self._stamped(cls, node, prediction, balance=False)
+        if known is not None and known.prediction is prediction and known.rules == rules:
+            if known.by_rules or (unless_gamble and is_gamble(known.verdict)):
+                return known.verdict
+            balance = self._stamped(cls, node, prediction, balance=True)
+            if known.balance == balance:
+                known.version = version
+                return known.verdict
+        else:
+            balance = self._stamped(cls, node, prediction, balance=True)
         verdict = self._judge(cls, node, cost, prediction)
         self._landings += len(prediction.nodes)
         if self._landings > _KEPT_LANDINGS:
             self._known.clear()
             self._landings = len(prediction.nodes)
-        self._known[key] = _Known(version, prediction, stamps, verdict)
+        self._known[key] = _Known(version, prediction, rules, balance, verdict)
         return verdict
 
-    def _stamped(self, cls: int, node: int, prediction: Prediction) -> tuple[int, ...]:
-        """Return what is the same only while terms and guard say the same of a move."""
+    def _stamped(
+        self, cls: int, node: int, prediction: Prediction, *, balance: bool
+    ) -> tuple[int, ...]:
+        """Return what is the same only while terms of balance, or those of rules and the guard, say the same."""
         replacement = self._view.snapshot.classes[cls].replacement
         move = (cls, node, replacement, prediction.nodes)
         stamps = [
             self._view.state.version if stamp is None else stamp(*move)
-            for (_, concerns), stamp in zip(self._asked, self._stamps, strict=True)
-            if concerns(cls, replacement)
+            for (_, concerns), (of_balance, stamp) in zip(self._asked, self._stamps, strict=True)
+            if of_balance is balance and concerns(cls, replacement)
         ]
-        if self._guards(cls, replacement):
+        if not balance and self._guards(cls, replacement):
             guard = self._guard_stamp
             stamps.append(self._view.state.version if guard is None else guard(*move))
         return tuple(stamps)
@@ -264,6 +291,14 @@ class Judge:
         ]
         more = len(prediction.nodes) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def is_gamble(verdict: Verdict) -> bool:
+    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
+    best, expected = verdict.best[:2], verdict.gain[:2]
+    return min(expected) < -GAMBLE or any(
+        most - mean > GAMBLE for most, mean in zip(best, expected, strict=True)
+    )
 
 
 def _concerns(term: Term) -> Callable[[int, int], bool]:

@@ -20,16 +20,12 @@ from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.candidates import Candidates, Entry, is_behind
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
+from rebalancer.planner.judge import GAMBLE, TOLERANCE, Judge, Verdict, Weighted, is_gamble
 from rebalancer.planner.plan import Code
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Floats
-
-# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
-# mends so much less than was hoped for breaks one rule as it mends another.
-_GAMBLE = 0.05
 
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
@@ -71,14 +67,6 @@ class Refusal:
     strategy: str
     code: Code
     message: str
-
-
-def _is_gamble(verdict: Verdict) -> bool:
-    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
-    best, expected = verdict.best[:2], verdict.gain[:2]
-    return min(expected) < -_GAMBLE or any(
-        most - mean > _GAMBLE for most, mean in zip(best, expected, strict=True)
-    )
 
 
 def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
@@ -160,7 +148,7 @@ class Search:
             key, pair = popped
             if pair not in retried and self._is_spared(pair):
                 continue
-            verdict = self._consider(pair)
+            verdict = self._consider(pair, only_certain=only_certain)
             if verdict is None:
                 continue
             if only_certain and self._is_passed_over(pair, verdict):
@@ -185,7 +173,7 @@ class Search:
         if self._falls_short(pair, verdict):
             self._short.add(pair)
             self._refused.add(pair)
-        elif not _is_gamble(verdict):
+        elif not is_gamble(verdict):
             return False
         self._passed_over += 1
         return True
@@ -197,7 +185,7 @@ class Search:
         """
         wish = self.candidates.wish(pair)
         return wish is not None and any(
-            hoped - mean > _GAMBLE
+            hoped - mean > GAMBLE
             for hoped, mean in zip(wish.promised[:2], verdict.gain[:2], strict=True)
         )
 
@@ -308,7 +296,7 @@ class Search:
 
     # -- one candidate -----------------------------------------------------------------------------
 
-    def _consider(self, pair: Pair) -> Verdict | None:
+    def _consider(self, pair: Pair, *, only_certain: bool) -> Verdict | None:
         """Return the verdict on a pair if it may go now; else note why not."""
         cls, node = pair
         wish = self.candidates.wish(pair)
@@ -333,7 +321,7 @@ class Search:
                 self._refused.add(pair)
                 return None
             self._closely -= 1
-        verdict = self._judge.judge(pod, cls, node, cost)
+        verdict = self._judge.judge(pod, cls, node, cost, unless_gamble=only_certain)
         if verdict.refused is not None:
             code, message = verdict.refused
             if code is Code.NO_GAIN and wish.gains[0] == wish.gains[1] == 0:

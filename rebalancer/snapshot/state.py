@@ -101,6 +101,10 @@ class ClusterState:
         """Return the largest of the stamps of ``classes``: it, too, is equal while their pods stay."""
         return int(self._stamps[classes].max(initial=0))
 
+    def node_stamp(self, node: int) -> int:
+        """Return :meth:`newest_node_stamp` of one node."""
+        return int(self._node_stamps[node])
+
     def newest_node_stamp(self, nodes: Int32s) -> int:
         """Return what stands for what ``nodes`` hold lastingly: equal while no pod leaves them or is placed there."""
         return int(self._node_stamps[nodes].max(initial=0))
