@@ -159,6 +159,11 @@ def _acts(dry_run: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 @main.command()
 @_acts("Report only. The plan is the same as a real run's.")
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
+)
 def run(**options: object) -> int:
     """Plan moves and carry them out, once."""
     return _run(options)

@@ -8,9 +8,10 @@ A dry run and a real one share every line up to :meth:`_Run._execute`. Modules t
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
 
 
+_PLANNING_SHARE = 0.5
+"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
 _LAST_WORDS = 10.0
 """Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
 
@@ -45,6 +48,8 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    if options.whole and not options.dry_run and options.snapshot_path is None:
+        raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
     registry = Registry.installed()
     loaded = load_policy(options.policy_path, registry)
     run = _Run(options, environment, loaded, registry, _reviewed(options, loaded))
@@ -86,7 +91,9 @@ class _Run:
             scope,
             lifted=options.lift_budgets,
             reviewed=None if reviewed is None else reviewed.moves,
+            seconds=math.inf if options.whole else options.deadline,
         )
+        self._acting_since = 0.0
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
         self._held: HeldLease | None = None
@@ -100,7 +107,7 @@ class _Run:
         """Report on a snapshot file."""
         snapshot = self._deciding.load(path)
         self._check_age(snapshot)
-        planned = self._deciding.plan(snapshot)
+        planned = self._deciding.plan(snapshot, stop=self._planning_ends())
         return self._report(planned, None, source=path)
 
     def on_cluster(self) -> ExitCode:
@@ -138,11 +145,22 @@ class _Run:
                     f"the plan was made on {self._reviewed.source or 'an unnamed cluster'}"
                 )
             skew = reading.readings.clock_skew or 0.0
-            planned = self._deciding.plan(reading.snapshot, client=client, clock_skew=skew)
+            planned = self._deciding.plan(
+                reading.snapshot, client=client, clock_skew=skew, stop=self._planning_ends()
+            )
             execution = None
             if self._acts and not planned.standstill:
                 execution = self._execute(client, planned, reading)
             return self._report(planned, execution, source=client.server)
+
+    def _planning_ends(self) -> Callable[[], str | None]:
+        """Return what ends planning early: a part of the run's time is kept for acting."""
+        clock, until = self._environment.clock, math.inf
+        if not self._options.whole:
+            left = self._deadline - clock.now()
+            until = clock.now() + _PLANNING_SHARE * left
+        why = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
+        return lambda: why if clock.now() >= until else None
 
     @property
     def _acts(self) -> bool:
@@ -159,7 +177,9 @@ class _Run:
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         if self._deciding.keeper is not None:
-            self._deciding.keeper.record(outcomes, self._environment.clock.unix())
+            clock = self._environment.clock
+            seconds = clock.now() - self._acting_since
+            self._deciding.keeper.record(outcomes, clock.unix(), seconds)
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
@@ -192,6 +212,7 @@ class _Run:
         if reading.kept is None:
             raise ValueError("a run that acts keeps what it has read")
         self._environment.committed.set()
+        self._acting_since = self._environment.clock.now()
         acting = Acting(
             client=client,
             planning=self._planning,

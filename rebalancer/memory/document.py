@@ -75,6 +75,17 @@ class SignalMemory(
     """Node -> runs in a row."""
 
 
+class PaceMemory(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
+):
+    """How long the last run that evicted took for it."""
+
+    evictions: int = 0
+    waves: int = 0
+    seconds: float = 0.0
+    """From its first eviction to the end of its last wave."""
+
+
 class Document(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
 ):
@@ -87,6 +98,8 @@ class Document(
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
     signals: dict[str, SignalMemory] = {}
     """Strategy -> what it has seen."""
+    pace: PaceMemory | None = None
+    """None until a run has evicted."""
 
 
 class _Versioned(msgspec.Struct):

@@ -11,9 +11,11 @@ from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document, decode, encode
 from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.pace import with_pace
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.pace import Pace
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -63,12 +65,21 @@ class Keeper:
         """Return strategy -> what it has seen in earlier runs; None if nothing can be kept for later ones."""
         return None if self._known is None else remembered(self.document)
 
+    def pace(self) -> Pace:
+        """Return how fast the last run was, the usual pace if nothing is known of it."""
+        known = self.document.pace
+        if known is None:
+            return Pace()
+        return Pace.measured(known.evictions, known.waves, known.seconds)
+
     def saw(self, signals: Mapping[str, Signals]) -> None:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
         self._seen = signals
 
-    def record(self, outcomes: Iterable[Outcome], now: float) -> None:
+    def record(self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0) -> None:
         """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
+
+        ``seconds`` are what carrying them out took.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         somebody else has written meanwhile, what they wrote is read and added to, once.
@@ -79,19 +90,24 @@ class Keeper:
         told = tuple(outcomes)
         try:
             try:
-                self._write(store, known, told, now)
+                self._write(store, known, told, now, seconds)
             except MemoryConflictError:
                 known = store.read()
                 if known is None:
                     raise
                 # Whoever wrote has added to what this run had written until then.
                 self._base, self._in_base = known.data, self._written
-                self._write(store, known, told, now)
+                self._write(store, known, told, now, seconds)
         except ClusterReadError as error:
             self._warn(f"what was done could not be remembered: {error}")
 
     def _write(
-        self, store: MemoryStore, known: Remembered, outcomes: Sequence[Outcome], now: float
+        self,
+        store: MemoryStore,
+        known: Remembered,
+        outcomes: Sequence[Outcome],
+        now: float,
+        seconds: float,
     ) -> None:
         snapshot = self._snapshot
         if snapshot is None:
@@ -101,6 +117,7 @@ class Keeper:
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, told, now
         )
+        self.document = after = with_pace(after, outcomes, seconds)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)
