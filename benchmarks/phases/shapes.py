@@ -1,7 +1,8 @@
 """Clusters of a given size and severity, as API JSON: what each phase is timed on.
 
 All are drifted, so that every phase has work: in an eighth of the workloads no pod stands in the last
-zone, as after its outage. A severity makes one thing extreme that costs grow with.
+zone, as after its outage. A severity makes one thing extreme that costs grow with. A drift says instead
+how much is wrong: so many pods stand where another pod of their workload stands already.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ ZONES = 3
 _RACKS = 12
 _OLD = "2026-01-01T00:00:00Z"
 _CAPTURED = "2026-06-01T00:00:00Z"
+_REQUEST = {"cpu": "150m", "memory": "320Mi"}
+_REQUESTS = [{"cpu": f"{cpu}m", "memory": f"{4 * cpu}Mi"} for cpu in (9, 33, 120, 450)]
+"""What pods request on nodes from cold to hot: 30 pods fill 2 % to 84 % of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,10 @@ class Shape:
     """Share of the owners that have a PodDisruptionBudget."""
     in_namespace: int = 30
     """Owners in a namespace."""
+    wrong: float | None = None
+    """Share of the pods that stand on the node of a sibling; None: a zone is missing, as said above."""
+    hot: bool = False
+    """Whether requests differ 50-fold between nodes: a workload's pods are large on hot nodes, or small on cold ones."""
     seed: int = 1
 
     @property
@@ -69,6 +77,11 @@ def shape(severity: str, nodes: int, pods: int) -> Shape:
     if severity == "one owner":
         pods = min(pods, _LARGEST_OWNER)
     return replace(Shape(nodes, pods), **SEVERITIES[severity])
+
+
+def drift(share: float, nodes: int, pods: int, *, hot: bool) -> Shape:
+    """Return a cluster in which so large a share of the pods stands badly."""
+    return Shape(nodes, pods, wrong=share, hot=hot)
 
 
 def as_json(of: Shape) -> bytes:
@@ -108,13 +121,36 @@ class _Owner:
         self._namespace = f"ns{number // of.in_namespace:04d}"
         self._name = f"app{number:06d}"
         self._labels = {"app": self._name, "tier": "web", "pod-template-hash": "5d4f"}
-        self._spec = _spec(of.wishes[number % len(of.wishes)], self._name)
+        self._level = number // len(of.wishes) % len(_REQUESTS)
+        requests = _REQUESTS[self._level] if of.hot else _REQUEST
+        self._spec = _spec(of.wishes[number % len(of.wishes)], self._name, requests)
 
     def pods(self, rng: random.Random) -> Iterator[Manifest]:
+        """Yield the pods, each on its node."""
+        if self._of.wrong is not None:
+            yield from self._drifted(rng, self._of.wrong)
+            return
         zones = ZONES - 1 if rng.random() < 1 / 8 else ZONES
         for replica in range(self._replicas):
             node = replica % zones + ZONES * rng.randrange(max(1, self._of.nodes // ZONES))
             yield self._pod(replica, f"node-{min(node, self._of.nodes - 1):05d}")
+
+    def _drifted(self, rng: random.Random, wrong: float) -> Iterator[Manifest]:
+        """Yield the pods, spread over zones and nodes but for those that are wrong.
+
+        The nodes of a level of heat are every fourth group of three, one of each zone.
+        """
+        levels = len(_REQUESTS) if self._of.hot else 1
+        groups = range(self._level % levels, max(1, self._of.nodes // ZONES), levels)
+        first, taken = "", set[int]()
+        for replica in range(self._replicas):
+            node = replica % ZONES + ZONES * rng.choice(groups)
+            while node in taken and len(taken) < len(groups):
+                node = replica % ZONES + ZONES * rng.choice(groups)
+            taken.add(node)
+            name = f"node-{min(node, self._of.nodes - 1):05d}"
+            first = first or name
+            yield self._pod(replica, first if rng.random() < wrong else name)
 
     def _pod(self, replica: int, node: str) -> Manifest:
         labels = dict(self._labels)
@@ -200,9 +236,8 @@ def _node(number: int) -> Manifest:
     }
 
 
-def _spec(wish: str, app: str) -> Manifest:
+def _spec(wish: str, app: str, requests: Manifest) -> Manifest:
     mine = {"matchLabels": {"app": app}}
-    requests = {"cpu": "150m", "memory": "320Mi"}
     spec: Manifest = {
         "containers": [{"name": "main", "image": "nginx", "resources": {"requests": requests}}]
     }

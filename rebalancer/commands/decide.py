@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rebalancer.environment import Environment, Timings, collector_paused
 from rebalancer.planner.planner import Onlooker
 from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.search import Stop, never
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.model import Snapshot
@@ -65,11 +66,15 @@ class Deciding:
         client: Client | None = None,
         clock_skew: float = 0.0,
         onlooker: Onlooker | None = None,
+        stop: Stop = never,
     ) -> Planned:
-        """Plan on ``snapshot``; with the ``client`` that read it, knowing what came of earlier runs."""
+        """Plan on ``snapshot``; with the ``client`` that read it, knowing what came of earlier runs.
+
+        ``stop`` says why planning must end now; the moves planned so far are the plan then.
+        """
         if client is not None and self._memory is not None:
             self._recall(client, snapshot, *self._memory)
-        planned = self.planning.plan(snapshot, clock_skew, self.timings, onlooker)
+        planned = self.planning.plan(snapshot, clock_skew, self.timings, onlooker, stop)
         if self.keeper is not None:
             self.keeper.saw(planned.signals)
         return planned
@@ -89,5 +94,9 @@ class Deciding:
         if unknown is not None and not self.planning.counts_the_hour:
             self.notes.append(f"nothing is remembered: {unknown}")
         self.planning.remember(
-            self.keeper.cooling(), self.keeper.moved_last_hour(), signals, unknown
+            self.keeper.cooling(),
+            self.keeper.moved_last_hour(),
+            signals,
+            hour_unknown=unknown,
+            pace=self.keeper.pace(),
         )

@@ -28,6 +28,8 @@ class RunOptions:
     selector: str | None = None
     output: str = "table"
     lift_budgets: bool = False
+    whole: bool = False
+    """Plan all there is to do, not only what one run can carry out in its time; for dry runs."""
     detailed_exitcode: bool = False
     deadline: float = 600
     lease: str | None = None

@@ -8,9 +8,10 @@ A dry run and a real one share every line up to :meth:`_Run._execute`. Modules t
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
+_PLANNING_SHARE = 0.5
+"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -50,6 +53,8 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    if options.whole and not options.dry_run and options.snapshot_path is None:
+        raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
     registry = Registry.installed()
     loaded = load_policy(options.policy_path, registry)
     run = _Run(options, environment, loaded, registry, _reviewed(options, loaded))
@@ -97,7 +102,9 @@ class _Run:
             scope,
             lifted=options.lift_budgets,
             reviewed=None if reviewed is None else reviewed.moves,
+            seconds=math.inf if options.whole else options.deadline,
         )
+        self._acting_since = 0.0
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
         lease, memory = options.lease, options.memory
@@ -110,7 +117,7 @@ class _Run:
         """Report on a snapshot file."""
         snapshot = self._deciding.load(path)
         self._check_age(snapshot)
-        planned = self._deciding.plan(snapshot)
+        planned = self._deciding.plan(snapshot, stop=self._planning_ends())
         return self._report(planned, None, source=path)
 
     def on_cluster(self) -> ExitCode:
@@ -150,11 +157,22 @@ class _Run:
                     f"the plan was made on {self._reviewed.source or 'an unnamed cluster'}"
                 )
             skew = reading.readings.clock_skew or 0.0
-            planned = self._deciding.plan(reading.snapshot, client=client, clock_skew=skew)
+            planned = self._deciding.plan(
+                reading.snapshot, client=client, clock_skew=skew, stop=self._planning_ends()
+            )
             execution = None
             if self._acts and not planned.standstill:
                 execution = self._execute(client, planned, reading)
             return self._report(planned, execution, source=client.server)
+
+    def _planning_ends(self) -> Callable[[], str | None]:
+        """Return what ends planning early: a part of the run's time is kept for acting."""
+        clock, until = self._environment.clock, math.inf
+        if not self._options.whole:
+            left = self._stop.left()
+            until = clock.now() + _PLANNING_SHARE * left
+        why = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
+        return lambda: why if clock.now() >= until else None
 
     @property
     def _acts(self) -> bool:
@@ -170,10 +188,10 @@ class _Run:
     # -- what is kept from run to run --------------------------------------------------------------
 
     def _remember(self, outcomes: Iterable[Outcome]) -> str | None:
-        keeper = self._deciding.keeper
+        keeper, clock = self._deciding.keeper, self._environment.clock
         if keeper is None:
             return None
-        return keeper.record(outcomes, self._environment.clock.unix())
+        return keeper.record(outcomes, clock.unix(), clock.now() - self._acting_since)
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
@@ -205,6 +223,7 @@ class _Run:
         if reading.kept is None:
             raise ValueError("a run that acts keeps what it has read")
         self._environment.committed.set()
+        self._acting_since = self._environment.clock.now()
         acting = Acting(
             client=client,
             planning=self._planning,
@@ -248,6 +267,11 @@ class _Run:
 @with_flags([POLICY, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @with_flags(RUN)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
+)
 def command(**flags: Any) -> int:
     """Plan moves and carry them out, once."""
     return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))

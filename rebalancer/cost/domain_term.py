@@ -34,6 +34,7 @@ class DomainTerm:
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
         self._of_move: dict[tuple[int, int], list[int]] = {}
+        self._members: dict[tuple[int, int], Int32s] = {}
         for index, group in enumerate(groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
@@ -49,6 +50,7 @@ class DomainTerm:
 
     def _add(self, group: Group) -> None:
         self._of_move.clear()
+        self._members.clear()
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
@@ -155,6 +157,16 @@ class DomainTerm:
             found = self._indices((cls, replacement))
             self._of_move[cls, replacement] = found
         return found
+
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
+        """See Stamped: it holds while pods of the groups' members stay."""
+        concerned = self._concerned(cls, replacement)
+        members = self._members.get((cls, replacement))
+        if members is None:
+            parts = [self._groups[index].members for index in concerned]
+            members = np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
+            self._members[cls, replacement] = members
+        return self._view.state.newest_stamp(members)
 
     def related(self, cls: int) -> Int32s:
         """See Term."""

@@ -227,6 +227,25 @@ class Concerned(Protocol):
 
 
 @runtime_checkable
+class Stamped(Protocol):
+    """A term that knows how long what it says of a move holds; the others are asked again after each move."""
+
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:
+        """Return a number that is the same only while :meth:`Term.delta` of the same move is."""
+
+
+@runtime_checkable
+class Pricing(Protocol):
+    """A term of imbalance that can say of one pair what it gains, in less time than of a class.
+
+    Any move may change what balance gains, so pairs are asked about again whenever it is their turn.
+    """
+
+    def gain_of(self, cls: int, node: int) -> float:
+        """Return the gain that :meth:`Term.candidates` gives for the pair, 0 if it does not name it."""
+
+
+@runtime_checkable
 class Signalling(Protocol):
     """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
 

@@ -79,6 +79,15 @@ class SignalMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fa
     """Node -> runs in a row."""
 
 
+class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """How long the last run that evicted took for it."""
+
+    evictions: _Count = 0
+    waves: _Count = 0
+    seconds: _Moment = 0.0
+    """From its first eviction to the end of its last wave."""
+
+
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """All that is remembered."""
 
@@ -89,6 +98,8 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
     signals: dict[str, SignalMemory] = {}
     """Strategy -> what it has seen."""
+    pace: PaceMemory | None = None
+    """None until a run has evicted."""
 
 
 @dataclass(frozen=True, slots=True)

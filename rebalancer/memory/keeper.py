@@ -15,9 +15,11 @@ from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.pace import with_pace
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.pace import Pace
 from rebalancer.snapshot.model import Snapshot
 
 _ATTEMPTS = 3
@@ -85,12 +87,21 @@ class Keeper:
         """Return strategy -> what it has seen in earlier runs; None if nothing can be kept for later ones."""
         return None if self._known is None else remembered(self.document)
 
+    def pace(self) -> Pace:
+        """Return how fast the last run was, the usual pace if nothing is known of it."""
+        known = self.document.pace
+        if known is None:
+            return Pace()
+        return Pace.measured(known.evictions, known.waves, known.seconds)
+
     def saw(self, signals: Mapping[str, Signals]) -> None:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
         self._seen = signals
 
-    def record(self, outcomes: Iterable[Outcome], now: float) -> str | None:
+    def record(self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0) -> str | None:
         """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
+
+        ``seconds`` are what carrying them out took.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         somebody else has written meanwhile, what they wrote is read and added to. Return why it could not be
@@ -102,7 +113,7 @@ class Keeper:
         why = ""
         for _ in range(_ATTEMPTS):
             try:
-                self._write(self._store, self._known, done, now)
+                self._write(self._store, self._known, done, now, seconds)
             except ClusterReadError as error:
                 why = f"what was done could not be remembered: {error}"
             else:
@@ -127,7 +138,12 @@ class Keeper:
             self._base, self._in_base = known.data, self._written
 
     def _write(
-        self, store: MemoryStore, known: Remembered, outcomes: Sequence[Outcome], now: float
+        self,
+        store: MemoryStore,
+        known: Remembered,
+        outcomes: Sequence[Outcome],
+        now: float,
+        seconds: float,
     ) -> None:
         snapshot = self._snapshot
         if snapshot is None:
@@ -139,6 +155,7 @@ class Keeper:
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, told, now
         )
+        self.document = after = with_pace(after, outcomes, seconds)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)

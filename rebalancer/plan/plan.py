@@ -132,14 +132,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What the budgets of a run and of the hour keep from a plan."""
+    """What the budgets and the time of a run keep from its plan: an estimate, it is not planned."""
 
     moves: int = 0
-    """Moves that further runs would make."""
+    """Moves that are left to further runs."""
     runs: int = 0
     """How many further runs these take."""
     more: bool = False
-    """These are only the first: further ones were not planned."""
+    """At least so many: a lower bound on what it takes to mend what is left."""
 
 
 @dataclass(frozen=True, slots=True)

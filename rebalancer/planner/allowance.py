@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from rebalancer.plan.plan import Code
+from rebalancer.planner.pace import RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.snapshot.columns import Int32s
@@ -37,8 +38,6 @@ class _Tally:
         self._most_of_node = cache(budgets.per_node_of)
         self._most_of_owner = cache(budgets.per_owner_of)
         self._run = self._of_wave = 0
-        self.held = False
-        """Whether a limit of the whole run has kept something back."""
         self._in_flight = 0
         self._nodes: Counter[int] = Counter()
         self._owners: Counter[int] = Counter()
@@ -54,15 +53,9 @@ class _Tally:
         """Say which limit of the whole run is used up."""
         if self._lifted or self._run < min(self._per_run, self._hour_left):
             return None
-        self.held = True
         if self._run >= self._per_run:
             return f"perRun {self._per_run}"
         return f"perHour: {self._hour_left} were left of it"
-
-    def extend(self, moves: int) -> None:
-        """Let the run go on for so many moves."""
-        self._per_run = self._hour_left = self._run + moves
-        self.held = False
 
     def left(self) -> int:
         """Return how many moves this run may still make."""
@@ -139,6 +132,9 @@ class Allowance:
             name: _Tally(snapshot, budgets, settings, movable)
             for name, budgets in settings.of_strategy.items()
         }
+        self._time = RunTime(settings.seconds, settings.pace)
+        self._moved = False
+        self._stopped: str | None = None
         self._budgets_of: dict[int, list[int]] = {}
         for index, budget in enumerate(snapshot.budgets):
             for cls in budget.classes.tolist():
@@ -188,19 +184,23 @@ class Allowance:
         return None
 
     @property
-    def held(self) -> bool:
-        """Whether a limit of the whole run has kept something back."""
-        return any(tally.held for tally in (self._all, *self._of_strategy.values()))
-
-    @property
     def per_run(self) -> int:
         """Moves that a run may make, whatever the hour has left."""
         return self._all.per_run
 
-    def extend(self, moves: int) -> None:
-        """Let the run go on for so many moves, as if budgets were larger."""
-        for tally in (self._all, *self._of_strategy.values()):
-            tally.extend(moves)
+    def stop(self, why: str) -> None:
+        """Let no further move be planned."""
+        self._stopped = why
+
+    @property
+    def short_of_time(self) -> bool:
+        """Whether it is the time of the run that ends the plan."""
+        return self._time.over() is not None
+
+    @property
+    def stopped(self) -> str | None:
+        """Why planning was ended by :meth:`stop`, if it was."""
+        return self._stopped
 
     def _tallies(self, strategy: str) -> list[_Tally]:
         own = self._of_strategy.get(strategy)
@@ -208,10 +208,12 @@ class Allowance:
 
     def ended(self) -> str | None:
         """Say which limit ends the run for all strategies, if one does."""
-        return self._all.over() or self._all.filled_before()
+        return self._stopped or self._all.over() or self._time.over() or self._all.filled_before()
 
     def over(self, strategy: str) -> str | None:
         """Say which limit of the whole run is used up for a strategy, if one is."""
+        if (limit := self._stopped or self._time.over()) is not None:
+            return limit
         for tally in self._tallies(strategy):
             if (limit := tally.over()) is not None:
                 return limit
@@ -219,6 +221,8 @@ class Allowance:
 
     def left(self, strategy: str) -> int:
         """Return how many moves of a strategy this run may still make."""
+        if self._stopped is not None or self._time.over() is not None:
+            return 0
         return min(tally.left() for tally in self._tallies(strategy))
 
     def waits(self, cls: int, node: int, strategy: str) -> str | None:
@@ -239,6 +243,8 @@ class Allowance:
 
     def spend(self, cls: int, node: int, strategy: str) -> None:
         """Count one move."""
+        self._time.evict()
+        self._moved = True
         for tally in self._tallies(strategy):
             tally.count()
             tally.fly(self._snapshot.classes[cls].owner, node)
@@ -247,6 +253,9 @@ class Allowance:
 
     def next_wave(self) -> None:
         """Begin a wave: all replacements of the last one are taken to be ready."""
+        if self._moved:
+            self._time.next_wave()
+            self._moved = False
         for tally in (self._all, *self._of_strategy.values()):
             tally.land()
         self._disrupted.clear()

@@ -46,8 +46,8 @@ class Candidates:
         self._view, self._terms, self._order, self._cooling = view, terms, order, cooling
         self._pool = Pool(terms)
         self._pods: dict[Pair, list[int]] = {}
-        self._asked: dict[int, int] = {}
-        """Class -> moves made when the terms were last asked about its imbalance."""
+        self._asked: dict[Pair, int] = {}
+        """Pair -> moves made when the terms were last asked about its imbalance."""
         self._moved = 0
         self._stale: set[int] = set()
         """Classes that moves have concerned since the terms were asked about them."""
@@ -132,10 +132,10 @@ class Candidates:
         wish = self.wish(pair)
         if wish is None or wish.gains[0] or wish.gains[1]:
             return False
-        if self._asked.get(pair[0], 0) == self._moved:
+        if self._asked.get(pair, 0) == self._moved:
             return False
-        self._pool.refresh(np.array([pair[0]], np.int32))
-        self._asked[pair[0]] = self._moved
+        self._pool.renew(pair)
+        self._asked[pair] = self._moved
         return True
 
     def related(self, cls: int) -> Int32s:

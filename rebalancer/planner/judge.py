@@ -8,16 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Concerned, Entry, Term, View
+from rebalancer.cost.term import Concerned, Entry, Stamped, Term, View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.model import Prediction
+from rebalancer.snapshot.columns import Int32s
 
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
+# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
+# mends so much less than was hoped for breaks one rule as it mends another.
+GAMBLE = 0.05
 # More than this share of the landings on nodes marked for deletion, and the move is refused.
 _LEAVING_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
+# So many landings are kept with the verdicts on them.
+_KEPT_LANDINGS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,27 @@ class _Expected:
         return Verdict(self.prediction, self.gain, best, self.by_strategy, refused, vain)
 
 
+@dataclass(slots=True)
+class _Known:
+    """A verdict, and what it rests on."""
+
+    version: int
+    """Of the state in which it was last seen to hold."""
+    prediction: Prediction
+    rules: tuple[int, ...]
+    """Stamps of the hard and soft terms that the move concerns, and of the guard."""
+    balance: tuple[int, ...]
+    """Stamps of the others."""
+    verdict: Verdict
+
+    @property
+    def by_rules(self) -> bool:
+        """Whether rules alone refuse the move: then it is refused however the balance changes."""
+        return self.verdict.refused is not None and any(
+            abs(gain) > TOLERANCE for gain in self.verdict.gain[:2]
+        )
+
+
 class Judge:
     """Evaluates moves in the view's state; leaves the state as it was."""
 
@@ -74,23 +101,61 @@ class Judge:
         self._threshold = threshold
         self._asked = [(weighted, _concerns(weighted.term)) for weighted in terms]
         self._guards = _concerns(guard)
-        # Waves that end without a move are gone through again, in a state that is still the same.
-        self._known: dict[tuple[int, int, int, float], Verdict] = {}
-        self._version = -1
+        self._stamps = [
+            (weighted.term.entry is Entry.IMBALANCE, _stamp_of(weighted.term)) for weighted in terms
+        ]
+        self._guard_stamp = _stamp_of(guard)
+        self._known: dict[tuple[int, int, float], _Known] = {}
+        self._landings = 0
 
-    def judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``."""
-        version = self._view.state.version
-        if version != self._version:
-            self._version = version
+    def judge(
+        self, pod: int, cls: int, node: int, cost: float, *, unless_gamble: bool = False
+    ) -> Verdict:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``.
+
+        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble, see :func:`is_gamble`.
+        """
+        key, version = (cls, node, cost), self._view.state.version
+        known = self._known.get(key)
+        if known is not None and known.version == version:
+            return known.verdict
+        prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
+        rules = self._stamped(cls, node, prediction, balance=False)
+        if known is not None and known.prediction is prediction and known.rules == rules:
+            if known.by_rules or (unless_gamble and is_gamble(known.verdict)):
+                return known.verdict
+            balance = self._stamped(cls, node, prediction, balance=True)
+            if known.balance == balance:
+                known.version = version
+                return known.verdict
+        else:
+            balance = self._stamped(cls, node, prediction, balance=True)
+        verdict = self._judge(cls, node, cost, prediction)
+        self._landings += len(prediction.nodes)
+        if self._landings > _KEPT_LANDINGS:
             self._known.clear()
-        found = self._known.get((pod, cls, node, cost))
-        if found is None:
-            found = self._known[pod, cls, node, cost] = self._judge(pod, cls, node, cost)
-        return found
+            self._landings = len(prediction.nodes)
+        self._known[key] = _Known(version, prediction, rules, balance, verdict)
+        return verdict
 
-    def _judge(self, pod: int, cls: int, node: int, cost: float) -> Verdict:
-        expected = self._expect(pod, cls, node)
+    def _stamped(
+        self, cls: int, node: int, prediction: Prediction, *, balance: bool
+    ) -> tuple[int, ...]:
+        """Return what is the same only while terms of balance, or those of rules and the guard, say the same."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        move = (cls, node, replacement, prediction.nodes)
+        stamps = [
+            self._view.state.version if stamp is None else stamp(*move)
+            for (_, concerns), (of_balance, stamp) in zip(self._asked, self._stamps, strict=True)
+            if of_balance is balance and concerns(cls, replacement)
+        ]
+        if not balance and self._guards(cls, replacement):
+            guard = self._guard_stamp
+            stamps.append(self._view.state.version if guard is None else guard(*move))
+        return tuple(stamps)
+
+    def _judge(self, cls: int, node: int, cost: float, prediction: Prediction) -> Verdict:
+        expected = self._expect(cls, node, prediction)
         if isinstance(expected, Verdict):
             return expected
         refused = self._refusal(cls, node, expected, cost)
@@ -106,10 +171,10 @@ class Judge:
 
         Nothing need get better, but no rule may get worse in any landing, nor may it come back.
         """
-        expected = self._expect(pod, cls, node)
+        prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
+        expected = self._expect(cls, node, prediction)
         if isinstance(expected, Verdict):
             return expected
-        prediction = expected.prediction
         refused = self._leaving(prediction)
         where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
@@ -119,10 +184,9 @@ class Judge:
             refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
         return expected.verdict(expected.gain, refused)
 
-    def _expect(self, pod: int, cls: int, node: int) -> _Expected | Verdict:
+    def _expect(self, cls: int, node: int, prediction: Prediction) -> _Expected | Verdict:
         """Return what moving a pod brings at each landing, or the refusal where no landing is known."""
         replacement = self._view.snapshot.classes[cls].replacement
-        prediction = self._predict(pod, cls, replacement)
         if (missing := _unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         changes, by_strategy = self._changes(cls, node, replacement, prediction)
@@ -137,12 +201,6 @@ class Judge:
             return False
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
-
-    def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
-        """Predict in the state that the scheduler will see: the victim terminating, or gone."""
-        state = self._view.state
-        with state.lifted(pod, gone=self._view.snapshot.waits(cls)):
-            return self._view.scheduler.predict(state, replacement)
 
     def _changes(
         self, cls: int, node: int, replacement: int, prediction: Prediction
@@ -235,12 +293,25 @@ class Judge:
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
+def is_gamble(verdict: Verdict) -> bool:
+    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
+    best, expected = verdict.best[:2], verdict.gain[:2]
+    return min(expected) < -GAMBLE or any(
+        most - mean > GAMBLE for most, mean in zip(best, expected, strict=True)
+    )
+
+
 def _concerns(term: Term) -> Callable[[int, int], bool]:
     """Return what tells whether moving (class, replacement) could change a term.
 
     Most could not, and need not be asked of every landing.
     """
     return term.concerns if isinstance(term, Concerned) else lambda *_: True
+
+
+def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
+    """Return what tells how long a term's delta holds; None if it does not know."""
+    return term.stamp if isinstance(term, Stamped) else None
 
 
 def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:

@@ -17,7 +17,8 @@ from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Rest, Score, S
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
-from rebalancer.planner.search import Chosen, Refusal, Search, move_in_state
+from rebalancer.planner.pool import Pair
+from rebalancer.planner.search import Chosen, Refusal, Search, Stop, move_in_state, never
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.staying import Staying
 from rebalancer.planner.stopping import stopped
@@ -30,8 +31,6 @@ from rebalancer.snapshot.state import ClusterState
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
 _SHOWN_LANDINGS = 20
-# Beyond the budgets of a run so many moves are planned, to say how much is left to do: four more runs.
-_REST_LEAST, _REST = 100, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +140,13 @@ class Planner:
         """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
         move_in_state(self.view, pod, cls, node)
 
-    def plan(self, onlooker: Onlooker | None = None) -> Plan:
-        """Return the plan; the same whether or not anybody looks on."""
+    def plan(self, onlooker: Onlooker | None = None, stop: Stop = never) -> Plan:
+        """Return the plan; the same whether or not anybody looks on. ``stop`` may end it early."""
         if onlooker is not None:
             onlooker.before(self)
         before = self.scores()
         bounds = self.bounds()
-        self._chosen, refusals, pairs = self._search()
+        self._chosen, refusals, pairs, held_back = self._search(stop)
         chosen = self._chosen
         after = self.scores()
         if onlooker is not None:
@@ -155,15 +154,19 @@ class Planner:
         skips = self.staying.skips(refusals, pairs)
         moves = tuple(self._move(move) for move in chosen)
         funnel = self._funnel(skips, moves)
-        rest = self._rest(chosen)
         left = self.bounds()
+        waiting = {cls for cls, _ in held_back}
+        rest = self._rest(left, waiting)
+        # What waits for a further run is still to be mended; the others have been tried.
+        tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
+        bound = lower_bound(bounds, tried)
         return Plan(
             moves=moves,
             skips=tuple(skips),
             before=before,
             after=after,
-            lower_bound=lower_bound(bounds, left),
-            stopped=stopped(moves, skips, after, rest),
+            lower_bound=min(bound, len(moves) + rest.moves) if rest.moves else bound,
+            stopped=stopped(moves, skips, after, rest, self._allowance.stopped),
             rest=rest,
             funnel=funnel,
             warnings=tuple(self.warnings()),
@@ -173,42 +176,40 @@ class Planner:
         """Return what the lower bound is made of, for the state as it is."""
         return bounds_of((weighted.term, weighted.weight) for _, weighted in self._terms)
 
-    def _search(self) -> tuple[list[Chosen], dict[tuple[int, int], Refusal], set[tuple[int, int]]]:
+    def _search(self, stop: Stop) -> tuple[list[Chosen], dict[Pair, Refusal], set[Pair], set[Pair]]:
         """Plan with the enforcing strategies first, then what the observing ones would add."""
         guard = guard_term(self.view)
         chosen: list[Chosen] = []
-        refusals: dict[tuple[int, int], Refusal] = {}
-        pairs: set[tuple[int, int]] = set()
+        refusals: dict[Pair, Refusal] = {}
+        pairs: set[Pair] = set()
+        waiting: set[Pair] = set()
         for observed in (False, True):
             terms = [w for c, w in self._terms if observed or not c.observed]
             if observed and not any(c.observed for c in self._contributions):
                 continue
-            search = Search(self.view, terms, guard, self.settings, self._allowance, self._cost)
+            search = Search(
+                self.view, terms, guard, self.settings, self._allowance, self._cost, stop
+            )
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
             refusals = {**search.refusals}
             pairs |= search.candidates.seen
-        return chosen, refusals, pairs
+            if not observed:
+                waiting = search.waiting
+        return chosen, refusals, pairs, waiting
 
-    def _rest(self, chosen: Sequence[Chosen]) -> Rest:
-        """Plan on as if this run's budgets were larger, and return how much that is; moves the state."""
-        if not self._allowance.held:
+    def _rest(self, left: Sequence[EntryBounds], waiting: set[int]) -> Rest:
+        """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
+        if not waiting:
             return Rest()
-        in_one = self._allowance.per_run
-        self._allowance.extend(min(_REST, max(_REST_LEAST, 4 * in_one)))
-        terms = self.weighted_terms()
-        search = Search(
-            self.view,
-            terms,
-            guard_term(self.view),
-            self.settings,
-            self._allowance,
-            self._cost,
-            explains=False,
-        )
-        wave = chosen[-1].wave + 1 if chosen else 1
-        moves = len(search.run(wave, observed=False))
-        return Rest(moves, -(-moves // max(1, in_one)), self._allowance.held)
+        kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
+        moves = max(1, lower_bound(kept_back, ()))
+        return Rest(moves, -(-moves // max(1, self._in_one_run())), more=True)
+
+    def _in_one_run(self) -> int:
+        """Return how many moves a further run makes: what budgets allow, or what fits into its time."""
+        in_time = len(self._chosen) if self._allowance.short_of_time else len(self._snapshot.pods)
+        return max(1, min(self._allowance.per_run, in_time))
 
     def scores(self) -> dict[str, Score]:
         """Return strategy -> what it sees in the state as it is."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from rebalancer.cost.term import Entry, Pricing
 from rebalancer.planner.judge import Weighted
 from rebalancer.snapshot.columns import Int32s
 
@@ -34,6 +37,10 @@ class Pool:
         self._of_class: dict[int, dict[int, Wish]] = {}
         self.seen: set[Pair] = set()
         """Every pair that was ever wished for."""
+        of_balance = [w for w in terms if w.term.entry is Entry.IMBALANCE]
+        pricing = [(w, w.term) for w in of_balance if isinstance(w.term, Pricing)]
+        self._pricing = pricing if len(pricing) == len(of_balance) else []
+        """The terms of imbalance, if all of them can be asked about one pair."""
         self.refresh(None)
 
     def pairs(self) -> Iterator[Pair]:
@@ -66,6 +73,19 @@ class Pool:
                 self._add(cls, node, entry, gain, weighted.strategy)
         self.seen.update(found)
         return list(found)
+
+    def renew(self, pair: Pair) -> None:
+        """Ask the terms again about a pair that is only about imbalance."""
+        cls, node = pair
+        if not self._pricing:
+            self.refresh(np.array([cls], np.int32))
+            return
+        self._of_class.get(cls, {}).pop(node, None)
+        for weighted, term in self._pricing:
+            if (gain := term.gain_of(cls, node)) > 0:
+                self._add(
+                    cls, node, int(Entry.IMBALANCE), gain * weighted.weight, weighted.strategy
+                )
 
     def _add(self, cls: int, node: int, entry: int, gain: float, strategy: str) -> None:
         wishes = self._of_class.setdefault(cls, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,11 @@ from rebalancer.cost.term import Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move, Plan
+from rebalancer.planner.pace import Pace
 from rebalancer.planner.planner import Contribution, Onlooker, Planner
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
+from rebalancer.planner.search import Stop, never
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy
@@ -53,8 +56,13 @@ class Planning:
         *,
         lifted: bool = False,
         reviewed: Sequence[Move] | None = None,
+        seconds: float = math.inf,
     ) -> None:
-        """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`."""
+        """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
+
+        ``seconds``: the time of the run; no more is planned than can be carried out in it.
+        """
+        self._seconds, self._pace = seconds, Pace()
         self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
         self._scope, self._lifted = scope, lifted
@@ -88,13 +96,15 @@ class Planning:
         moved_last_hour: int,
         signals: Mapping[str, Signals] | None = None,
         hour_unknown: str | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals.
+        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals, pace.
 
         ``signals`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
         the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
         """
         self._hour_unknown = hour_unknown
+        self._pace = pace or Pace()
         self._scope = replace(self._scope, cooling=cooling)
         self._moved_last_hour = moved_last_hour
         self._signals = signals
@@ -105,21 +115,22 @@ class Planning:
         clock_skew: float,
         timings: Timings,
         onlooker: Onlooker | None = None,
+        stop: Stop = never,
     ) -> Planned:
-        """Return the plan on ``snapshot``. Deterministic but for the timings."""
+        """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
         with collector_paused(), timings.phase("terms"):
             planner = self.planner(snapshot)
         with collector_paused(), timings.phase("plan"):
-            plan, ended = self._decided(planner, snapshot, onlooker)
+            plan, ended = self._decided(planner, snapshot, onlooker, stop)
         reasons = tuple(self.standstill(snapshot, clock_skew))
         return Planned(snapshot, plan, reasons, planner.signals(), ended)
 
     def _decided(
-        self, planner: Planner, snapshot: Snapshot, onlooker: Onlooker | None
+        self, planner: Planner, snapshot: Snapshot, onlooker: Onlooker | None, stop: Stop
     ) -> tuple[Plan, Mapping[str, Outcome]]:
         """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
         if self._reviewed is None:
-            return planner.plan(onlooker), {}
+            return planner.plan(onlooker, stop), {}
         from rebalancer.planner.review import review  # noqa: PLC0415
 
         found = review(self._reviewed, planner, lambda: self.planner(snapshot))
@@ -155,6 +166,8 @@ class Planning:
                 lifted=self._lifted,
                 moved_last_hour=self._moved_last_hour,
                 cooling=self._scope.cooling,
+                seconds=self._seconds if self._reviewed is None else math.inf,
+                pace=self._pace,
             ),
             protect(snapshot, policy.protect, self._scope),
         )

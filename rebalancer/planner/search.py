@@ -9,7 +9,7 @@ scheduler or the cost refuses is tried again once after something has changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,15 +21,11 @@ from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.candidates import Candidates, Entry, is_behind
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.eviction_cost import reluctance
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, Weighted
+from rebalancer.planner.judge import GAMBLE, TOLERANCE, Judge, Verdict, Weighted, is_gamble
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Floats
-
-# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
-# mends so much less than was hoped for breaks one rule as it mends another.
-_GAMBLE = 0.05
 
 # What another pod that goes first can change; the others are about the pod itself.
 _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
@@ -38,6 +34,14 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 _AGAIN = 300
 # So many that promise too little anyway are judged all the same, to tell people where they would land.
 _CLOSELY = 300
+
+
+Stop = Callable[[], str | None]
+"""Says why planning must end now, or None."""
+
+
+def never() -> None:
+    """Let planning go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,6 @@ class Refusal:
     message: str
 
 
-def _is_gamble(verdict: Verdict) -> bool:
-    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
-    best, expected = verdict.best[:2], verdict.gain[:2]
-    return min(expected) < -_GAMBLE or any(
-        most - mean > _GAMBLE for most, mean in zip(best, expected, strict=True)
-    )
-
-
 def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
     """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
     state, snapshot = view.state, view.snapshot
@@ -93,19 +89,21 @@ class Search:
         settings: Settings,
         allowance: Allowance,
         cost: Floats,
-        *,
-        explains: bool = True,
+        stop: Stop = never,
     ) -> None:
-        """``explains``: the refusals are wanted, and not only the moves."""
+        """``stop`` says why planning must end now, or None."""
+        self._stop = stop
         self._view, self._terms = view, terms
         self._judge = Judge(view, terms, guard, settings.threshold)
         self._least = settings.threshold.imbalance
-        self._closely = _CLOSELY if explains else 0
+        self._closely = _CLOSELY
         self._allowance, self._cost = allowance, cost
         order = cost * reluctance(view.snapshot)
         self.candidates = Candidates(view, terms, order, settings.cooling)
         self._quota = QuotaLedger(view.snapshot)
         self.refusals: dict[Pair, Refusal] = {}
+        self.waiting: set[Pair] = set()
+        """Pairs that a limit of the whole run has kept back, and nothing else so far."""
         self._refused: set[Pair] = set()
         self._short: set[Pair] = set()
         """Pairs passed over since they would break a rule where they land."""
@@ -150,7 +148,7 @@ class Search:
             key, pair = popped
             if pair not in retried and self._is_spared(pair):
                 continue
-            verdict = self._consider(pair)
+            verdict = self._consider(pair, only_certain=only_certain)
             if verdict is None:
                 continue
             if only_certain and self._is_passed_over(pair, verdict):
@@ -175,7 +173,7 @@ class Search:
         if self._falls_short(pair, verdict):
             self._short.add(pair)
             self._refused.add(pair)
-        elif not _is_gamble(verdict):
+        elif not is_gamble(verdict):
             return False
         self._passed_over += 1
         return True
@@ -187,7 +185,7 @@ class Search:
         """
         wish = self.candidates.wish(pair)
         return wish is not None and any(
-            hoped - mean > _GAMBLE
+            hoped - mean > GAMBLE
             for hoped, mean in zip(wish.promised[:2], verdict.gain[:2], strict=True)
         )
 
@@ -261,6 +259,8 @@ class Search:
     def _pop(self, heap: list[Entry]) -> Entry | None:
         """Return the best entry that still stands, None when the wave is full or nothing is left."""
         while heap:
+            if (why := self._stop()) is not None:
+                self._allowance.stop(why)
             if (limit := self._allowance.ended()) is not None:
                 self._hold_back(heap, limit)
                 return None
@@ -289,18 +289,27 @@ class Search:
             wish = self.candidates.wish(pair)
             if wish is not None:
                 self.refusals[pair] = Refusal(wish.strategy, Code.BUDGET, limit)
+                self._note_waiting(pair, wish)
+
+    def _note_waiting(self, pair: Pair, wish: Wish) -> None:
+        cost = float(self._cost[self.candidates.pods(pair)[0]])
+        if pair not in self._refused and self._hopeless(wish, cost) is None:
+            self.waiting.add(pair)
 
     # -- one candidate -----------------------------------------------------------------------------
 
-    def _consider(self, pair: Pair) -> Verdict | None:
+    def _consider(self, pair: Pair, *, only_certain: bool) -> Verdict | None:
         """Return the verdict on a pair if it may go now; else note why not."""
         cls, node = pair
         wish = self.candidates.wish(pair)
         if wish is None:
             return None
         strategy = wish.strategy
-        limit = self._allowance.over(strategy) or self._allowance.waits(cls, node, strategy)
-        if limit is not None:
+        if (limit := self._allowance.over(strategy)) is not None:
+            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self._note_waiting(pair, wish)
+            return None
+        if (limit := self._allowance.waits(cls, node, strategy)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             return None
         if not self._view.snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
@@ -309,12 +318,12 @@ class Search:
         pod = self.candidates.pods(pair)[0]
         cost = float(self._cost[pod])
         if (too_little := self._hopeless(wish, cost)) is not None:
-            if self._closely <= 0:
+            if self._closely == 0:
                 self.refusals[pair] = Refusal(strategy, Code.LOW_GAIN, too_little)
                 self._refused.add(pair)
                 return None
             self._closely -= 1
-        verdict = self._judge.judge(pod, cls, node, cost)
+        verdict = self._judge.judge(pod, cls, node, cost, unless_gamble=only_certain)
         if verdict.refused is not None:
             code, message = verdict.refused
             if code is Code.NO_GAIN and wish.gains[0] == wish.gains[1] == 0:

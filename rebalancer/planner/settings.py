@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rebalancer.planner.pace import Pace
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.model import Eagerness
 
@@ -48,6 +50,11 @@ class Settings:
     """What earlier runs have used of the rolling hour."""
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner in a cool-down -> until when and why, for the reasons that the plan gives."""
+
+    seconds: float = math.inf
+    """Time of the run: the plan holds no more than can be carried out in it. Infinite: all is planned."""
+    pace: Pace = field(default_factory=Pace)
+    """How fast earlier runs were."""
 
     @property
     def threshold(self) -> Threshold:

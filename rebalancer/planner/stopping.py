@@ -9,9 +9,13 @@ from rebalancer.plan.plan import Code, Move, Rest, Score, Skip
 
 
 def stopped(
-    moves: Sequence[Move], skips: Sequence[Skip], after: Mapping[str, Score], rest: Rest
+    moves: Sequence[Move],
+    skips: Sequence[Skip],
+    after: Mapping[str, Score],
+    rest: Rest,
+    cut: str | None = None,
 ) -> str:
-    """Say in one line why the plan ends where it does."""
+    """Say in one line why the plan ends where it does; ``cut``: why planning was ended early, if so."""
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
@@ -20,21 +24,23 @@ def stopped(
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
+    if cut is not None:
+        return f"Planning was ended early: {cut}. {left} rule(s) are unmet.{_rest_words(rest)}{end}"
     if rest.moves:
-        return f"The budgets of this run are used up: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
+        return f"This run can do no more: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
 
 
 def _rest_words(rest: Rest) -> str:
-    """Say what the budgets held back: `` 12 moves wait for the budgets, for 2 further runs.``"""
+    """Say what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
     if not rest.moves:
         return ""
-    least = "at least " if rest.more else ""
+    least = " At least" if rest.more else ""
     moves = "1 move waits" if rest.moves == 1 else f"{rest.moves} moves wait"
     runs = "1 further run" if rest.runs == 1 else f"{rest.runs} further runs"
-    return f" {least.capitalize()}{moves} for the budgets, for {least}{runs}."
+    return f"{least} {moves} for {runs}."
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

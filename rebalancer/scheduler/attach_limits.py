@@ -17,6 +17,14 @@ class AttachLimits:
         self._limits = snapshot.nodes.attach_limits
         self._of_class: dict[int, dict[str, list[int]]] | None = None
 
+    def concern(self, cls: int) -> bool:
+        """Tell whether some limit concerns the volumes of a class."""
+        if not self._limits:
+            return False
+        if self._of_class is None:
+            self._of_class = self._index()
+        return cls in self._of_class
+
     def within(self, state: ClusterState, cls: int) -> Bools | None:
         """Return the nodes (N,) that can attach the volumes of a class; None if no limit concerns it."""
         if not self._limits:

@@ -89,6 +89,10 @@ class Filters:
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
         return self._static.get(alike, make)
 
+    def unusual(self, cls: int) -> bool:
+        """Tell whether filters of host ports or volumes look at what other pods hold."""
+        return cls in self._ports or self.volumes.of(cls) is not None or self._limits.concern(cls)
+
     def passing(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass every filter."""
         mask = self.static(cls)

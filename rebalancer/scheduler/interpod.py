@@ -42,6 +42,13 @@ class InterPod:
         self._topologies = Topologies(snapshot.nodes.labels)
         self._terms = TermIndex(snapshot, hard_weight)
 
+    def counted(self, cls: int) -> Int32s:
+        """Return the classes whose pods decide where a class may go, or would rather."""
+        relation = self._terms.relation(cls)
+        parts = [classes for _, classes in (*relation.anti, *relation.refused_by)]
+        parts += [classes for _, _, classes in relation.weighted]
+        return np.unique(np.concatenate([relation.affinity, *parts]))
+
     def refusals(self, state: ClusterState, cls: int) -> Refusals:
         """Return which nodes are refused to a class, and why."""
         relation = self._terms.relation(cls)

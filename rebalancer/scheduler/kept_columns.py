@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Columns:
     """(N,) weighted sum of both scores."""
     seen: int
     """Up to where the state's journal of touched nodes is in it."""
+    journal: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(node, by how much its total rose, whether ``fits`` changed), once per change; it only grows."""
 
 
 class KeptColumns:
@@ -70,13 +72,21 @@ class KeptColumns:
         return Columns(fits, least, balanced, total, len(state.touched))
 
     def _renew(self, found: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
-        found.fits[nodes] = self._resources.fits(state, cls, nodes)
+        fits = self._resources.fits(state, cls, nodes)
+        refits = fits != found.fits[nodes]
+        found.fits[nodes] = fits
         least = self._resources.least_allocated(state, cls, nodes)
         balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
         found.least_allocated[nodes] = least
         if found.balanced is not None and balanced is not None:
             found.balanced[nodes] = balanced
-        found.total[nodes] = self._sum(least, balanced)
+        total = self._sum(least, balanced)
+        rise = total - found.total[nodes]
+        found.total[nodes] = total
+        some = refits | (rise != 0)
+        if some.any():
+            changes = (nodes[some].tolist(), rise[some].tolist(), refits[some].tolist())
+            found.journal.extend(zip(*changes, strict=True))
 
     def _sum(self, least: Ints, balanced: Ints | None) -> Ints:
         total = self._weights.get(NODE_RESOURCES_FIT, 0) * least

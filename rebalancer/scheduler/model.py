@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
+from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
-from rebalancer.scheduler.sampling import Windows, distribution, search_order
+from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import RawScores, Scorer
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.validity import unmodelled
@@ -68,7 +69,7 @@ class SchedulerModel:
         self.resources = Resources(snapshot)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile.hard_pod_affinity_weight)
-        columns = KeptColumns(
+        self.columns = columns = KeptColumns(
             self.resources,
             profile.weights,
             len(snapshot.nodes),
@@ -80,6 +81,9 @@ class SchedulerModel:
         self._order: Int32s | None = None
         self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}
+        self._counted: dict[int, tuple[Int32s, frozenset[int]]] = {}
+        self._domains: dict[tuple[int, int], list[Int32s]] = {}
+        self._predictions = KeptPredictions(len(snapshot.nodes))
 
     def node_affinity_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""
@@ -129,20 +133,83 @@ class SchedulerModel:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, scheduled now."""
+        return self._predicted(state, cls)[0]
+
+    def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
+        """Return the distribution of landings of the replacement of ``pod``, were it evicted now.
+
+        The victim terminates, or is gone where its owner waits for that. What was predicted before is returned
+        again as long as it holds; the state is as it was afterwards.
+        """
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        gone = self.snapshot.waits(cls)
+        replacement = self.snapshot.classes[cls].replacement
+
+        def make() -> tuple[Prediction, Margins]:
+            with state.lifted(pod, gone=gone):
+                return self._predicted(state, replacement)
+
+        if gone or self.filters.unusual(replacement):
+            return make()[0]
+        counted, spread = self._counted_by(replacement)
+        source = self._source(cls, node, replacement) if cls in spread else ()
+        return self._predictions.of(
+            state,
+            (replacement, cls if source else -1, source),
+            counted,
+            self.columns.of(state, replacement),
+            self.static_mask(replacement),
+            make,
+        )
+
+    def _counted_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
+        """Return the classes whose pods the rules of a class count, and which of them for the sake of spread."""
+        found = self._counted.get(cls)
+        if found is None:
+            of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
+            spread = np.unique(np.concatenate([np.zeros(0, np.int32), *of_spread]))
+            counted = np.union1d(spread, self.interpod.counted(cls)).astype(np.int32)
+            found = self._counted[cls] = counted, frozenset(spread.tolist())
+        return found
+
+    def _source(self, cls: int, node: int, replacement: int) -> tuple[int, ...]:
+        """Return which counts of the replacement's spread rules fall when a pod of ``cls`` leaves ``node``.
+
+        A terminating pod holds all but its place in a spread: victims in the same domains are alike.
+        """
+        domains = self._domains.get((cls, replacement))
+        if domains is None:
+            constraints = (*self.spread.hard(replacement), *self.spread.soft(replacement))
+            domains = self._domains[cls, replacement] = [
+                c.counted_domains for c in constraints if (c.classes == cls).any()
+            ]
+        return tuple([int(of_node[node]) for of_node in domains])
+
+    def _predicted(self, state: ClusterState, cls: int) -> tuple[Prediction, Margins]:
+        """Return the prediction, and by how much the score of each node (N,) may rise without changing it.
+
+        0 for a landing, negative where nothing is known.
+        """
         reasons = self.unmodelled(cls)
         feasible = self.feasible(state, cls)
         nodes = feasible.nonzero()[0].astype(np.int32)
+        margins = unlimited(len(feasible))
         if reasons or len(nodes) <= 1:
-            return Prediction(nodes, _uniform(len(nodes)), reasons)
+            return Prediction(nodes, _uniform(len(nodes)), reasons), margins
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         raw = self._scorer.raw(state, cls)
         if len(nodes) <= size:
             total = self._scorer.total(raw, nodes)
-            best = nodes[total == total.max()]
-            return Prediction(best, _uniform(len(best)))
+            most = total.max()
+            best = nodes[total == most]
+            margins[nodes] = most - total
+            return Prediction(best, _uniform(len(best))), margins
         windows = self._windows(feasible, size)
-        chance = distribution(raw, self._scorer.weights, windows)
-        return _sorted(windows.nodes, chance)
+        chance, short = distribution(raw, self._scorer.weights, windows)
+        found = _sorted(windows.nodes, chance)
+        margins[windows.nodes] = np.where(short > 0, short, -1)
+        margins[found.nodes] = 0
+        return found, margins
 
     def _windows(self, feasible: Bools, size: int) -> Windows:
         """Return the windows over the feasible nodes (N,); most classes share theirs with others."""

@@ -38,6 +38,10 @@ class Ports:
             for protocol, port, address in ports:
                 self._holders.setdefault((protocol, port), []).append((address, index))
 
+    def __contains__(self, cls: int) -> bool:
+        """Tell whether a class wants a port."""
+        return cls in self._wanted
+
     def free(self, state: ClusterState, cls: int) -> Bools | None:
         """Return the nodes (N,) on which all ports are free; None if the class wants no port."""
         if cls not in self._wanted:

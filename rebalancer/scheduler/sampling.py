@@ -42,6 +42,7 @@ _REGION = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/r
 
 Column = int | Ints
 """Something of every window: one number where they agree, else (F,)."""
+Margins = NDArray[np.int32]
 Arrays = tuple[Ints | Bools, ...]
 
 
@@ -159,24 +160,31 @@ class Windows:
         return np.cumsum(steps)[: len(self.nodes)]
 
 
-def distribution(raw: RawScores, weights: Mapping[str, int], windows: Windows) -> Floats:
-    """Return how likely each of ``windows.nodes`` (F,) is to be chosen."""
+def distribution(
+    raw: RawScores, weights: Mapping[str, int], windows: Windows
+) -> tuple[Floats, Margins]:
+    """Return how likely each of ``windows.nodes`` (F,) is to be chosen, and by how much its score is too low.
+
+    A node whose score rises by less than its margin wins in no window; not above 0: it may win as it is.
+    """
     extremes = _Extremes(raw, weights, windows)
     chance = np.zeros(len(windows.nodes) + windows.size)
     if extremes.kinds is None:
-        _share_out(
-            chance, windows, extremes.totals(0), windows.begin, windows.weight[windows.begin]
-        )
+        total = extremes.totals(0)
+        least = _share_out(chance, windows, total, windows.begin, windows.weight[windows.begin])
+        margins = least - total
     else:
+        margins = np.full(len(windows.nodes), np.iinfo(np.int32).max, np.int64)
         begin, weight = _representatives(extremes.kinds, windows)
         kind = extremes.kinds[begin]
         for one in np.flatnonzero(np.bincount(kind)).tolist():
             mine = kind == one
             total = extremes.totals(int(begin[mine][0]))
-            _share_out(chance, windows, total, begin[mine], weight[mine])
+            least = _share_out(chance, windows, total, begin[mine], weight[mine])
+            margins = np.minimum(margins, least - total)
     chance[: windows.size] += chance[len(windows.nodes) :]
     found: Floats = chance[: len(windows.nodes)]
-    return np.asarray(found / found.sum(), np.float64)
+    return np.asarray(found / found.sum(), np.float64), margins.astype(np.int32)
 
 
 def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
@@ -190,16 +198,20 @@ def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
     return chosen, np.full(_MAX_KINDS, 1 / _MAX_KINDS)
 
 
-def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weight: Floats) -> None:
-    """Add each window's weight to its best nodes, in equal parts: which of them wins is not known."""
+def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weight: Floats) -> int:
+    """Add each window's weight to its best nodes, in equal parts: which of them wins is not known.
+
+    Return the least of the windows' best scores.
+    """
     most, around = windows.most(total), windows.around(total)
     if isinstance(most, int):
         _give(chance, around == most, windows.size, begin, weight)
-        return
+        return most
     best = most[begin]
     for value in np.unique(best):
         mine = best == value
         _give(chance, around == value, windows.size, begin[mine], weight[mine])
+    return int(best.min())
 
 
 def _give(chance: Floats, best: Bools, size: int, begin: Ints, weight: Floats) -> None:

@@ -46,6 +46,8 @@ class Constraint:
     """(N,) nodes whose pods count."""
     domains: NDArray[np.intp]
     """The domains that have an eligible node."""
+    counted_domains: Int32s
+    """(N,) which of its counts a pod on each node is part of, different numbers for different ones."""
 
     def domain_counts(self, state: ClusterState) -> Ints:
         """Return the matching pods on eligible nodes per domain (D + 1,)."""
@@ -231,7 +233,16 @@ class Spread:
             matches_itself=itself,
             eligible=eligible,
             domains=domains,
+            counted_domains=self._counted_domains(topology, eligible),
         )
+
+    def _counted_domains(self, topology: Topology, eligible: Bools) -> Int32s:
+        """Return (N,) a number for what a pod on each node counts for, one array for the same nodes."""
+        return self._eligible.get(
+            ("counted", topology.key, id(eligible)),
+            # The array whose identity is in the key is kept beside it.
+            lambda: ((topology.domain * 2 + eligible).astype(np.int32), eligible),
+        )[0]
 
     def _classes(self, cls: int, constraint: TopologySpreadConstraint) -> tuple[Int32s, bool]:
         classes = spread_classes(self._snapshot, cls, constraint)

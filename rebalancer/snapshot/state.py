@@ -75,8 +75,9 @@ class ClusterState:
         """Classes whose pods were moved about, in order, once per change; it only grows."""
         self.touched: list[int] = []
         """Nodes of which more or less is held, in order, once per change; it only grows."""
-        self._stamps: dict[int, int] = {}
+        self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
+        self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)
         self._whereabouts: dict[tuple[int, bool], tuple[int, Int32s]] = {}
         self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
@@ -92,10 +93,21 @@ class ClusterState:
 
         What is taken back leaves no trace, so a value kept under it holds again.
         """
-        stamps = self._stamps
         if len(classes) == 1:
-            return stamps.get(int(classes[0]), 0)
-        return tuple(stamps.get(cls, 0) for cls in classes.tolist())
+            return int(self._stamps[classes[0]])
+        return tuple(self._stamps[classes].tolist())
+
+    def newest_stamp(self, classes: Int32s) -> int:
+        """Return the largest of the stamps of ``classes``: it, too, is equal while their pods stay."""
+        return int(self._stamps[classes].max(initial=0))
+
+    def node_stamp(self, node: int) -> int:
+        """Return :meth:`newest_node_stamp` of one node."""
+        return int(self._node_stamps[node])
+
+    def newest_node_stamp(self, nodes: Int32s) -> int:
+        """Return what stands for what ``nodes`` hold lastingly: equal while no pod leaves them or is placed there."""
+        return int(self._node_stamps[nodes].max(initial=0))
 
     def pods_of(self, cls: int) -> Int32s:
         """Return the pods that the snapshot holds of a class, in order."""
@@ -192,7 +204,7 @@ class ClusterState:
         return np.concatenate(parts)
 
     def _nodes_of(self, cls: int, terminating: bool) -> Int32s | None:
-        stamp = self._stamps.get(cls, 0)
+        stamp = int(self._stamps[cls])
         known = self._whereabouts.get((cls, terminating))
         if known is not None and known[0] == stamp:
             return known[1]
@@ -318,7 +330,7 @@ class ClusterState:
         cost must not be asked meanwhile, and what is kept under a :meth:`stamp` holds again afterwards.
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
-        stamp = self._stamps.get(cls, 0)
+        stamp = self._stamps[cls]
         self.node_of[pod] = -1
         self.ghosts.append(Ghost(cls, node))
         self._count_change(cls, node, -1, terminating=False)
@@ -337,6 +349,8 @@ class ClusterState:
             self._stamps[cls] = stamp
 
     def _last(self, cls: int, node: int, sign: int) -> None:
+        self._newest_stamp += 1
+        self._node_stamps[node] = self._newest_stamp
         self.lasting[:, node] += sign * self.snapshot.requests[:, cls]
         self.lasting_count[node] += sign
         if (usage := self.snapshot.usage) is not None:

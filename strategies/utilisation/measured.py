@@ -58,6 +58,12 @@ class MeasuredTerm(UtilisationTerm):
             demand = self._demands[cls] = np.concatenate([requested, used])
         return demand
 
+    def _relief_of(self, cls: int, node: int) -> float:
+        one = np.array([node], np.int32)
+        used = self._used(one)
+        less = used - self._demand(cls)[:, None]
+        return float(self._phi(used, one)[0]) - float(self._phi(less, one)[0])
+
     def _decisive(self, both: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
         """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""
         requested, used = np.split(both, 2)

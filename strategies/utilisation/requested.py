@@ -39,7 +39,9 @@ class _Nodes(NamedTuple):
     giving: Bools
     any_gives: bool
     most_even: float
-    """The largest decrease of a node's unevenness when a pod lands there."""
+    """The most that any node's unevenness can fall when a pod lands there."""
+    emptiest: dict[int, float]
+    """How full the most inviting node is among those of a mask, by the mask's identity."""
 
 
 class UtilisationTerm:
@@ -72,6 +74,8 @@ class UtilisationTerm:
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
         self._kept: tuple[int, _Nodes] | None = None
+        self._relief: dict[tuple[int, int], tuple[int, float]] = {}
+        """(class, node) -> what the node is relieved of when one pod leaves, and the node's stamp then."""
 
     def _mean_share(self) -> Floats:
         """Return the mean share of each resource over all nodes (resources, 1)."""
@@ -169,6 +173,45 @@ class UtilisationTerm:
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
 
+    def gain_of(self, cls: int, node: int) -> float:
+        """See Pricing."""
+        nodes = self._nodes()
+        if not nodes.giving[node]:
+            return 0.0
+        mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
+        emptiest = nodes.emptiest.get(id(mask))
+        if emptiest is None:
+            emptiest = nodes.emptiest[id(mask)] = self._emptiest(cls, nodes.inviting)
+        if emptiest > nodes.full[node]:
+            return 0.0
+        stamp = self._view.state.node_stamp(node)
+        known = self._relief.get((cls, node))
+        if known is None or known[0] != stamp:
+            known = self._relief[cls, node] = stamp, self._relief_of(cls, node)
+        return max(0.0, known[1] + nodes.most_even)
+
+    def _relief_of(self, cls: int, node: int) -> float:
+        """Return by how much the cost of a node falls when a pod of ``cls`` leaves it.
+
+        In plain numbers: for three resources of one node that takes a tenth of the time of arrays.
+        """
+        used = self._used(np.array([node], np.int32))[:, 0].tolist()
+        relief = [0.0, 0.0]
+        for amount, demand, capacity, counts, over, mean in zip(
+            used,
+            self._demand(cls).tolist(),
+            self._capacity[:, node].tolist(),
+            self._counts[:, node].tolist(),
+            self._over[:, 0].tolist(),
+            self._mean[:, 0].tolist(),
+            strict=True,
+        ):
+            if counts:
+                for place, share in enumerate((amount / capacity, (amount - demand) / capacity)):
+                    above, apart = max(0.0, share - over), share - mean
+                    relief[place] += _OVER_WEIGHT * (above * above) + _EVEN_WEIGHT * (apart * apart)
+        return relief[0] - relief[1]
+
     def _nodes(self) -> _Nodes:
         """Return the values for all classes; cached, because candidates of each class are asked one by one."""
         version = self._view.state.version
@@ -183,7 +226,7 @@ class UtilisationTerm:
         fullness: Floats = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
-        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share))
+        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share), {})
 
     def _may_give(self, share: Floats) -> Bools:
         """Return the nodes (N,) that are over-used for enough runs."""
@@ -214,6 +257,11 @@ class UtilisationTerm:
         now, then = phi[: len(nodes)], phi[len(nodes) :]
         change = float(then[-1] - now[-1])
         return change + then[:-1] - now[:-1]
+
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
+        """See Stamped: it holds while nothing comes to these nodes or leaves them."""
+        state = self._view.state
+        return max(state.newest_node_stamp(destinations), state.node_stamp(node))
 
     def related(self, cls: int) -> Int32s:
         """See Term: only the class itself; nodes are evaluated at each call."""

@@ -47,3 +47,9 @@ def make_planner(
 def plan():
     """Objects in, plan out."""
     return lambda objects, **options: make_planner(objects, **options).plan()
+
+
+@pytest.fixture(scope="session")
+def make():
+    """Objects in, a planner out."""
+    return make_planner

@@ -48,6 +48,30 @@ def test_predictions_are_those_of_a_model_that_was_never_asked(
     go(world.state, way, look)
 
 
+@settings(max_examples=200, deadline=None)
+@given(clusters(least=4, most=9), steps(), st.booleans())
+def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
+    made: Cluster, way: list[Step], sampled: bool
+) -> None:
+    nodes, standing, new = made
+    world = World(nodes, [*standing, new], namespaces=namespaces())
+    profile = (_Narrow if sampled else SchedulerProfile).for_version((1, 36))
+    kept = SchedulerModel(world.snapshot, profile)
+
+    def look() -> None:
+        state = world.state
+        for pod in np.flatnonzero(state.node_of >= 0).tolist():
+            fresh = SchedulerModel(world.snapshot, profile)
+            cls = int(state.cls_of[pod])
+            with state.lifted(pod, gone=world.snapshot.waits(cls)):
+                expected = fresh.predict(state, world.snapshot.classes[cls].replacement)
+            found = kept.predict_replacement(state, pod)
+            assert found.nodes.tolist() == expected.nodes.tolist()
+            assert found.probability.tolist() == expected.probability.tolist()
+
+    go(world.state, way, look)
+
+
 @settings(max_examples=100, deadline=None)
 @given(clusters(least=2, most=6), steps())
 def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:

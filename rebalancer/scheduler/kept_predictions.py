@@ -1,0 +1,97 @@
+"""Predictions that are kept while nothing changes that they rest on.
+
+What a prediction rests on: where the pods are that the class's rules count, on which nodes its replacement
+fits, and how the other nodes score against those that win. A move elsewhere changes none of these, or lowers
+the score of a node that did not win; then the prediction stands, and need not be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rebalancer.scheduler.kept_columns import Columns
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.state import ClusterState
+
+if TYPE_CHECKING:
+    from rebalancer.scheduler.model import Prediction
+    from rebalancer.scheduler.sampling import Margins
+
+# How many numbers all kept margins may hold.
+_KEPT_NUMBERS = 4_000_000
+
+
+@dataclass(slots=True)
+class _Kept:
+    prediction: Prediction
+    stamp: int
+    """Of the classes that the replacement's rules count, the victim still among them."""
+    columns: Columns
+    seen: int
+    """Up to where the columns' journal of changes is in it."""
+    margins: Margins
+    """(N,) by how much the score of a node may rise without its winning anywhere."""
+
+
+class KeptPredictions:
+    """The newest prediction for each replacement and kind of source."""
+
+    def __init__(self, nodes: int) -> None:
+        self._most = max(64, _KEPT_NUMBERS // max(1, nodes))
+        self._kept: dict[Hashable, _Kept] = {}
+        self._state: ClusterState | None = None
+
+    def of(
+        self,
+        state: ClusterState,
+        key: Hashable,
+        counted: Int32s,
+        columns: Columns,
+        static: Bools,
+        make: Callable[[], tuple[Prediction, Margins]],
+    ) -> Prediction:
+        """Return the prediction kept under ``key``, made again if something that it rests on has changed.
+
+        ``counted`` are the classes that its rules count, ``columns`` what resources say now of its replacement,
+        ``static`` (N,) the nodes that it could ever go to.
+        """
+        if state is not self._state:
+            self._state = state
+            self._kept.clear()
+        stamp = state.newest_stamp(counted)
+        kept = self._kept.get(key)
+        if kept is not None and kept.stamp == stamp and _stands(kept, columns, static):
+            return kept.prediction
+        prediction, margins = make()
+        if kept is None and len(self._kept) >= self._most:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[key] = _Kept(prediction, stamp, columns, len(columns.journal), margins)
+        return prediction
+
+
+def _stands(kept: _Kept, columns: Columns, static: Bools) -> bool:
+    """Tell whether no change of the columns since then moves a landing; take the changes in."""
+    if columns is not kept.columns:
+        return False
+    journal = columns.journal
+    if kept.seen == len(journal):
+        return True
+    margins = kept.margins
+    for node, rise, refits in journal[kept.seen :]:
+        if not static[node]:
+            continue
+        if refits or (rise > 0 and rise >= margins[node]) or (rise < 0 and margins[node] == 0):
+            return False
+        if margins[node] > 0:
+            margins[node] -= rise
+    kept.seen = len(journal)
+    return True
+
+
+def unlimited(nodes: int) -> Margins:
+    """Return margins (N,) of a prediction that no score can change."""
+    return np.full(nodes, np.iinfo(np.int32).max // 2, np.int32)
