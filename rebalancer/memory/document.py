@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -116,6 +116,7 @@ class _Parts(msgspec.Struct):
     owners: msgspec.Raw = msgspec.Raw(b"{}")
     evictions: msgspec.Raw = msgspec.Raw(b"[]")
     signals: msgspec.Raw = msgspec.Raw(b"{}")
+    pace: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
@@ -141,6 +142,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
         owners=_each(parts.owners, OwnerMemory, "owners", lost),
         evictions=evictions or (),
         signals=_each(parts.signals, SignalMemory, "signals", lost),
+        pace=_part(parts.pace, PaceMemory | None, "pace", lost),
     )
     if not lost:
         return document, None
@@ -148,7 +150,8 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
     return document, Flaw(message, hour_unknown=evictions is None)
 
 
-def _part(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> _T | None:
+def _part(raw: msgspec.Raw, of: Any, name: str, lost: list[str]) -> Any:
+    """Return one part as ``of`` (a type, or a union of types), None if it is something else."""
     try:
         return msgspec.json.decode(raw, type=of)
     except (ValueError, TypeError, RecursionError):
@@ -158,8 +161,10 @@ def _part(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> _T | No
 
 def _each(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> dict[str, _T]:
     """Return the entries of one part, each by itself: one that is wrong costs no other."""
-    entries = _part(raw, dict[str, msgspec.Raw], name, lost) or {}
-    read = {key: _part(entry, of, f"{name}[{key}]", lost) for key, entry in entries.items()}
+    entries: dict[str, msgspec.Raw] = _part(raw, dict[str, msgspec.Raw], name, lost) or {}
+    read: dict[str, _T | None] = {
+        key: _part(entry, of, f"{name}[{key}]", lost) for key, entry in entries.items()
+    }
     return {key: value for key, value in read.items() if value is not None}
 
 
