@@ -1,102 +1,71 @@
-"""From a cluster or a snapshot file to a plan: what runs, dry runs and explanations share to the last line."""
+"""From what was read to a plan, knowing what earlier runs left: the same for runs, dry runs and explanations."""
 
 from __future__ import annotations
 
-import sys
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rebalancer.environment import Environment, Timings, collector_paused
+from rebalancer.commands.context import RunContext
+from rebalancer.commands.source import Reading, Source
 from rebalancer.planner.planner import Onlooker
-from rebalancer.planner.problem import Planned, Planning
-from rebalancer.planner.search import Stop, never
-from rebalancer.policy.load import LoadedPolicy
+from rebalancer.planner.problem import Planned
 from rebalancer.policy.model import Mode
-from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
-    from rebalancer.kube.read import Reading
     from rebalancer.memory.keeper import Keeper
 
+_PLANNING_SHARE = 0.5
+"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
 
-class Deciding:
-    """Reads, recalls, plans. Modules that only a cluster needs are imported where they are used."""
 
-    def __init__(
-        self,
-        planning: Planning,
-        environment: Environment,
-        loaded: LoadedPolicy,
-        memory: tuple[str, str] | None,
-    ) -> None:
-        """``memory`` is (namespace, name) of the ConfigMap that remembers earlier runs."""
-        self.planning, self._environment, self._loaded = planning, environment, loaded
-        self._memory = memory
-        self.timings = Timings(environment.clock)
-        self.notes: list[str] = list(loaded.warnings)
-        """What the reader of a report should know of the policy, the reading and the memory."""
-        self.keeper: Keeper | None = None
-        """The memory, once there is a plan that rests on it."""
+def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
+    """Return the memory of earlier runs, with what it knows given to the planning; None without one.
 
-    def load(self, path: str) -> Snapshot:
-        """Read a snapshot file (``-``: standard input)."""
-        from rebalancer.snapshot.load import load_snapshot  # noqa: PLC0415
+    Raises:
+        ClusterReadError: there is no such memory.
+    """
+    if source.client is None or run.memory is None:
+        return None
+    from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
+    from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
 
-        with self.timings.phase("read"), collector_paused(for_good=True):
-            return load_snapshot(path, stdin=sys.stdin.buffer)
+    store = MemoryStore(source.client, *run.memory)
+    keeper = Keeper(store, "/".join(run.memory), run.notes.append)
+    keeper.load(reading.snapshot)
+    signals = keeper.signals()
+    if not signals and run.loaded.policy.mode is not Mode.ENFORCE:
+        # Runs that only observe write nothing, so waiting for the next run would be in vain.
+        signals = None
+    unknown = keeper.hour_unknown
+    if unknown is not None and not run.planning.counts_the_hour:
+        run.notes.append(f"nothing is remembered: {unknown}")
+    run.planning.remember(
+        keeper.cooling(),
+        keeper.moved_last_hour(),
+        signals,
+        hour_unknown=unknown,
+        pace=keeper.pace(),
+    )
+    return keeper
 
-    def read(self, client: Client, *, keep: bool) -> Reading:
-        """Read the cluster; with ``keep``, so that its changes can be followed."""
-        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
-        with self.timings.phase("read"):
-            reading = read_cluster(
-                client,
-                clock=self._environment.clock.unix,
-                keep=keep,
-                usage=self.planning.needs_usage,
-            )
-        self.notes += reading.readings.notes
-        return reading
+def make_plan(
+    run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
+) -> Planned:
+    """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
+    planned = run.planning.plan(
+        reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
+    )
+    if memory is not None:
+        memory.saw(planned.signals)
+    return planned
 
-    def plan(
-        self,
-        snapshot: Snapshot,
-        *,
-        client: Client | None = None,
-        clock_skew: float = 0.0,
-        onlooker: Onlooker | None = None,
-        stop: Stop = never,
-    ) -> Planned:
-        """Plan on ``snapshot``; with the ``client`` that read it, knowing what came of earlier runs.
 
-        ``stop`` says why planning must end now; the moves planned so far are the plan then.
-        """
-        if client is not None and self._memory is not None:
-            self._recall(client, snapshot, *self._memory)
-        planned = self.planning.plan(snapshot, clock_skew, self.timings, onlooker, stop)
-        if self.keeper is not None:
-            self.keeper.saw(planned.signals)
-        return planned
-
-    def _recall(self, client: Client, snapshot: Snapshot, namespace: str, name: str) -> None:
-        from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
-        from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
-
-        store = MemoryStore(client, namespace, name)
-        self.keeper = Keeper(store, f"{namespace}/{name}", self.notes.append)
-        self.keeper.load(snapshot)
-        signals = self.keeper.signals()
-        if not signals and self._loaded.policy.mode is not Mode.ENFORCE:
-            # Runs that only observe write nothing: whoever waits for the next one waits in vain.
-            signals = None
-        unknown = self.keeper.hour_unknown
-        if unknown is not None and not self.planning.counts_the_hour:
-            self.notes.append(f"nothing is remembered: {unknown}")
-        self.planning.remember(
-            self.keeper.cooling(),
-            self.keeper.moved_last_hour(),
-            signals,
-            hour_unknown=unknown,
-            pace=self.keeper.pace(),
-        )
+def _planning_ends(run: RunContext) -> Callable[[], str | None]:
+    """Return what ends planning early: a part of the run's time is kept for acting."""
+    clock, until = run.environment.clock, math.inf
+    if not run.options.whole:
+        until = clock.now() + _PLANNING_SHARE * run.stop.left()
+    why = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
+    return lambda: why if clock.now() >= until else None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rebalancer import API_VERSION
-from rebalancer.commands.decide import Deciding
+from rebalancer.commands.context import run_context
+from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
-from rebalancer.commands.options import RunOptions, reference, scope_of
-from rebalancer.commands.result import outcomes_of
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.result import run_report
+from rebalancer.commands.source import open_source
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.explain.names import find_node, find_pod, find_workload
@@ -27,20 +29,14 @@ from rebalancer.explain.workload_table import workload_table
 from rebalancer.output import write
 from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.planner.planner import Onlooker
-from rebalancer.planner.problem import Planning, scheduler_profile
-from rebalancer.policy.load import load_policy
-from rebalancer.registry import Registry
+from rebalancer.planner.problem import scheduler_profile
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
-
-if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,59 +113,40 @@ class _Explaining:
     """A dry run with the same flags that writes an explanation instead of a report."""
 
     def __init__(self, options: ExplainOptions, environment: Environment) -> None:
-        self._options, self._environment = options, environment
-        registry = Registry.installed()
-        self._loaded = load_policy(options.policy_path, registry)
-        memory = None if options.memory is None else reference("--memory", options.memory)
-        if memory is not None and options.snapshot_path is not None:
+        if options.memory is not None and options.snapshot_path is not None:
             raise PolicyError(
                 ["--memory is read from the cluster; leave it out with a snapshot file"]
             )
-        planning = Planning(self._loaded, registry, scope_of(RunOptions(), environment))
-        self._deciding = Deciding(planning, environment, self._loaded, memory)
-        self._client: Client | None = None
-        self._clock_skew, self._source = 0.0, options.snapshot_path or ""
-        self.snapshot = self._read()
-        self.profile = scheduler_profile(self._loaded.policy, self.snapshot)
-
-    def _read(self) -> Snapshot:
-        options, deciding = self._options, self._deciding
-        if options.snapshot_path is not None:
-            return deciding.load(options.snapshot_path)
-        from rebalancer.kube.client import connect  # noqa: PLC0415
-
-        environ = self._environment.environ
-        self._client = client = connect(
-            kubeconfig=options.kubeconfig, context=options.context_name, environ=environ
+        self._output = options.output
+        self._run = run_context(
+            RunOptions(
+                dry_run=True,
+                policy_path=options.policy_path,
+                kubeconfig=options.kubeconfig,
+                context_name=options.context_name,
+                snapshot_path=options.snapshot_path,
+                memory=options.memory,
+            ),
+            environment,
         )
-        reading = deciding.read(client, keep=False)
-        self._source, self._clock_skew = client.server, reading.readings.clock_skew or 0.0
-        return reading.snapshot
+        with open_source(self._run) as source:
+            self._source, self._reading = source, source.read()
+        self.snapshot = self._reading.snapshot
+        self.profile = scheduler_profile(self._run.loaded.policy, self.snapshot)
 
     def planned(self, onlooker: Onlooker) -> RunReport:
         """Return the report that a dry run would write; ``onlooker`` is called before and after its moves."""
-        planned = self._deciding.plan(
-            self.snapshot, client=self._client, clock_skew=self._clock_skew, onlooker=onlooker
-        )
-        return RunReport(
-            dry_run=True,
-            source=self._source,
-            snapshot=self.snapshot,
-            loaded=self._loaded,
-            plan=planned.plan,
-            outcomes=outcomes_of(planned, None),
-            standstill=planned.standstill,
-            timings=dict(self._deciding.timings.seconds),
-            warnings=(*self._deciding.notes, *planned.plan.warnings),
-        )
+        memory = recall(self._run, self._source, self._reading)
+        planned = make_plan(self._run, self._reading, memory, onlooker)
+        return run_report(self._run, self._source, planned)
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
         """Write the explanation as a table or as JSON."""
         text = printable_lines(table)
-        if self._options.output == "json":
+        if self._output == "json":
             text = json.dumps({**_head(kind, report), **data}, indent=2, ensure_ascii=False)
             text = printable_json(text) + "\n"
-        write(self._environment.out, [text])
+        write(self._run.environment.out, [text])
         return ExitCode.DONE
 
 

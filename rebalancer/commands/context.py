@@ -1,0 +1,115 @@
+"""What all parts of one run share: its flags and policy, when it must end, its times and its notes."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rebalancer.commands.options import RunOptions, duration, reference, scope_of
+from rebalancer.environment import Environment, Timings
+from rebalancer.errors import PolicyError
+from rebalancer.planner.problem import Planning
+from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.policy.model import Mode
+from rebalancer.registry import Registry
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.stop import Stop
+
+if TYPE_CHECKING:
+    from rebalancer.report.plan_file import ReviewedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """One run of ``run`` or ``apply``, or the dry run behind an explanation."""
+
+    options: RunOptions
+    environment: Environment
+    loaded: LoadedPolicy
+    planning: Planning
+    reviewed: ReviewedPlan | None
+    """The plan to apply; None: make one."""
+    lease: tuple[str, str] | None
+    """(namespace, name) of the Lease that keeps two runs apart."""
+    memory: tuple[str, str] | None
+    """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    stop: Stop
+    timings: Timings
+    notes: list[str] = field(default_factory=list)
+    """What the reader of the report should know of the policy, the reading and the memory."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether the run may evict."""
+        offline = self.options.snapshot_path is not None
+        return not (self.options.dry_run or offline) and self.loaded.policy.mode is Mode.ENFORCE
+
+    @property
+    def instance(self) -> str:
+        """Name of this run in events and in the Lease."""
+        pod = self.environment.environ.get("POD_NAME")
+        return pod or f"{os.uname().nodename}-{os.getpid()}"
+
+    def check_reviewed_plan(self, snapshot: Snapshot, source: str) -> None:
+        """Refuse a reviewed plan that is too old for ``snapshot``; note that it was made elsewhere.
+
+        Raises:
+            PolicyError: it is too old.
+        """
+        reviewed = self.reviewed
+        if reviewed is None:
+            return
+        tolerance = self.loaded.policy.safety.max_clock_skew.total_seconds()
+        most = duration("--max-age", self.options.max_age)
+        reviewed.check_age(snapshot.captured_at, most, tolerance)
+        if self.options.snapshot_path is None and reviewed.source != source:
+            self.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
+
+
+def run_context(options: RunOptions, environment: Environment) -> RunContext:
+    """Load the policy, and the reviewed plan if there is one.
+
+    Raises:
+        PolicyError: a flag, the policy or the plan is wrong.
+    """
+    if options.whole and not options.dry_run and options.snapshot_path is None:
+        raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
+    duration("--max-age", options.max_age)
+    registry = Registry.installed()
+    loaded = load_policy(options.policy_path, registry)
+    reviewed = _reviewed_plan(options, loaded)
+    clock = environment.clock
+    return RunContext(
+        options=options,
+        environment=environment,
+        loaded=loaded,
+        planning=Planning(
+            loaded,
+            registry,
+            scope_of(options, environment),
+            lifted=options.lift_budgets,
+            reviewed=None if reviewed is None else reviewed.moves,
+            seconds=math.inf if options.whole else options.deadline,
+        ),
+        reviewed=reviewed,
+        lease=None if options.lease is None else reference("--lease", options.lease),
+        memory=None if options.memory is None else reference("--memory", options.memory),
+        stop=Stop(clock, clock.now() + options.deadline, environment.stop),
+        timings=Timings(clock),
+        notes=list(loaded.warnings),
+    )
+
+
+def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
+    if options.plan_path is None:
+        return None
+    from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
+
+    if options.plan_path == options.snapshot_path == "-":
+        raise PolicyError(["plan and --snapshot cannot both be standard input"])
+    plan = read_plan(options.plan_path, sys.stdin.buffer)
+    plan.check_policy(loaded)
+    return plan

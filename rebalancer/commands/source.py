@@ -1,0 +1,149 @@
+"""Where a run reads the state of a cluster: the API server, or a snapshot file.
+
+Modules that only a cluster needs, the API client above all, are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rebalancer.commands.context import RunContext
+from rebalancer.environment import collector_paused
+from rebalancer.errors import ClusterReadError, StoppedError
+from rebalancer.output import say
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.kube.lease import HeldByAnother, HeldLease
+    from rebalancer.kube.read import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The state of a cluster as a run has read it."""
+
+    snapshot: Snapshot
+    clock_skew: float = 0.0
+    """Seconds by which the server's clock is ahead of ours."""
+    kept: Kept | None = None
+    """What it takes to follow the cluster from here on; for a run that acts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a run reads from, and acts on."""
+
+    run: RunContext
+    name: str
+    """URL of the API server, or path of the file."""
+    client: Client | None = None
+    """None for a snapshot file."""
+    held: HeldByAnother | None = None
+    """The run that holds the Lease, so that this one must not go on."""
+
+    def read(self) -> Reading:
+        """Read the state.
+
+        Raises:
+            ClusterReadError: the cluster could not be read.
+            PolicyError: the file is none, or the reviewed plan is too old for what was read.
+        """
+        with self.run.timings.phase("read"):
+            reading = self._of_file() if self.client is None else self._of_cluster(self.client)
+        self.run.check_reviewed_plan(reading.snapshot, self.name)
+        return reading
+
+    def _of_file(self) -> Reading:
+        with collector_paused(for_good=True):
+            return Reading(load_snapshot(self.name, stdin=sys.stdin.buffer))
+
+    def _of_cluster(self, client: Client) -> Reading:
+        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
+
+        run = self.run
+        reading = read_cluster(
+            client,
+            clock=run.environment.clock.unix,
+            keep=run.acts,
+            usage=run.planning.needs_usage,
+        )
+        run.notes.extend(reading.readings.notes)
+        return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
+
+
+@contextmanager
+def open_source(run: RunContext) -> Iterator[Source]:
+    """Yield the snapshot file, or the cluster; with its Lease taken, if the run acts and has one.
+
+    Raises:
+        ClusterReadError: unreachable, or a right is missing.
+        StoppedError: a signal came before anything was evicted.
+    """
+    if (path := run.options.snapshot_path) is not None:
+        yield Source(run, path)
+        return
+    from rebalancer.kube.client import connect  # noqa: PLC0415
+    from rebalancer.kube.transport import Limits  # noqa: PLC0415
+
+    options, environment = run.options, run.environment
+    try:
+        client = connect(
+            kubeconfig=options.kubeconfig,
+            context=options.context_name,
+            environ=environment.environ,
+            stop=run.stop,
+            limits=Limits(in_flight=options.max_requests, compressed=options.compress),
+        )
+        with ExitStack() as at_end:
+            held = _prepare_to_act(run, client, at_end) if run.acts else None
+            yield Source(run, client.server, client, held)
+    except ClusterReadError:
+        if environment.stop.is_set() and not environment.committed.is_set():
+            raise StoppedError from None
+        raise
+
+
+def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
+    """Ask for the rights, then take the Lease; return its holder if that is another run."""
+    from rebalancer.kube.access import (  # noqa: PLC0415
+        ACT_RULES,
+        READ_RULES,
+        USAGE_RULES,
+        lease_rules,
+        memory_rules,
+        require,
+    )
+
+    with run.timings.phase("access"):
+        lease = () if run.lease is None else lease_rules(*run.lease)
+        memory = () if run.memory is None else memory_rules(*run.memory)
+        usage = USAGE_RULES if run.planning.needs_usage else ()
+        require(client, (*READ_RULES, *usage, *ACT_RULES, *lease, *memory))
+    return _take_lease(run, client, at_end)
+
+
+def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
+    from rebalancer.kube.lease import HeldByAnother, Lease  # noqa: PLC0415
+
+    if run.lease is None:
+        return None
+    environment = run.environment
+    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
+    identity = f"{run.instance}_{environment.random(4).hex()}"
+    taken = Lease(client, *run.lease, identity=identity, clock=environment.clock.unix).acquire()
+    if isinstance(taken, HeldByAnother):
+        return taken
+    run.stop.add(taken.lost)
+    at_end.callback(_release, run, taken)
+    return None
+
+
+def _release(run: RunContext, lease: HeldLease) -> None:
+    if (warning := lease.release()) is not None:
+        say(run.environment.err, f"rebalancer: {warning}")
