@@ -154,7 +154,7 @@ class World:
     def pod(self, uid: str) -> PodView | None:
         """Return the living pod of this uid."""
         row = self._of_wave().rows.get(uid)
-        if row is None:
+        if row is None or self._uids[row] != uid:  # it was evicted in this wave
             return None
         node = int(self.node[row])
         return PodView(

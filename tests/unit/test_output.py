@@ -97,3 +97,20 @@ def test_a_report_that_is_lost_is_said_and_never_a_traceback(drifted, command, c
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(err)
     assert len(done.stderr.splitlines()) == bool(err)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$REBALANCER explain node $'n-\\e[2J\\u202ea' SNAPSHOT",
+        "$REBALANCER explain workload $'default/we\\x07\\u202eb' SNAPSHOT",
+        "$REBALANCER run --policy=$'x\\e[2J\\u202e'",
+        "$REBALANCER run --outpt=$'\\e]0;x\\x07\\u202e'",
+        "$REBALANCER simulate SNAPSHOT --remove-node=$'n\\u202e\\e[1m'",
+    ],
+)
+def test_errors_show_no_characters_that_disturb(drifted, command):
+    done = shell(command, drifted)
+    assert done.returncode in (ExitCode.USAGE, ExitCode.UNREADABLE)
+    assert done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
