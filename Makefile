@@ -64,7 +64,7 @@ bench-pod: $(STAMP)  ## a run in the CronJob's pod on a real kubelet beside a bi
 	$(BIN)/python -m benchmarks.scale.pod $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
-	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto
+	for name in objects stored; do $(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/$$name.binpb $$name.proto; done
 
 bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, then landings
 	$(BIN)/python -m benchmarks.scheduler.decisions

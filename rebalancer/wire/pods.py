@@ -79,18 +79,6 @@ class PodRecord(NamedTuple):
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
 
 
-class AlikePods(NamedTuple):
-    """Pods that are in all the same but for these, one of each for every pod."""
-
-    first: PodRecord
-    names: list[bytes]
-    """In UTF-8, as uids and nodes."""
-    uids: list[bytes]
-    nodes: list[bytes]
-    created: list[float]
-    ready_since: list[float]
-
-
 class _Meta(Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""

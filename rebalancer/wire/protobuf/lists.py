@@ -34,6 +34,20 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
         raise BrokenListError(f"these are no {kind}s: {error}") from None
 
 
+def plain_objects(kind: str, run: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a run of any kind that is read in protobuf, as their JSON would be.
+
+    They have no more than what is declared in ``objects.proto``.
+
+    Raises:
+        BrokenListError: these are no such objects.
+    """
+    try:
+        return [plain(item) for item in message(f"{kind}List").FromString(run).items]
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise BrokenListError(f"these are no {kind}s: {error}") from None
+
+
 @lru_cache(65536)
 def _image(item: bytes) -> o.ContainerImage:
     """An image is named by every node that holds it, in the same bytes."""

@@ -45,6 +45,8 @@ def _plan(descriptor: Any) -> dict[int, tuple[str, _Convert | None]]:
 
 def _conversion(field: Any) -> _Convert | None:
     """Return how to make the values of a field plain, None if they are."""
+    if field.type == field.TYPE_BYTES:
+        return _of_bytes(field)
     of = field.message_type
     if of is not None and of.GetOptions().map_entry:
         inner = _conversion(of.fields_by_name["value"])
@@ -59,6 +61,59 @@ def _conversion(field: Any) -> _Convert | None:
     if field.has_presence:  # every field that is not repeated, in proto2
         return one
     return list if one is None else lambda values: [one(value) for value in values]
+
+
+def _of_bytes(field: Any) -> _Convert:
+    """Return how to make plain what is declared as bytes; a KeyError if it is not said what they are."""
+    name = HELD_AS_BYTES[f"{field.containing_type.name}.{field.name}"]
+    if name == "":
+        return lambda _: {}
+    parse = message(name).FromString
+    if name in _ENTRIES:
+        value = _ENTRIES[name]
+        return lambda entries: {
+            entry.key: value(entry) for entry in sorted(map(parse, entries), key=_key)
+        }
+    if field.has_presence:
+        return lambda of: plain(parse(of))
+    return lambda items: [plain(parse(item)) for item in items]
+
+
+def _key(entry: Any) -> str:
+    key: str = entry.key
+    return key
+
+
+_ENTRIES: dict[str, _Convert] = {
+    "StringEntry": lambda entry: entry.value,
+    "QuantityEntry": lambda entry: entry.value.string,
+}
+
+HELD_AS_BYTES = {
+    "PodMeta.labels": "StringEntry",
+    "PodMeta.annotations": "StringEntry",
+    "PodSpec.nodeSelector": "StringEntry",
+    "PodSpec.affinity": "Affinity",
+    "PodSpec.tolerations": "Toleration",
+    "PodSpec.overhead": "QuantityEntry",
+    "PodSpec.topologySpreadConstraints": "TopologySpreadConstraint",
+    "PodSpec.schedulingGates": "SchedulingGate",
+    "PodSpec.resourceClaims": "ResourceClaim",
+    "PodSpec.resources": "ResourceRequirements",
+    "Container.ports": "ContainerPort",
+    "Container.resources": "ResourceRequirements",
+    "VolumeSource.hostPath": "",
+    "VolumeSource.emptyDir": "",
+    "VolumeSource.ephemeral": "",
+    "NodeStatus.images": "ContainerImage",
+}
+"""Field of ``objects.proto`` that is declared as bytes -> the message that it is; empty where only its presence
+is read."""
+
+
+def _volume(volume: Any) -> dict[str, Any]:
+    """Return a Volume, whose source has no name of its own in JSON."""
+    return {"name": volume.name, **plain(volume.volumeSource)}
 
 
 def shared(entries: Any) -> dict[str, str]:
@@ -77,4 +132,5 @@ def time_text(of: Any) -> str | None:
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
     message("Quantity").DESCRIPTOR.full_name: lambda quantity: intern(quantity.string),
+    message("Volume").DESCRIPTOR.full_name: _volume,
 }
