@@ -13,6 +13,7 @@ from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, METRICS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
@@ -34,8 +35,8 @@ class _NodeVersion(msgspec.Struct, rename="camel"):
     status: Status | None = None
 
 
-_pods = msgspec.json.Decoder(Pod)
-_node_versions = msgspec.json.Decoder(_NodeVersion)
+_pods = JsonDecoder(Pod)
+_node_versions = JsonDecoder(_NodeVersion)
 
 
 class Collected:

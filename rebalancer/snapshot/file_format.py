@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 API_VERSIONS = {
@@ -127,14 +128,14 @@ def decode_manifest(text: bytes) -> Manifest:
         ValueError: it is none, or that of a newer format.
     """
     try:
-        head = msgspec.json.decode(text, type=_Head)
+        head = JsonDecoder(_Head).decode(text)
         if head.kind != "Snapshot":
             raise ValueError(f"{MANIFEST}: its kind is {head.kind or 'missing'}, not Snapshot")
         if head.format != FORMAT:
             raise ValueError(
                 f"{MANIFEST}: format {head.format}: this version of kube-rebalancer reads format {FORMAT}"
             )
-        manifest = msgspec.json.decode(text, type=Manifest)
+        manifest = JsonDecoder(Manifest).decode(text)
     except msgspec.DecodeError as error:
         raise ValueError(f"{MANIFEST}: {error}") from None
     if not unix_seconds(manifest.captured_at) or not version_numbers(manifest.server_version):

@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.wire.decoder import JsonDecoder
+
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 1, 2, 3, 4
 _TABLE = bytearray(256)
 for _char, _class in ((b'"', _QUOTE), (b"\\", _BACKSLASH), (b"{[", _OPEN), (b"}]", _CLOSE)):
@@ -175,8 +177,11 @@ class ItemScanner:
             self._item.append(chunk[starts[-1] : until])
 
 
+_kinds = JsonDecoder(Kind)
+
+
 def _kind_in(text: bytes) -> str:
     try:
-        return msgspec.json.decode(text, type=Kind).kind
+        return _kinds.decode(text).kind
     except msgspec.DecodeError:
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -27,6 +28,7 @@ from rebalancer.snapshot.file_format import (
 from rebalancer.snapshot.items import Item, ItemScanner, Kind
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import unix_seconds
 
 _ADVICE = (
@@ -47,7 +49,8 @@ class _Envelope(msgspec.Struct, rename="camel"):
     items: tuple[Any, ...] | None = None
 
 
-_kinds = msgspec.json.Decoder(Kind)
+_kinds = JsonDecoder(Kind)
+_envelopes = JsonDecoder(_Envelope)
 
 
 def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
@@ -64,7 +67,7 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
     try:
         with collector_paused():
             return _read(_Loader(name), path, stdin).finish()
-    except gzip.BadGzipFile as error:
+    except (gzip.BadGzipFile, zlib.error) as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
         raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
@@ -144,7 +147,7 @@ class _Loader:
         if not complete:
             raise PolicyError([f"{self._name}: cut off: it ends amid object {self._number + 1}"])
         try:
-            return msgspec.json.decode(text, type=_Envelope)
+            return _envelopes.decode(text)
         except msgspec.DecodeError as error:
             raise PolicyError([f"{self._name}: not one JSON list: {error}: {_ADVICE}"]) from None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.protobuf import BrokenListError
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 
 MAGIC = b"k8s\x00"
 _LENGTH_DELIMITED = 2
@@ -61,8 +61,11 @@ class ListFrames:
         """
         if self._left is None or self._left > 0:
             raise BrokenListError(f"it ends after {self.received} bytes, amid the list")
-        meta = message("ListMeta").FromString(self._metadata)
-        return ListMeta(resource_version=meta.resourceVersion, continue_=meta.continueToken)
+        with as_broken_list("its metadata are none"):
+            meta = message("ListMeta").FromString(self._metadata)
+            return ListMeta(
+                resource_version=text(meta.resourceVersion), continue_=text(meta.continueToken)
+            )
 
     def _begin(self) -> bool:
         """Drop what stands before the list; tell whether the list has begun."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
 
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import message, shared_text, text
 from rebalancer.wire.times import rfc3339
 
 T = TypeVar("T")
@@ -53,9 +52,13 @@ def _conversion(field: Any) -> _Convert | None:
         # A map's order is the process's own; JSON from the server is in order of the keys.
         if inner is None:
             return shared
-        return lambda entries: {intern(key): inner(entries[key]) for key in sorted(entries)}
+        return lambda entries: {
+            shared_text(key): inner(entries[key]) for key in sorted(entries, key=text)
+        }
     if field.type == field.TYPE_STRING:
-        one: _Convert | None = intern  # owners, keys and operators repeat from object to object
+        one: _Convert | None = (
+            shared_text  # owners, keys and operators repeat from object to object
+        )
     else:
         one = None if of is None else _SPECIAL.get(of.full_name, plain)
     if field.has_presence:  # every field that is not repeated, in proto2
@@ -72,7 +75,7 @@ def _of_bytes(field: Any) -> _Convert:
     if name in _ENTRIES:
         value = _ENTRIES[name]
         return lambda entries: {
-            entry.key: value(entry) for entry in sorted(map(parse, entries), key=_key)
+            text(entry.key): value(entry) for entry in sorted(map(parse, entries), key=_key)
         }
     if field.has_presence:
         return lambda of: plain(parse(of))
@@ -80,13 +83,12 @@ def _of_bytes(field: Any) -> _Convert:
 
 
 def _key(entry: Any) -> str:
-    key: str = entry.key
-    return key
+    return text(entry.key)
 
 
 _ENTRIES: dict[str, _Convert] = {
-    "StringEntry": lambda entry: entry.value,
-    "QuantityEntry": lambda entry: entry.value.string,
+    "StringEntry": lambda entry: text(entry.value),
+    "QuantityEntry": lambda entry: text(entry.value.string),
 }
 
 HELD_AS_BYTES = {
@@ -113,7 +115,7 @@ is read."""
 
 def _volume(volume: Any) -> dict[str, Any]:
     """Return a Volume, whose source has no name of its own in JSON."""
-    return {"name": volume.name, **plain(volume.volumeSource)}
+    return {"name": text(volume.name), **plain(volume.volumeSource)}
 
 
 def shared(entries: Any) -> dict[str, str]:
@@ -121,7 +123,7 @@ def shared(entries: Any) -> dict[str, str]:
 
     An app's name stands in the labels of its pods and workloads and in every selector of them.
     """
-    return {intern(key): intern(value) for key, value in sorted(entries.items())}
+    return {shared_text(key): shared_text(entries[key]) for key in sorted(entries, key=text)}
 
 
 def time_text(of: Any) -> str | None:
@@ -131,6 +133,6 @@ def time_text(of: Any) -> str | None:
 
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
-    message("Quantity").DESCRIPTOR.full_name: lambda quantity: intern(quantity.string),
+    message("Quantity").DESCRIPTOR.full_name: lambda quantity: shared_text(quantity.string),
     message("Volume").DESCRIPTOR.full_name: _volume,
 }

@@ -6,11 +6,18 @@ the protobuf package that its compiler was made for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from sys import intern
 from typing import Any
 
+import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from rebalancer.wire.protobuf import BrokenListError
 
 DESCRIPTION = Path(__file__).with_name("objects.binpb")
 STORED = Path(__file__).with_name("stored.binpb")
@@ -48,3 +55,29 @@ def stored_message(name: str) -> Any:
 
 def _message(description: Path, name: str) -> Any:
     return message_factory.GetMessageClass(_pool(description).FindMessageTypeByName(name))
+
+
+@contextmanager
+def as_broken_list(problem: str) -> Iterator[None]:
+    """Turn whatever protobuf and msgspec raise of bytes that are no such message into a BrokenListError.
+
+    Text is decoded when it is looked at: a field that is no UTF-8 raises only then.
+    """
+    try:
+        yield
+    except (DecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise BrokenListError(f"{problem}: {error}") from None
+
+
+def text(value: str | bytes) -> str:
+    """Return a string field's value, as the server's JSON has it where it is no UTF-8.
+
+    The server takes such bytes in fields that it does not validate, an image's name for one, and protobuf hands
+    them out as they are.
+    """
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def shared_text(value: str | bytes) -> str:
+    """Return the same, equal texts being one object."""
+    return intern(text(value))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from rebalancer.wire.protobuf import BrokenListError
-from rebalancer.wire.protobuf.schema import stored_message
+from rebalancer.wire.protobuf.schema import as_broken_list, stored_message
 
 _LAST_APPLIED = b"kubectl.kubernetes.io/last-applied-configuration"
 _ENTRY = b"\n" + bytes([len(_LAST_APPLIED)]) + _LAST_APPLIED
@@ -23,10 +20,8 @@ def stored_run(kind: str, run: bytes) -> tuple[bytes, int]:
     Raises:
         BrokenListError: these are no such objects.
     """
-    try:
+    with as_broken_list(f"these are no {kind}s"):
         listed = stored_message(f"{kind}List").FromString(run)
-    except DecodeError as error:
-        raise BrokenListError(f"these are no {kind}s: {error}") from None
     listed.ClearField("metadata")
     for item in listed.items:
         _slim_metadata(item.metadata)

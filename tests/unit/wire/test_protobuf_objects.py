@@ -17,7 +17,7 @@ QUANTITY = message("Quantity")
 
 
 def from_json(kind: str, fields: dict[str, Any]) -> Any:
-    return item_decoder(kind).decode(json.dumps(fields))
+    return item_decoder(kind).decode(json.dumps(fields).encode())
 
 
 def run_of(*items: bytes) -> bytes:
