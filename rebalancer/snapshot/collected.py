@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from rebalancer.errors import PolicyError
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, METRICS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.unusable import UNUSABLE, unusable_object
 from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
@@ -128,6 +130,9 @@ class Collected:
 
         Without a time it is that of the newest timestamp, without a version that of most kubelets. ``kinds`` were
         read: of these there are no more than were added.
+
+        Raises:
+            PolicyError: an object has a value with which no snapshot can be made; names it.
         """
         for kind, workload in self._late:
             feed(self._fold, kind, (workload,))
@@ -136,12 +141,20 @@ class Collected:
             for kind in API_VERSIONS
             if not self.seen[kind] and kind not in kinds and kind not in METRICS
         )
-        return self._fold.finish(
-            captured_at=captured_at or self._newest,
-            version=version or self._kubelet_version(),
-            missing=missing,
-            resource_version=resource_version,
-        )
+        try:
+            return self._fold.finish(
+                captured_at=captured_at or self._newest,
+                version=version or self._kubelet_version(),
+                missing=missing,
+                resource_version=resource_version,
+            )
+        except UNUSABLE as error:
+            culprit = unusable_object(self._fold.settled())
+            if culprit is None:
+                raise
+            raise PolicyError(
+                [f"{culprit}: it has a value that no API server admits: {error}"]
+            ) from None
 
     def _kubelet_version(self) -> tuple[int, int]:
         if not self._kubelets:

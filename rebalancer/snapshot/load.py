@@ -217,12 +217,15 @@ class _Loader:
     def finish(self) -> Snapshot:
         """Return the snapshot."""
         annotations = self._meta.annotations or {}
-        return self._objects.snapshot(
-            captured_at=unix_seconds(annotations.get(CAPTURED_AT)),
-            version=version_numbers(annotations.get(VERSION, "")),
-            kinds=annotations.get(KINDS, "").split(","),
-            resource_version=self._meta.resource_version,
-        )
+        try:
+            return self._objects.snapshot(
+                captured_at=unix_seconds(annotations.get(CAPTURED_AT)),
+                version=version_numbers(annotations.get(VERSION, "")),
+                kinds=annotations.get(KINDS, "").split(","),
+                resource_version=self._meta.resource_version,
+            )
+        except PolicyError as error:
+            raise PolicyError([f"{self._name}: {error}"]) from None
 
 
 def _kind_at_the_end(path: Path) -> str:

@@ -185,3 +185,16 @@ def test_an_older_file_of_ours_tells_its_time_and_version(tmp_path: Path) -> Non
     assert snapshot.resource_version == "7"
     assert "Job: none in the file" not in snapshot.missing
     assert "Deployment: none in the file" in snapshot.missing
+
+
+def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Path) -> None:
+    found = kubectl_list()
+    drivers = [{"name": "d", "allocatable": {"count": 2**63}}]
+    csi = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
+    good = {"kind": "CSINode", "metadata": {"name": "n0"}, "spec": {"drivers": []}}
+    found["items"] += [good, csi]
+    path = as_file(tmp_path, json.dumps(found))
+    with pytest.raises(
+        PolicyError, match=rf"{path}: CSINode n1: it has a value that no API server"
+    ):
+        load_snapshot(path)
