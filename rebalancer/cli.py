@@ -198,7 +198,12 @@ def _run(options: dict[str, object]) -> int:
 @main.command()
 @_with(_cluster)
 @click.option(
-    "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(),
+    required=True,
+    help="File to write, a zip archive ('-': standard output).",
 )
 @click.option(
     "--usage", is_flag=True, help="Also what is really used, from the metrics API (metrics-server)."
@@ -206,6 +211,12 @@ def _run(options: dict[str, object]) -> int:
 def snapshot(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
     """Write the cluster's state to a file, for run --snapshot."""
     from rebalancer.commands.snapshot import save_snapshot  # noqa: PLC0415
+
+    """Write the cluster's state to a file, for run --snapshot.
+
+    The file is a zip archive: the lists as the API server sent them, without environment variables,
+    managedFields and last-applied-configuration, and a manifest.json with time, source and version.
+    """
     from rebalancer.environment import system_environment  # noqa: PLC0415
 
     environment = system_environment()

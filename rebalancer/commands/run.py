@@ -106,9 +106,9 @@ class _Run:
     def on_cluster(self) -> ExitCode:
         """Read the cluster, plan, act unless told otherwise, report."""
         from rebalancer.kube.access import (  # noqa: PLC0415
-            ACT_RULES,
             READ_RULES,
             USAGE_RULES,
+            act_rules,
             lease_rules,
             require,
         )
@@ -128,7 +128,7 @@ class _Run:
                 with self._timings.phase("access"):
                     lease = lease_rules(*self._lease) if self._lease else ()
                     usage = USAGE_RULES if self._planning.needs_usage else ()
-                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
+                    require(client, (*READ_RULES, *usage, *act_rules(options.namespace), *lease))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._deciding.read(client, keep=self._acts)

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from rebalancer.environment import Environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
+
+_TEXT = (".json", ".yaml", ".yml", ".gz")
 
 
 def save_snapshot(
@@ -24,6 +26,12 @@ def save_snapshot(
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
     """
+    if path.endswith(_TEXT):
+        name = path.partition(".")[0] or "cluster"
+        problem = (
+            f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
+        )
+        raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
     client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
     target = sys.stdout.buffer if path == "-" else Path(path)
     captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
