@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-growth bench-check protobuf check fix cluster requirements clean
+	bench-waves bench-pod bench-growth bench-check fuzz protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,10 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 
 test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
 	$(BIN)/python -m pytest -m "not e2e and not node and not ticks"
+
+fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
+	$(BIN)/python -m tests.fuzz $(or $(SECONDS),600) $(TARGETS)
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
@@ -64,7 +68,7 @@ bench-pod: $(STAMP)  ## a run in the CronJob's pod on a real kubelet beside a bi
 	$(BIN)/python -m benchmarks.scale.pod $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
-	$(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/objects.binpb objects.proto
+	for name in objects stored; do $(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/$$name.binpb $$name.proto; done
 
 bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, then landings
 	$(BIN)/python -m benchmarks.scheduler.decisions
@@ -81,6 +85,7 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/requirements.txt pyproject.toml
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
 clean:  ## remove what the targets made, but not the built control plane

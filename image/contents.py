@@ -1,4 +1,4 @@
-"""The list of what is in the image: CycloneDX 1.5, without time stamps, so that equal images have equal lists."""
+"""The list of what is in the image, with licences: CycloneDX 1.5, without times, so that equal images have equal lists."""
 
 from __future__ import annotations
 
@@ -10,19 +10,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from image import licences
+
 FILE = Path("usr/share/kube-rebalancer/sbom.json")
 
 
 def write_contents(root: Path, packages: Path, libraries: Mapping[str, Path]) -> None:
-    """Write the list of the distributions in ``packages``, the interpreter and ``libraries`` under ``root``."""
+    """Write the list of the distributions in ``packages``, the interpreter and ``libraries`` under ``root``.
+
+    Each with its licence.
+
+    Raises:
+        UnknownLicenceError: the licence of one is not known, or not among those that are allowed.
+    """
     components = [
         {
             "type": "platform",
             "name": platform.python_implementation(),
             "version": platform.python_version(),
+            **_licensed(licences.INTERPRETER),
         },
         *_distributions(packages),
         *(_library(name, path) for name, path in sorted(libraries.items())),
+        *(_library(path.name, path) for path in sorted(packages.glob("*.libs/*.so*"))),
     ]
     listed = {
         "bomFormat": "CycloneDX",
@@ -37,7 +47,7 @@ def write_contents(root: Path, packages: Path, libraries: Mapping[str, Path]) ->
 
 def _distributions(packages: Path) -> list[dict[str, Any]]:
     found = {
-        (dist.name.lower(), dist.version): dist.metadata.json.get("license_expression")
+        (dist.name.lower(), dist.version): licences.of_distribution(dist)
         for dist in importlib.metadata.distributions(path=[str(packages)])
     }
     return [
@@ -46,7 +56,7 @@ def _distributions(packages: Path) -> list[dict[str, Any]]:
             "name": name,
             "version": version,
             "purl": f"pkg:pypi/{name.replace('_', '-')}@{version}",
-            **({"licenses": [{"expression": licence}]} if licence else {}),
+            **_licensed(licence),
         }
         for (name, version), licence in sorted(found.items())
     ]
@@ -54,4 +64,13 @@ def _distributions(packages: Path) -> list[dict[str, Any]]:
 
 def _library(name: str, path: Path) -> dict[str, Any]:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"type": "file", "name": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
+    return {
+        "type": "file",
+        "name": name,
+        "hashes": [{"alg": "SHA-256", "content": digest}],
+        **_licensed(licences.of_library(name)),
+    }
+
+
+def _licensed(expression: str) -> dict[str, Any]:
+    return {"licenses": [{"expression": expression}]}

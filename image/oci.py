@@ -1,6 +1,7 @@
 """Writes a directory as an OCI archive of one layer, which containerd, podman and skopeo read.
 
-``python -m image.oci DIRECTORY ARCHIVE NAME`` writes it with the entry point and user of our image.
+``python -m image.oci DIRECTORY ARCHIVE NAME`` writes it with the entry point and user of our image, and prints
+its digest.
 Equal directories give equal archives: names are sorted, owners and times are nobody's and never.
 """
 
@@ -11,6 +12,7 @@ import hashlib
 import io
 import json
 import platform
+import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -137,7 +139,8 @@ def main() -> None:
     parser.add_argument("archive", type=Path)
     parser.add_argument("name", help="repository:tag")
     chosen = parser.parse_args()
-    write(chosen.directory, chosen.archive, chosen.name, entrypoint=ENTRYPOINT)
+    digest = write(chosen.directory, chosen.archive, chosen.name, entrypoint=ENTRYPOINT)
+    sys.stdout.write(f"{digest}\n")
 
 
 if __name__ == "__main__":

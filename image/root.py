@@ -120,12 +120,23 @@ def _install(packages: Path) -> None:
         )
         (wheel,) = wheels.glob("*.whl")
         _run([*pip, "install", *to, "--no-deps", "--no-index", str(wheel)])
+    forget_origin(packages)
     shutil.rmtree(packages / "bin", ignore_errors=True)
     for tests in [*packages.rglob("tests"), *packages.rglob("*.pyi")]:
         if tests.is_dir():
             shutil.rmtree(tests)
         else:
             tests.unlink(missing_ok=True)
+
+
+def forget_origin(packages: Path) -> None:
+    """Remove where our wheel was installed from: a directory that has another name in every build."""
+    for origin in packages.glob("*.dist-info/direct_url.json"):
+        origin.unlink()
+        record = origin.with_name("RECORD")
+        lines = record.read_text().splitlines(keepends=True)
+        name = f"{origin.parent.name}/{origin.name},"
+        record.write_text("".join(line for line in lines if not line.startswith(name)))
 
 
 def _copy(source: Path, target: Path) -> None:

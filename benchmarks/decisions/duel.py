@@ -76,7 +76,7 @@ def play(
     objects = observe(plane)
     instance = read(objects)
     start = counted(instance, placement(objects))
-    _save_snapshot(plane, kept / "start.json.gz")
+    _save_snapshot(plane, kept / "start.zip")
     say(f"{plan.scenario}/{plan.seed}: {pods} pods, {time.monotonic() - began:.0f} s")
     contenders: dict[str, Any] = dict(earlier["contenders"]) if earlier else {}
     with tempfile.TemporaryDirectory(prefix="decisions-") as scratch:

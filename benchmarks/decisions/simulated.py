@@ -190,7 +190,7 @@ def compare(out: Path, draws: int, policy: Path, say: Callable[[str], None]) -> 
     policy.write_text(default_policy())
     for path in sorted(out.glob("*.json")):
         result = json.loads(path.read_text())
-        start = Start(out / path.stem / "start.json.gz")
+        start = Start(out / path.stem / "start.zip")
         if start.violations != result["start"]["violations"]:
             raise RuntimeError(
                 f"{path.stem}: the snapshot file is not of the cluster that was played"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from benchmarks.phases.shapes import Shape, as_json
@@ -27,12 +28,11 @@ from rebalancer.report.model import RunReport
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.items import ItemScanner
-from rebalancer.snapshot.likeness import Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.lists import item_decoder
-from rebalancer.wire.pods import AlikePods, PodRecord, decode_page
+from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 MOVES = 50
@@ -40,7 +40,7 @@ MOVES = 50
 _PREDICTIONS = 50
 _CAPTURED_AT = unix_seconds("2026-06-01T00:00:00Z")
 _CHUNK = 1 << 20
-_PAGE = b'{"items":[%b]}'
+_pods = msgspec.json.Decoder(Pod)
 
 Objects = list[tuple[str, Any]]
 
@@ -65,7 +65,7 @@ class Course:
     # -- what each phase begins with -----------------------------------------------------------------
 
     @cached_property
-    def decoded(self) -> tuple[list[AlikePods | PodRecord], Objects]:
+    def decoded(self) -> tuple[list[PodRecord], Objects]:
         """Records and other objects."""
         return self.decode()
 
@@ -89,40 +89,25 @@ class Course:
 
     # -- the phases ----------------------------------------------------------------------------------
 
-    def decode(self) -> tuple[list[AlikePods | PodRecord], Objects]:
-        """Text to records, as a snapshot file is read."""
-        likenesses = Likenesses()
-        scanner = ItemScanner(likenesses.recognise)
-        records: list[AlikePods | PodRecord] = []
+    def decode(self) -> tuple[list[PodRecord], Objects]:
+        """Text to records, as a snapshot file of JSON is read."""
+        scanner = ItemScanner()
+        records: list[PodRecord] = []
         others: Objects = []
         for start in range(0, len(self.text), _CHUNK):
             for item in scanner.feed(self.text[start : start + _CHUNK]):
-                if not isinstance(item.like, Run):
-                    kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
-                    likenesses.remember(kind, item.text)
-                    if kind == "Pod":
-                        records.extend(decode_page(_PAGE % item.text)[0])
-                    else:
-                        others.append((kind, item_decoder(kind).decode(item.text)))
-                elif isinstance(item.like.like, PodLikeness):
-                    records.extend(item.like.like.alike(item.like))
+                kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
+                if kind == "Pod":
+                    records.append(_pods.decode(item.text).record())
                 else:
-                    decoder, buffer = item_decoder(item.like.like.kind), item.like.buffer
-                    others += (
-                        (item.like.like.kind, decoder.decode(buffer[match.start : match.end]))
-                        for match in item.like.matches
-                    )
+                    others.append((kind, item_decoder(kind).decode(item.text)))
         return records, others
 
     def fold(self) -> Fold:
         """Records to columns."""
         records, others = self.decoded
         fold = Fold()
-        for record in records:
-            if isinstance(record, AlikePods):
-                fold.add_alike(record)
-            else:
-                fold.add_pods((record,))
+        fold.add_pods(records)
         for kind, one in others:
             feed(fold, kind, (one,))
         return fold

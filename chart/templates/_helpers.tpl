@@ -32,8 +32,8 @@
 {{- end -}}
 
 {{- define "rebalancer.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "rebalancer.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "rebalancer.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "rebalancer.labels" -}}
@@ -44,11 +44,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) -}}
 {{- end -}}
 
-{{- /* metadata: (dict "root" $ "name" NAME "cluster" true "labels" MAP "annotations" MAP) */ -}}
+{{- /* metadata: (dict "root" $ "name" NAME "namespace" NAMESPACE "cluster" true "labels" MAP "annotations" MAP) */ -}}
 {{- define "rebalancer.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 {{- if not .cluster }}
-namespace: {{ include "rebalancer.namespace" .root }}
+namespace: {{ .namespace | default (include "rebalancer.namespace" .root) | quote }}
 {{- end }}
 labels:
   {{- toYaml (merge (fromYaml (include "rebalancer.labels" .root)) (.labels | default dict)) | nindent 2 }}
@@ -73,4 +73,17 @@ annotations:
 
 {{- define "rebalancer.policyName" -}}
 {{- default (printf "%s-policy" (include "rebalancer.fullname" .)) .Values.existingPolicy -}}
+{{- end -}}
+
+{{- /* NAMESPACE/NAME of the Lease; the memory is NAMESPACE/NAME-memory. */ -}}
+{{- define "rebalancer.state" -}}
+{{- default (printf "%s/%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .)) .Values.sharedState -}}
+{{- end -}}
+
+{{- define "rebalancer.stateNamespace" -}}
+{{- (splitn "/" 2 (include "rebalancer.state" .))._0 -}}
+{{- end -}}
+
+{{- define "rebalancer.stateName" -}}
+{{- (splitn "/" 2 (include "rebalancer.state" .))._1 -}}
 {{- end -}}

@@ -11,7 +11,7 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ include "rebalancer.serviceAccount" $root }}
+  serviceAccountName: {{ include "rebalancer.serviceAccount" $root | quote }}
   automountServiceAccountToken: true
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
@@ -20,13 +20,13 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with .schedulerName }}
-  schedulerName: {{ . }}
+  schedulerName: {{ . | quote }}
   {{- end }}
   {{- with .runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with .nodeSelector }}
   nodeSelector:
@@ -41,7 +41,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .dnsPolicy }}
-  dnsPolicy: {{ . }}
+  dnsPolicy: {{ . | quote }}
   {{- end }}
   {{- with .dnsConfig }}
   dnsConfig:
@@ -81,7 +81,7 @@ spec:
         {{- end }}
   volumes:
     - name: policy
-      configMap: {name: {{ include "rebalancer.policyName" $root }}}
+      configMap: {name: {{ include "rebalancer.policyName" $root | quote }}}
     {{- with .extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -92,8 +92,11 @@ spec:
 {{- define "rebalancer.runArgs" -}}
 - run
 - --policy=/etc/rebalancer/policy
-- --lease={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}
-- --memory={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-memory
+- --lease={{ include "rebalancer.state" . }}
+- --memory={{ include "rebalancer.state" . }}-memory
+{{- with .Values.namespace }}
+- --namespace={{ . }}
+{{- end }}
 - --deadline={{ .Values.runDeadlineSeconds }}
 - --output={{ .Values.output }}
 - --log-format={{ .Values.logFormat }}

@@ -102,7 +102,13 @@ _OWN: dict[str, Schema] = {
     "existingPolicy": _NAME,
     "output": {"enum": ["table", "json", "yaml"]},
     "logFormat": {"enum": ["text", "json"]},
+    "namespace": {
+        "type": "string",
+        "maxLength": 63,
+        "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+    },
     "extraArgs": {"type": "array", "items": _TEXT},
+    "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
     "schedule": {"type": "string", "minLength": 1},
     "timeZone": _TEXT,
     "suspend": _FLAG,

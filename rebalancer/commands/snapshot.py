@@ -9,10 +9,12 @@ import click
 
 from rebalancer.commands.flags import CLUSTER, with_flags
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
 from rebalancer.output import say
+
+_TEXT = (".json", ".yaml", ".yml", ".gz")
 
 
 def save_snapshot(
@@ -28,6 +30,12 @@ def save_snapshot(
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
     """
+    if path.endswith(_TEXT):
+        name = path.partition(".")[0] or "cluster"
+        problem = (
+            f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
+        )
+        raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
     client = connect(
         kubeconfig=kubeconfig,
         context=context,
@@ -45,11 +53,20 @@ def save_snapshot(
 @click.command("snapshot")
 @with_flags(CLUSTER)
 @click.option(
-    "-o", "--output", "path", type=click.Path(), required=True, help="File; .gz compresses it."
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(),
+    required=True,
+    help="File to write, a zip archive ('-': standard output).",
 )
 @click.option(
     "--usage", is_flag=True, help="Also what is really used, from the metrics API (metrics-server)."
 )
 def command(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
-    """Write the cluster's state to a file, for run --snapshot."""
+    """Write the cluster's state to a file, for run --snapshot.
+
+    The file is a zip archive: the lists as the API server sent them, without environment variables,
+    managedFields and last-applied-configuration, and a manifest.json with time, source and version.
+    """
     return int(save_snapshot(kubeconfig, context_name, path, system_environment(), usage=usage))

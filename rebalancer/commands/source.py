@@ -112,9 +112,9 @@ def open_source(run: RunContext) -> Iterator[Source]:
 def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
     from rebalancer.kube.access import (  # noqa: PLC0415
-        ACT_RULES,
         READ_RULES,
         USAGE_RULES,
+        act_rules,
         lease_rules,
         memory_rules,
         require,
@@ -124,7 +124,7 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldB
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        require(client, (*READ_RULES, *usage, *ACT_RULES, *lease, *memory))
+        require(client, (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory))
     return _take_lease(run, client, at_end)
 
 

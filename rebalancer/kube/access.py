@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import msgspec
 
@@ -40,6 +41,17 @@ ACT_RULES = (
     Rule("create", "", f"{PODS.plural}/eviction"),
 )
 """For a run that evicts, beside READ_RULES."""
+
+
+def act_rules(namespace: str | None) -> tuple[Rule, ...]:
+    """Return ACT_RULES; the right to evict is needed in ``namespace`` only, if the run is limited to one."""
+    if namespace is None:
+        return ACT_RULES
+    return tuple(
+        replace(rule, namespace=namespace) if rule.resource.endswith("/eviction") else rule
+        for rule in ACT_RULES
+    )
+
 
 FOLLOW_RULES = tuple(
     Rule("watch", resource.group, resource.plural) for resource in LISTED if resource is not PODS

@@ -1,35 +1,31 @@
-"""The whole cluster into a snapshot file, object by object, nothing of it kept in memory."""
+"""The whole cluster into a snapshot file, page by page, nothing of it kept in memory."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from msgspec import Raw
+import msgspec
 
 from rebalancer.kube.access import missing_lists
-from rebalancer.kube.client import Client
+from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.decoders import IN_PROTOBUF
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.lists import UNFINISHED
 from rebalancer.kube.metrics import NotMeasuredError, metrics_items, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
-from rebalancer.kube.resources import (
-    AFTER_PODS,
-    ESSENTIAL,
-    INDEPENDENT,
-    METRICS,
-    NODE_METRICS,
-    PODS,
-    Resource,
-)
-from rebalancer.snapshot.file_format import Capture
-from rebalancer.snapshot.store import write_snapshot
+from rebalancer.kube.resources import AFTER_PODS, ESSENTIAL, INDEPENDENT, METRICS, PODS, Resource
+from rebalancer.kube.transport import Response
+from rebalancer.snapshot.file_format import Capture, StoredList
+from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing
 from rebalancer.wire.lists import decode_raw
+from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.protobuf import PROTOBUF
 
+T = TypeVar("T")
 _KINDS = (PODS, *INDEPENDENT, *AFTER_PODS)
 
 
@@ -52,7 +48,7 @@ def write_cluster_snapshot(
     page_size: int = 500,
     usage: bool = False,
 ) -> Captured:
-    """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.store``).
+    """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.file_format``).
 
     Lists are read one after the other, pods first (without finished ones), a page at a time. With ``usage``,
     what the metrics API has measured comes last; where it does not answer, a note says so.
@@ -70,31 +66,24 @@ def write_cluster_snapshot(
         restartable = may_restart and isinstance(target, Path)
         listings = [Listing(resource) for resource in _KINDS]
         measured = [Listing(resource) for resource in METRICS] if usage else []
-        notes: list[str] = []
-        counts: Counter[str] = Counter()
-        pods = _pages(client, listings[0], page_size, may_restart=restartable)
-        first = next(pods)
-        date = listings[0].server_date
-        capture = Capture(
-            captured_at=clock() if date is None else date,
-            version=version,
-            resource_version=listings[0].items_version,
-            kinds=tuple(resource.kind for resource in _KINDS),
-        )
-
-        def items() -> Iterator[tuple[str, bytes | Raw]]:
-            yield from _counted(PODS, first, counts)
-            for page in pods:
-                yield from _counted(PODS, page, counts)
-            for listing in listings[1:]:
-                for page in _pages(client, listing, page_size, may_restart=restartable):
-                    yield from _counted(listing.resource, page, counts)
-            for resource, found in _metrics(client, measured, notes):
-                yield from _counted(resource, found, counts)
-
-        write_snapshot(items(), target, capture)
+        with opened_for_writing(target) as stream, SnapshotWriter(stream) as writer:
+            lists = [
+                _write(client, writer, listing, page_size, may_restart=restartable)
+                for listing in listings
+            ]
+            of_usage, notes = _write_metrics(client, writer, measured)
+            lists += of_usage
+            pods = listings[0]
+            capture = Capture(
+                captured_at=clock() if pods.server_date is None else pods.server_date,
+                version=version,
+                resource_version=pods.items_version,
+                kinds=tuple(resource.kind for resource in _KINDS),
+                source=client.server,
+            )
+            writer.close(capture, lists)
         return Captured(
-            counts=dict(counts),
+            counts={stored.kind: stored.objects for stored in lists},
             seconds=client.monotonic() - started,
             read_bytes=sum(listing.read_bytes for listing in (*listings, *measured)),
             notes=(*(note for listing in listings for note in listing.notes), *notes),
@@ -106,48 +95,71 @@ def write_cluster_snapshot(
         raise ForbiddenError({*error.missing, *missing_lists(client, usage=usage)}) from None
 
 
-def _metrics(
-    client: Client, listings: Sequence[Listing], notes: list[str]
-) -> Iterator[tuple[Resource, Sequence[bytes]]]:
-    """Yield the metrics of pods as they come, then those of all nodes: without these, nothing was measured.
-
-    So a list that breaks off leaves a file of which nobody takes a part for the whole.
-    """
-    troubles: list[tuple[Resource, str]] = []
-    for listing in reversed(listings):
-        resource = listing.resource
-        try:
-            if resource == NODE_METRICS:
-                found = list(metrics_items(client, listing))
-                if not troubles:
-                    yield resource, found
-                continue
-            for item in metrics_items(client, listing):
-                yield resource, (item,)
-        except NotMeasuredError as error:
-            troubles.append((resource, str(error)))
-    notes += usage_notes(troubles)
+def _write(
+    client: Client, writer: SnapshotWriter, listing: Listing, page_size: int, *, may_restart: bool
+) -> StoredList:
+    """Write one list in the form in which the server sends it."""
+    kind = listing.resource.kind
+    pages = _pages(client, listing, page_size, may_restart=may_restart)
+    first = next(pages, None)
+    if first is None or listing.content_type != PROTOBUF:
+        return writer.write_json(kind, (item for page in _all(first, pages) for item in page))
+    return writer.write_protobuf(kind, (run for page in _all(first, pages) for run in page))
 
 
-def _counted(
-    resource: Resource, page: Sequence[bytes | Raw], counts: Counter[str]
-) -> Iterator[tuple[str, bytes | Raw]]:
-    counts[resource.kind] += len(page)
-    return ((resource.kind, item) for item in page)
+def _all(first: T | None, rest: Iterable[T]) -> Iterator[T]:
+    if first is not None:
+        yield first
+    yield from rest
 
 
-def _pages(
-    client: Client, listing: Listing, page_size: int, *, may_restart: bool
-) -> Iterator[tuple[Raw, ...]]:
+def _pages(client: Client, listing: Listing, page_size: int, *, may_restart: bool) -> Iterator[Any]:
+    """Yield the pages of a list as what :class:`SnapshotWriter` takes: runs, or items in JSON."""
+    kind = listing.resource.kind
+    in_protobuf = kind == "Pod" or kind in IN_PROTOBUF
+
+    def decode(response: Response) -> tuple[Any, ListMeta]:
+        if response.content_type != listing.content_type:
+            raise msgspec.DecodeError("the form of the list changes from page to page")
+        if in_protobuf and response.content_type == PROTOBUF:
+            return _runs(kind, response.body)
+        return decode_raw(response.body)
+
     try:
         yield from read_pages(
             client,
             listing,
-            lambda response: decode_raw(response.body),
+            decode,
             page_size=page_size,
             selector=UNFINISHED if listing.resource == PODS else "",
+            accept=f"{PROTOBUF}, {JSON}" if in_protobuf else JSON,
             may_restart=may_restart,
         )
     except StatusError as error:
         if error.status != 404 or listing.resource in ESSENTIAL:
             raise
+
+
+def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
+    """Return a page as runs that are kept, each with its number of objects."""
+    from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
+    from rebalancer.wire.protobuf.stored import stored_run  # noqa: PLC0415
+
+    frames = ListFrames()
+    runs = [stored_run(kind, run) for run in frames.feed(body)]
+    return runs, frames.close()
+
+
+def _write_metrics(
+    client: Client, writer: SnapshotWriter, listings: Sequence[Listing]
+) -> tuple[list[StoredList], tuple[str, ...]]:
+    """Write what was measured; return nothing of it where a list is missing or broke off, and notes."""
+    lists: list[StoredList] = []
+    troubles: list[tuple[Resource, str]] = []
+    for listing in listings:
+        try:
+            items = metrics_items(client, listing)
+            lists.append(writer.write_json(listing.resource.kind, items))
+        except NotMeasuredError as error:
+            troubles.append((listing.resource, str(error)))
+    return ([] if troubles else lists), usage_notes(troubles)

@@ -24,7 +24,7 @@ from rebalancer.snapshot.usage import MEASURED
 from rebalancer.wire import objects as o
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.opt_outs import opted_out
-from rebalancer.wire.pods import AlikePods, PodRecord
+from rebalancer.wire.pods import PodRecord
 
 WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
 _AFTER_PODS = frozenset({"ReplicaSet", "Job"})
@@ -47,10 +47,6 @@ class Fold:
     def add_pods(self, records: Iterable[PodRecord]) -> None:
         """Fold pods; finished ones hold nothing on their node and are dropped."""
         self._pods.add(records)
-
-    def add_alike(self, pods: AlikePods) -> None:
-        """Fold pods that differ in a few columns only: as :meth:`add_pods`, but column by column."""
-        self._pods.add_alike(pods)
 
     @property
     def controllers(self) -> Container[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,14 +34,6 @@ class StringColumn(Sequence[str]):
         """Add one row."""
         self._bytes += value.encode()
         self._ends.append(len(self._bytes))
-
-    def extend_encoded(self, values: Sequence[bytes]) -> None:
-        """Add rows given in UTF-8."""
-        start = len(self._bytes)
-        self._bytes += b"".join(values)
-        ends = accumulate(map(len, values), initial=start)
-        next(ends)
-        self._ends.extend(ends)
 
     def __len__(self) -> int:
         return len(self._ends)

@@ -7,12 +7,14 @@ searched with numpy for quotes and brackets only, so that Python does something 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from rebalancer.wire.decoder import JsonDecoder
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 1, 2, 3, 4
 _TABLE = bytearray(256)
@@ -23,25 +25,16 @@ _CLASSES = bytes(_TABLE)
 
 _ITEMS_KEY = re.compile(rb'"items"\s*:\s*\Z')
 _KEY_WINDOW = 64
-_GAP = re.compile(rb"[\s,]*")
-_WINDOW, _LARGEST_WINDOW = 1 << 14, 1 << 22
-_LARGEST_ENVELOPE = 1 << 26
+_LARGEST_ENVELOPE = _LARGEST_ITEM = 1 << 26
+"""Bytes. Both are held in memory; etcd takes objects of a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One element of the list, undecoded, and where in the text it begins; or several recognised ones."""
+    """One element of the list, undecoded, and where in the text it begins."""
 
     offset: int
     text: bytes
-    """Empty if they were recognised."""
-    like: object = None
-    """What they were recognised as, if they were."""
-
-
-Recognise = Callable[[bytes, int, bytes], tuple[int, object] | None]
-"""From a text, where an item begins in it, and what stands between two, to where the last of those ends that
-are recognised together, and what they are."""
 
 
 class Kind(msgspec.Struct):
@@ -56,10 +49,7 @@ class ItemScanner:
     It checks no more than it needs: items and envelope are decoded by others, who find what is wrong.
     """
 
-    def __init__(self, recognise: Recognise | None = None) -> None:
-        """``recognise`` is asked first about each item; only the others are searched for brackets."""
-        self._recognise = recognise
-        self._rest = b""
+    def __init__(self) -> None:
         self.envelope = bytearray()
         """All of the text but the elements of ``items``."""
         self._depth = 0
@@ -73,81 +63,24 @@ class ItemScanner:
     @property
     def complete(self) -> bool:
         """Whether every bracket and quote is closed."""
-        return self._depth == 0 and not self._in_string and not self._rest
+        return self._depth == 0 and not self._in_string
 
     @property
     def kind(self) -> str:
-        """The kind of the list, as the envelope names it so far; empty where it names none, or is none."""
-        try:
-            return msgspec.json.decode(bytes(self.envelope), type=Kind).kind
-        except msgspec.DecodeError:
-            return ""
+        """The kind of the list, as its envelope names it; empty where it names none, or is none."""
+        return _kind_in(bytes(self.envelope))
+
+    @property
+    def kind_so_far(self) -> str:
+        """The kind of the list where it stands before the items, and these have begun; else empty."""
+        return _kind_in(bytes(self.envelope) + b"]}")
 
     def feed(self, chunk: bytes) -> Iterator[Item]:
         """Yield the items that end in ``chunk``. Exhaust it before the next call.
 
         Raises:
-            ValueError: what should surround the items is too large for that.
+            ValueError: an item, or what surrounds the items, is too large for that.
         """
-        if self._recognise is None:
-            yield from self._scan(chunk)
-        else:
-            yield from self._recognised(self._rest + chunk, self._recognise)
-
-    def _recognised(self, buffer: bytes, recognise: Recognise) -> Iterator[Item]:
-        """Yield the items of ``buffer``: where one is not recognised, those of a window are scanned.
-
-        Each window begins between two items; what it holds of an unfinished one is looked at again.
-        """
-        self._rest = b""
-        position, window = 0, _WINDOW
-        while position < len(buffer):
-            if self._between_items:
-                position, found = self._next(buffer, position, recognise)
-                if found is not None:
-                    window = _WINDOW
-                    yield found
-                    continue
-            piece = buffer[position : position + window]
-            yield from self._scan(piece)
-            position += len(piece)
-            if self._item and sum(map(len, self._item)) < _LARGEST_WINDOW:
-                at_end = position == len(buffer)
-                position -= self._drop_unfinished()
-                if at_end:
-                    self._rest = buffer[position:]
-                    return
-            window = min(2 * window, _LARGEST_WINDOW)
-
-    @property
-    def _between_items(self) -> bool:
-        return self._in_items and self._depth == 2 and not self._item
-
-    def _next(self, buffer: bytes, position: int, recognise: Recognise) -> tuple[int, Item | None]:
-        """Return where the next item begins or, if it was recognised, ends."""
-        gap = _GAP.match(buffer, position)
-        start = gap.end() if gap else position
-        self._offset += start - position
-        if buffer[start : start + 1] != b"{":
-            return start, None
-        found = recognise(buffer, start, buffer[position:start])
-        if found is None:
-            return start, None
-        end, what = found
-        item = Item(self._offset, b"", what)
-        self._offset += end - start
-        return end, item
-
-    def _drop_unfinished(self) -> int:
-        """Forget what was seen of an item that has not ended yet; return how many bytes that is."""
-        size = self._offset - self._item_offset
-        self._offset = self._item_offset
-        self._item.clear()
-        self._depth, self._in_string, self._escaped = 2, False, False
-        return size
-
-    def _scan(self, chunk: bytes) -> Iterator[Item]:
-        """Yield the items that end in ``chunk``."""
         where, step = self._brackets(chunk)
         depth = self._depth + np.cumsum(step)
         if len(depth):
@@ -230,6 +163,8 @@ class ItemScanner:
         if self._item:
             if not ends:
                 self._item.append(chunk[cursor:until])
+                if self._offset + until - self._item_offset > _LARGEST_ITEM:
+                    raise ValueError("an object is too large to be one")
                 return
             self._item.append(chunk[cursor : ends[0] + 1])
             yield Item(self._item_offset, b"".join(self._item))
@@ -240,3 +175,13 @@ class ItemScanner:
         if len(starts) > len(ends):
             self._item_offset = self._offset + starts[-1]
             self._item.append(chunk[starts[-1] : until])
+
+
+_kinds = JsonDecoder(Kind)
+
+
+def _kind_in(text: bytes) -> str:
+    try:
+        return _kinds.decode(text).kind
+    except msgspec.DecodeError:
+        return ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections import Counter
+import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -14,26 +15,28 @@ import yaml
 
 from rebalancer.environment import collector_paused
 from rebalancer.errors import PolicyError
-from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
-from rebalancer.snapshot.file_format import API_VERSIONS, CAPTURED_AT, KINDS, METRICS, VERSION
+from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
+from rebalancer.snapshot.archive_lists import read_archive
+from rebalancer.snapshot.collected import Collected
+from rebalancer.snapshot.file_format import (
+    API_VERSIONS,
+    CAPTURED_AT,
+    KINDS,
+    VERSION,
+    version_numbers,
+)
 from rebalancer.snapshot.items import Item, ItemScanner, Kind
-from rebalancer.snapshot.likeness import KIND_FIRST, Likenesses, PodLikeness, Run
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.pattern import Match
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
-from rebalancer.wire.lists import item_decoder
-from rebalancer.wire.pods import Pod
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import unix_seconds
-
-NEWEST_VERSION = (1, 36)
-"""Taken for the server's when neither the file nor its nodes tell."""
 
 _ADVICE = (
     "expected what `rebalancer snapshot -o FILE` writes, or what `kubectl get"
     " pods,nodes,... -A -o json` prints"
 )
-_AFTER_PODS = ("ReplicaSet", "Job")
+_KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
+"""How API servers and kubectl begin an object."""
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -46,38 +49,25 @@ class _Envelope(msgspec.Struct, rename="camel"):
     items: tuple[Any, ...] | None = None
 
 
-class _NodeVersion(msgspec.Struct, rename="camel"):
-    class Status(msgspec.Struct, rename="camel"):
-        class Info(msgspec.Struct, rename="camel"):
-            kubelet_version: str = ""
-
-        node_info: Info | None = None
-
-    status: Status | None = None
-
-
-_pods = msgspec.json.Decoder(Pod)
-_kinds = msgspec.json.Decoder(Kind)
-_node_versions = msgspec.json.Decoder(_NodeVersion)
+_kinds = JsonDecoder(Kind)
+_envelopes = JsonDecoder(_Envelope)
 
 
 def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
-    JSON is read piece by piece; YAML is held in memory whole. ``captured_at`` is the file's own word, else
-    the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that it may
-    lack are named in ``missing``. Objects of other kinds are passed over.
+    Files of ours and JSON are read piece by piece; YAML is held in memory whole. ``captured_at`` is the file's
+    own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
+    it may lack are named in ``missing``. Objects of other kinds are passed over.
 
     Raises:
-        PolicyError: no such file, not JSON or YAML, no list of API objects, or cut off; says where.
+        PolicyError: no such file, not of these forms, no list of API objects, or cut off; says where.
     """
     name = "standard input" if str(path) == "-" else str(path)
-    loader = _Loader(name)
     try:
         with collector_paused():
-            loader = _read(loader, path, stdin)
-            return loader.finish()
-    except gzip.BadGzipFile as error:
+            return _read(_Loader(name), path, stdin).finish()
+    except (gzip.BadGzipFile, zlib.error) as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
         raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
@@ -99,42 +89,52 @@ def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
 
 
 class _Loader:
-    """One file on its way into the fold."""
+    """One file: from its bytes to objects that are collected."""
 
     def __init__(self, name: str, *, keeps_idle: bool = False) -> None:
         self._name, self._keeps_idle = name, keeps_idle
-        self._fold = Fold()
-        self._likenesses = Likenesses()
-        self._late: list[tuple[str, Any]] = []
-        self._seen: Counter[str] = Counter()
-        self._kubelets: Counter[tuple[int, int]] = Counter()
-        self._passed_over: set[str] = set()
-        self._newest = 0.0
+        self._objects = Collected(keeps_idle=keeps_idle)
         self._list_kind = ""
         self._meta = _Envelope.Meta()
-        self._ours = False
-
-    # -- the text ----------------------------------------------------------------------------------
 
     def read(self, stream: BinaryIO, again: Path | None) -> None:
+        """Read a stream; ``again`` is a file of the same bytes, None if there is none (standard input)."""
         plain, head = unpacked(stream)
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         if not text:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
-        if text[:1] == b"{":
+        if again is None and not self._keeps_idle:
+            self._objects = Collected(keeps_idle=True)
+        if plain is stream and head.startswith(MAGIC):
+            self._read_archive(BytesIO(head + stream.read()) if again is None else stream)
+        elif text[:1] == b"{":
             self._read_json(chunks(plain, head), again)
         else:
             self._read_yaml(b"".join(chunks(plain, head)))
 
+    def anew(self) -> _Loader | None:
+        """Return a loader to read the file again with, if something was passed over that matters."""
+        return _Loader(self._name, keeps_idle=True) if self._objects.passed_over_an_owner else None
+
+    # -- forms -------------------------------------------------------------------------------------
+
+    def _read_archive(self, stream: BinaryIO) -> None:
+        try:
+            archive = SnapshotArchive(stream)
+            read_archive(archive, self._objects)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise PolicyError([f"{self._name}: {error}"]) from None
+        self._meta = msgspec.convert(archive.manifest.as_metadata(), _Envelope.Meta)
+
     def _read_json(self, chunks: Iterator[bytes], again: Path | None) -> None:
-        scanner = ItemScanner(self._likenesses.recognise)
+        scanner = ItemScanner()
         first = True
         try:
             for chunk in chunks:
                 for item in scanner.feed(chunk):
                     if first:
                         first = False
-                        self._look_ahead(bytes(scanner.envelope))
+                        self._list_kind = scanner.kind_so_far
                     self._add(item, again)
         except ValueError as error:
             raise PolicyError([f"{self._name}: {error}: {_ADVICE}"]) from None
@@ -143,23 +143,11 @@ class _Loader:
             self._refuse(envelope.kind)
         self._meta = envelope.metadata or _Envelope.Meta()
 
-    def _look_ahead(self, beginning: bytes) -> None:
-        """Take what stands before the first item: the kind, and whether the file is our own."""
-        try:
-            known = msgspec.json.decode(beginning + b"]}", type=_Envelope)
-        except msgspec.DecodeError:
-            return
-        self._list_kind = known.kind
-        annotations = (known.metadata.annotations if known.metadata else None) or {}
-        self._ours = KINDS in annotations
-
     def _envelope(self, text: bytes, *, complete: bool) -> _Envelope:
         if not complete:
-            raise PolicyError(
-                [f"{self._name}: cut off: it ends amid object {sum(self._seen.values()) + 1}"]
-            )
+            raise PolicyError([f"{self._name}: cut off: it ends amid object {self._number + 1}"])
         try:
-            return msgspec.json.decode(text, type=_Envelope)
+            return _envelopes.decode(text)
         except msgspec.DecodeError as error:
             raise PolicyError([f"{self._name}: not one JSON list: {error}: {_ADVICE}"]) from None
 
@@ -196,99 +184,23 @@ class _Loader:
 
     # -- the objects -------------------------------------------------------------------------------
 
+    @property
+    def _number(self) -> int:
+        return sum(self._objects.seen.values())
+
     def _add(self, item: Item, again: Path | None) -> None:
-        run = item.like if isinstance(item.like, Run) else None
-        kind = run.like.kind if run is not None else self._kind_of(item, again)
+        where = f" at byte {item.offset}" if item.offset >= 0 else ""
+        kind = ""
         try:
-            if run is None:
-                self._add_one(kind, item)
-            elif kind not in API_VERSIONS:
-                self._seen[kind] += len(run.matches)
-            elif isinstance(run.like, PodLikeness):
-                self._add_pods(run, run.like)
-            else:
-                self._add_alike(run, again)
+            kind = self._kind_of(item, again)
+            self._objects.add_json(kind, item.text)
         except msgspec.DecodeError as error:
-            where = f" at byte {item.offset}" if item.offset >= 0 else ""
-            raise PolicyError(
-                [f"{self._name}: object {sum(self._seen.values())} ({kind}){where}: {error}"]
-            ) from None
-
-    def _add_one(self, kind: str, item: Item) -> None:
-        self._seen[kind] += 1
-        if kind not in API_VERSIONS:
-            return
-        if kind == "Pod":
-            record = _pods.decode(item.text).record()
-            self._note_time(record.ready_since or record.created)
-            self._fold.add_pods((record,))
-        else:
-            self._add_object(kind, item.text)
-        if item.offset >= 0:
-            self._likenesses.remember(kind, item.text)
-
-    def _add_object(self, kind: str, text: bytes) -> None:
-        decoded = item_decoder(kind).decode(text)
-        if kind == "Node":
-            self._note_node(decoded, text)
-        elif kind in METRICS:
-            self._note_time(decoded.at)
-        self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
-        if kind in _AFTER_PODS and not self._ours:
-            # Which of them own a pod is known when all pods are; our own files have pods first.
-            self._late.append((kind, decoded))
-        else:
-            feed(self._fold, kind, (decoded,))
-
-    def _add_pods(self, run: Run, like: PodLikeness) -> None:
-        for pods in like.alike(run):
-            self._seen["Pod"] += len(pods.names)
-            ready = pods.ready_since
-            if not all(ready):
-                ready = [at or born for at, born in zip(ready, pods.created, strict=True)]
-            self._note_time(max(ready))
-            self._fold.add_alike(pods)
-
-    def _add_alike(self, run: Run, again: Path | None) -> None:
-        kind = run.like.kind
-        for match in run.matches:
-            self._seen[kind] += 1
-            if not self._is_idle(kind, run, match, again):
-                self._add_object(kind, run.buffer[match.start : match.end])
-
-    def _is_idle(self, kind: str, run: Run, match: Match, again: Path | None) -> bool:
-        """Tell whether an object is a ReplicaSet or Job that owns no pod seen so far: most own none.
-
-        Pods that come later may name it; then the file is read :meth:`anew`.
-        """
-        if kind not in _AFTER_PODS or not self._seen["Pod"] or self._keeps_idle:
-            return False
-        uid = run.get(match, "uid")
-        if (again is None and not self._ours) or uid is None or uid in self._fold.controllers:
-            return False
-        created = run.get(match, "created")
-        self._note_time(unix_seconds(created) if created is not None else 0.0)
-        if not self._ours:
-            self._passed_over.add(uid)
-        return True
-
-    def anew(self) -> _Loader | None:
-        """Return a loader to read the file again with, if something was passed over that matters."""
-        if not any(uid in self._fold.controllers for uid in self._passed_over):
-            return None
-        return _Loader(self._name, keeps_idle=True)
+            what = f"object {self._number} ({kind})" if kind else f"object {self._number + 1}"
+            raise PolicyError([f"{self._name}: {what}{where}: {error}"]) from None
 
     def _kind_of(self, item: Item, again: Path | None) -> str:
-        match = KIND_FIRST.match(item.text)
-        if match:
-            return match[1].decode()
-        try:
-            kind = _kinds.decode(item.text).kind
-        except msgspec.DecodeError as error:
-            number = sum(self._seen.values()) + 1
-            raise PolicyError(
-                [f"{self._name}: object {number} at byte {item.offset}: {error}"]
-            ) from None
+        match = _KIND_FIRST.match(item.text)
+        kind = match[1].decode() if match else _kinds.decode(item.text).kind
         if kind:
             return kind
         if not self._list_kind and again is not None:
@@ -298,50 +210,22 @@ class _Loader:
             raise PolicyError([f"{self._name}: its objects have no kind: {_ADVICE}"])
         return kind
 
-    def _note_node(self, node: Any, text: bytes) -> None:
-        for condition in node.status.conditions or ():
-            self._note_time(unix_seconds(condition.last_heartbeat_time))
-        status = _node_versions.decode(text).status
-        version = status.node_info.kubelet_version if status and status.node_info else ""
-        match = re.match(r"v?(\d+)\.(\d+)", version)
-        if match:
-            self._kubelets[int(match[1]), int(match[2])] += 1
-
-    def _note_time(self, seconds: float) -> None:
-        self._newest = max(self._newest, seconds)
-
     def _refuse(self, kind: str) -> NoReturn:
-        found = f"kind {kind}" if kind else "no list of API objects"
-        raise PolicyError([f"{self._name}: {found}: {_ADVICE}"])
-
-    # -- the end -----------------------------------------------------------------------------------
+        what = f"kind {kind}" if kind else "no list of API objects"
+        raise PolicyError([f"{self._name}: {what}: {_ADVICE}"])
 
     def finish(self) -> Snapshot:
         """Return the snapshot."""
-        for kind, workload in self._late:
-            feed(self._fold, kind, (workload,))
         annotations = self._meta.annotations or {}
-        read = annotations.get(KINDS, "").split(",")
-        missing = tuple(
-            f"{kind}: none in the file"
-            for kind in API_VERSIONS
-            if not self._seen[kind] and kind not in read and kind not in METRICS
-        )
-        return self._fold.finish(
-            captured_at=unix_seconds(annotations.get(CAPTURED_AT)) or self._newest,
-            version=self._version(annotations.get(VERSION, "")),
-            missing=missing,
-            resource_version=self._meta.resource_version,
-        )
-
-    def _version(self, text: str) -> tuple[int, int]:
-        match = re.fullmatch(r"(\d+)\.(\d+)", text)
-        if match:
-            return int(match[1]), int(match[2])
-        if self._kubelets:
-            # The newer of two that are equally many: kubelets are never newer than the server.
-            return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
-        return NEWEST_VERSION
+        try:
+            return self._objects.snapshot(
+                captured_at=unix_seconds(annotations.get(CAPTURED_AT)),
+                version=version_numbers(annotations.get(VERSION, "")),
+                kinds=annotations.get(KINDS, "").split(","),
+                resource_version=self._meta.resource_version,
+            )
+        except PolicyError as error:
+            raise PolicyError([f"{self._name}: {error}"]) from None
 
 
 def _kind_at_the_end(path: Path) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
-from rebalancer.wire.pods import NO_ANNOTATIONS, AlikePods, PodRecord
+from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 
 _FINISHED = ("Succeeded", "Failed")
 
@@ -55,18 +55,6 @@ class PodRows:
         self.ready_since.append(record.ready_since if record.ready else 0.0)
         self.deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
         self.flags.append(_flags(record))
-
-    def extend(self, pods: AlikePods, cls: int, nodes: Sequence[int]) -> None:
-        """Add pods of one class that differ in their columns only."""
-        like, count = pods.first, len(pods.names)
-        self.cls.extend([cls] * count)
-        self.name.extend_encoded(pods.names)
-        self.uid.extend_encoded(pods.uids)
-        self.node.extend(nodes)
-        self.created.extend(pods.created)
-        self.ready_since.extend(pods.ready_since if like.ready else [0.0] * count)
-        self.deletion_cost.extend([_deletion_cost(like.annotations.deletion_cost)] * count)
-        self.flags.extend([_flags(like)] * count)
 
     def take(self, rows: NDArray[np.intp]) -> PodRows:
         """Return new columns of the given rows, in the given order."""
@@ -139,7 +127,6 @@ class PodTable:
         self._newest: dict[str, int] = {}
         """uid of each pod that has changed since -> its row in the news, -1 if it is gone."""
         self._node_names = Interner()
-        self._encoded_nodes: dict[bytes, int] = {}
         self._class_ids: dict[Hashable, int] = {}
         self._classes: list[ClassSpec] = []
         self._controllers: set[str] = set()
@@ -155,18 +142,6 @@ class PodTable:
         for record in records:
             if record.phase not in _FINISHED:
                 self._append(self._rows, record)
-
-    def add_alike(self, pods: AlikePods) -> None:
-        """Add pods that differ in a few columns only: as :meth:`add`, but column by column."""
-        self._sorted = False
-        if pods.first.phase not in _FINISHED:
-            known = self._encoded_nodes
-            nodes = list(map(known.get, pods.nodes))
-            if None in nodes:
-                known.update((node, self._node_of(node.decode())) for node in pods.nodes)
-            self._rows.extend(
-                pods, self._class_of(pods.first), [known[node] for node in pods.nodes]
-            )
 
     def change(self, record: PodRecord) -> None:
         """Take a pod as it is now for what was known of it, if anything was."""

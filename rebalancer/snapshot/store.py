@@ -1,87 +1,137 @@
-"""Snapshot files: what ``rebalancer snapshot`` writes and ``--snapshot`` reads.
+"""Writes snapshot files (``rebalancer.snapshot.file_format``) while the lists arrive.
 
-One ``kind: List`` of API objects as they came, one per line, pods first, with the time and version of the
-capture as annotations of the list. Left out on writing: ``managedFields``, the annotation
-``last-applied-configuration``, and ``env`` and ``envFrom`` of all containers, since nothing reads them
-and they may hold secrets. What was measured (NodeMetrics, PodMetrics) comes last, if it was asked for. Also
-read is whatever ``kubectl get nodes,pods,... -o json`` (or yaml) prints.
+Left out: ``managedFields``, the annotation ``last-applied-configuration``, and ``env`` and ``envFrom`` of all
+containers, since nothing reads them and they may hold secrets.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
-from collections.abc import Iterable, Iterator
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import msgspec
 from msgspec import Raw
 
 from rebalancer.errors import PolicyError
-from rebalancer.snapshot.file_format import API_VERSIONS, Capture
-from rebalancer.snapshot.load import load_snapshot
-
-__all__ = ["Capture", "load_snapshot", "slim", "write_snapshot"]
+from rebalancer.snapshot.file_format import API_VERSIONS, MANIFEST, Capture, Manifest, StoredList
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _WITH_TEMPLATE = frozenset(
     {"ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job"}
 )
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
-_GZIP_LEVEL = 3  # pods compress twelvefold at once; more effort costs more time than it saves bytes
+_LEVEL = 3  # pods compress twelvefold at once; more effort costs more time than it saves bytes
 _Fields = dict[str, Raw]
 
 
-def write_snapshot(
-    items: Iterable[tuple[str, bytes | Raw]], target: Path | BinaryIO, capture: Capture
-) -> int:
-    """Write (kind, JSON object) pairs, pods first, as one list; return how many.
+class SnapshotWriter:
+    """One file being written, list after list. Nothing of a list is kept in memory.
 
-    A path ending in ``.gz`` is compressed. A file appears when it is complete, or not at all; what
-    ``items`` raises passes through.
+    Left as a context before :meth:`close`, it is cut off: no reader takes it for a snapshot.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """``stream`` is only written to, so that a pipe gets the same bytes as a file."""
+        self._stream = _WriteOnly(stream)
+        plain: Any = self._stream
+        self._zip = zipfile.ZipFile(plain, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Without this, zipfile would end the file as if it were whole when it is collected.
+        self._stream.cut()
+        self._zip.close()
+
+    def write_protobuf(self, kind: str, runs: Iterable[tuple[bytes, int]]) -> StoredList:
+        """Write a list of runs as they are kept (``rebalancer.wire.protobuf.stored``), each with its objects."""
+        return self._write(kind, "pb", b"", runs, b"")
+
+    def write_json(self, kind: str, items: Iterable[bytes | Raw]) -> StoredList:
+        """Write a list of objects that came as JSON."""
+        head = f'{{"kind":"{kind}List","apiVersion":"{API_VERSIONS[kind]}","items":['.encode()
+        return self._write(kind, "json", head, _lines(kind, items), b"\n]}\n")
+
+    def _write(
+        self, kind: str, suffix: str, head: bytes, parts: Iterable[tuple[bytes, int]], tail: bytes
+    ) -> StoredList:
+        name = f"{kind}List.{suffix}"
+        objects, size = 0, len(head) + len(tail)
+        # Opened by its name a member gets no time of its own: the same objects make the same file.
+        with self._zip.open(name, "w", force_zip64=True) as member:
+            member.write(head)
+            for part, count in parts:
+                member.write(part)
+                objects, size = objects + count, size + len(part)
+            member.write(tail)
+        return StoredList(kind, name, objects, size)
+
+    def close(self, capture: Capture, lists: Sequence[StoredList]) -> None:
+        """Write the manifest: the file is whole, and these of its lists are part of the snapshot."""
+        manifest = msgspec.json.encode(Manifest.of(capture, tuple(lists)))
+        with self._zip.open(MANIFEST, "w") as member:
+            member.write(msgspec.json.format(manifest, indent=2) + b"\n")
+        self._zip.close()
+        self._stream.flush()
+
+
+class _WriteOnly:
+    """A stream that can neither seek nor tell: zipfile goes back to no place in it then."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: BinaryIO | None = stream
+
+    def write(self, data: bytes) -> int:
+        return len(data) if self._stream is None else self._stream.write(data)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+
+    def cut(self) -> None:
+        """Drop what is written from now on."""
+        self._stream = None
+
+
+def _lines(kind: str, items: Iterable[bytes | Raw]) -> Iterator[tuple[bytes, int]]:
+    separator = b"\n"
+    for item in items:
+        yield separator + slim(kind, item), 1
+        separator = b",\n"
+
+
+@contextlib.contextmanager
+def opened_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
+    """Yield a stream to write to. A file appears when it is complete, or not at all.
 
     Raises:
         PolicyError: the file cannot be written.
     """
     if not isinstance(target, Path):
-        return _write(items, target, capture)
+        try:
+            yield target
+        except OSError as error:
+            raise PolicyError(
+                [f"standard output: cannot be written: {error.strerror or error}"]
+            ) from None
+        return
     partial = target.with_name(f".{target.name}.partial")
     try:
-        with _opened_for_writing(partial, compressed=target.suffix == ".gz") as stream:
-            count = _write(items, stream, capture)
+        # It may hold more than its reader is meant to see: private, whatever the umask.
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb", buffering=1 << 20) as stream:  # noqa: PTH123  (a descriptor)
+            yield stream
         partial.replace(target)
     except OSError as error:
         raise PolicyError([f"{target}: cannot be written: {error.strerror or error}"]) from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-    return count
-
-
-@contextlib.contextmanager
-def _opened_for_writing(path: Path, *, compressed: bool) -> Iterator[BinaryIO]:
-    # It may hold more than its reader is meant to see: private, whatever the umask.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb", buffering=1 << 20) as plain:  # noqa: PTH123  (a descriptor)
-        if not compressed:
-            yield plain
-            return
-        # Without name and time: the same objects make the same file.
-        with gzip.GzipFile("", "wb", _GZIP_LEVEL, plain, mtime=0) as packed:
-            yield packed  # type: ignore[misc]
-
-
-def _write(items: Iterable[tuple[str, bytes | Raw]], stream: BinaryIO, capture: Capture) -> int:
-    metadata = msgspec.json.encode(capture.metadata())
-    stream.write(b'{"kind":"List","apiVersion":"v1","metadata":' + metadata + b',"items":[')
-    count = 0
-    for kind, item in items:
-        stream.write((b",\n" if count else b"\n") + slim(kind, item))
-        count += 1
-    stream.write(b"\n]}\n")
-    return count
 
 
 def slim(kind: str, item: bytes | Raw) -> bytes:

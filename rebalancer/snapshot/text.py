@@ -15,8 +15,8 @@ _MOST_DEPTH = 500
 
 
 def unpacked(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
-    """Return the stream to read on, decompressed if need be, and what was read of it already."""
-    head = stream.read(2)
+    """Return the stream to read on, decompressed if it is gzip, and what was read of it already."""
+    head = stream.read(len(_GZIP_MAGIC))
     if head != _GZIP_MAGIC:
         return stream, head + stream.read(_CHUNK - len(head))
     prefixed: Any = _Prefixed(head, stream)

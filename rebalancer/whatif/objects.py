@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rebalancer.errors import PolicyError
+from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
+from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
@@ -87,6 +89,8 @@ def read_objects(data: bytes) -> Objects:
         PolicyError: it is no list of objects.
     """
     stream: BinaryIO = BytesIO(data)
+    if data.startswith(MAGIC):
+        return _of_archive(SnapshotArchive(stream))
     plain, head = unpacked(stream)
     text = b"".join(chunks(plain, head)).lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"{":
@@ -100,6 +104,27 @@ def read_objects(data: bytes) -> Objects:
             metadata = document.get("metadata") or {}
         items += _items(document)
     return Objects(metadata, items)
+
+
+def _of_archive(archive: SnapshotArchive) -> Objects:
+    items: list[Json] = []
+    for stored in archive.manifest.lists:
+        if stored.in_protobuf:
+            objects = _from_protobuf(stored, archive.pieces(stored))
+        else:
+            objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
+        items += ({"kind": stored.kind, **item} for item in objects)
+    return Objects(archive.manifest.as_metadata(), items)
+
+
+def _from_protobuf(stored: StoredList, pieces: Iterable[bytes]) -> Iterator[Json]:
+    from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
+    from rebalancer.wire.protobuf.lists import plain_objects  # noqa: PLC0415
+
+    frames = ListFrames(length=stored.bytes)
+    for piece in pieces:
+        for run in frames.feed(piece):
+            yield from plain_objects(stored.kind, run)
 
 
 def _items(document: Mapping[str, Any]) -> Iterator[Json]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.wire import metrics
 from rebalancer.wire import objects as o
+from rebalancer.wire.decoder import JsonDecoder
 
 T = TypeVar("T")
 
@@ -47,21 +47,21 @@ class RawPage(Struct):
     metadata: o.ListMeta = o.ListMeta()
 
 
-_raw_page = msgspec.json.Decoder(RawPage)
+_raw_page = JsonDecoder(RawPage)
 
 
-def _page_decoder(struct: type) -> msgspec.json.Decoder[Page[Any]]:
+def _page_decoder(struct: type) -> JsonDecoder[Page[Any]]:
     generic: Any = Page  # parametrised at run time, which type checkers do not follow
-    return msgspec.json.Decoder(generic[struct])
+    return JsonDecoder(generic[struct])
 
 
 # All made at import, in one thread: msgspec prepares a struct's fields when its first decoder is made, and
 # two threads that do so at once for structs that share a part crash the process (msgspec 0.22).
 _PAGE_DECODERS = {struct: _page_decoder(struct) for struct in set(DECODED.values())}
-_ITEM_DECODERS = {struct: msgspec.json.Decoder(struct) for struct in set(DECODED.values())}
+_ITEM_DECODERS = {struct: JsonDecoder(struct) for struct in set(DECODED.values())}
 
 
-def item_decoder(kind: str) -> msgspec.json.Decoder[Any]:
+def item_decoder(kind: str) -> JsonDecoder[Any]:
     """Return the decoder of one object of ``kind``."""
     return _ITEM_DECODERS[DECODED[kind]]
 

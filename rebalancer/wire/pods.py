@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import unix_seconds
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -81,18 +82,6 @@ class PodRecord(NamedTuple):
     annotations: PodAnnotations
     key: Hashable
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
-
-
-class AlikePods(NamedTuple):
-    """Pods that are in all the same but for these, one of each for every pod."""
-
-    first: PodRecord
-    names: list[bytes]
-    """In UTF-8, as uids and nodes."""
-    uids: list[bytes]
-    nodes: list[bytes]
-    created: list[float]
-    ready_since: list[float]
 
 
 class _Meta(Struct, rename="camel", gc=False):
@@ -300,8 +289,8 @@ def _decode_spec(labels: bytes, spec: _Spec) -> tuple[o.Labels, o.SchedulingSpec
 
 
 # Made at import, in one thread: see ``rebalancer.wire.lists``.
-_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
+_DECODERS: dict[Any, JsonDecoder[Any]] = {
+    kind: JsonDecoder(kind)
     for kind in (
         o.Labels,
         o.Affinity,
@@ -329,7 +318,7 @@ class PodPage(Struct):
     metadata: o.ListMeta = o.ListMeta()
 
 
-_page_decoder = msgspec.json.Decoder(PodPage)
+_page_decoder = JsonDecoder(PodPage)
 
 
 def decode_page(body: bytes) -> tuple[Iterator[PodRecord], o.ListMeta]:

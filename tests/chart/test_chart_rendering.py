@@ -12,6 +12,7 @@ from rebalancer.kube.access import (
     FOLLOW_RULES,
     READ_RULES,
     USAGE_RULES,
+    act_rules,
     lease_rules,
     memory_rules,
 )
@@ -75,6 +76,68 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": "rebalancing"}
     assert one(manifests, "ClusterRoleBinding")["subjects"] == [account]
     assert one(manifests, "RoleBinding")["subjects"] == [account]
+
+
+def test_a_run_of_one_namespace_may_evict_there_only():
+    manifests = render({"namespace": "shop"})
+    acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
+    evict = Rule("create", "", "pods/eviction", "shop")
+    wanted = {*READ_RULES, *act_rules("shop"), *FOLLOW_RULES, *EVENT_RULES}
+    assert evict in wanted
+    assert acting == wanted - {evict}
+    role = one(manifests, "Role", f"rebalancing-{NAME}-evict")
+    assert rules(role) == {evict}
+    binding = one(manifests, "RoleBinding", f"rebalancing-{NAME}-evict")
+    assert binding["metadata"]["namespace"] == "shop"
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == one(manifests, "ClusterRoleBinding")["subjects"]
+    assert "--namespace=shop" in container(manifests)["args"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_a_run_of_one_namespace_that_does_not_enforce_may_evict_nowhere(mode):
+    manifests = render({"namespace": "shop", "mode": mode})
+    assert [m["metadata"]["name"] for m in manifests if m["kind"] == "Role"] == [NAME]
+
+
+def test_releases_have_a_state_of_their_own_or_share_one():
+    own = render()
+    assert f"--lease=rebalancing/{NAME}" in container(own)["args"]
+    assert one(own, "Lease")["metadata"]["namespace"] == "rebalancing"
+    shared = render({"sharedState": "first/one"})
+    assert {"--lease=first/one", "--memory=first/one-memory"} <= set(container(shared)["args"])
+    assert not [m for m in shared if m["kind"] == "Lease"]
+    role = one(shared, "Role", f"rebalancing-{NAME}")
+    assert rules(role) == {*lease_rules("first", "one"), *memory_rules("first", "one-memory")}
+    binding = one(shared, "RoleBinding", f"rebalancing-{NAME}")
+    assert binding["metadata"]["namespace"] == "first"
+    assert binding["subjects"] == one(own, "RoleBinding")["subjects"]
+
+
+@pytest.mark.parametrize("word", ["yes", "1e3", "null", "0x10"])
+def test_names_that_yaml_reads_as_something_else_stay_text(word):
+    manifests = render(
+        {
+            **dict.fromkeys(("priorityClassName", "schedulerName", "runtimeClassName"), word),
+            **dict.fromkeys(("nameOverride", "fullnameOverride", "existingPolicy"), word),
+            **dict.fromkeys(("namespaceOverride", "namespace"), word),
+            "serviceAccount": {"name": word},
+            "networkPolicy": {"enabled": True, "apiServer": {"cidrs": [word]}},
+        }
+    )
+    spec = pod_spec(one(manifests, "CronJob"))
+    for name in ("priorityClassName", "schedulerName", "runtimeClassName", "serviceAccountName"):
+        assert spec[name] == word
+    assert spec["volumes"][0]["configMap"]["name"] == word
+    rule = one(manifests, "NetworkPolicy")["spec"]["egress"][0]
+    assert rule["to"] == [{"ipBlock": {"cidr": word}}]
+    for manifest in manifests:
+        metadata = manifest["metadata"]
+        assert isinstance(metadata["name"], str)
+        assert metadata.get("namespace", word) == word
+        assert metadata["labels"]["app.kubernetes.io/name"] == word
+        for subject in manifest.get("subjects", ()):
+            assert (subject["name"], subject["namespace"]) == (word, word)
 
 
 def judged_by(signal):
@@ -181,7 +244,9 @@ CHANGED = {
     "existingPolicy": "mine",
     "output": "json",
     "logFormat": "json",
-    "extraArgs": ["--namespace=shop"],
+    "namespace": "shop",
+    "extraArgs": ["--max-requests=4"],
+    "sharedState": "other/rebalancer-kube",
     "schedule": "0 22 * * *",
     "timeZone": "Asia/Tokyo",
     "suspend": True,

@@ -1,8 +1,17 @@
-"""What is taken out of the image; that the rest imports is checked whenever it is built."""
+"""What is in the image and what is taken out of it, its licences, and that equal builds are equal."""
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from image import unused
+from image import contents, libraries, licences, oci, root, unused
 
 
 def installed(packages, *names):
@@ -34,3 +43,115 @@ def test_a_list_that_is_out_of_date_is_an_error(tmp_path):
 def test_what_cannot_be_imported_ends_the_build(tmp_path):
     with pytest.raises(Exception, match="exit status 1"):
         unused.check(tmp_path)
+
+
+def test_equal_directories_are_equal_archives(tmp_path):
+    digests = set()
+    for number, (mode, time) in enumerate([(0o600, 1), (0o644, 2_000_000_000)]):
+        folder = tmp_path / str(number)
+        (folder / "b").mkdir(parents=True)
+        for name in ("b/x", "a") if number else ("a", "b/x"):
+            (folder / name).write_text(name)
+            (folder / name).chmod(mode)
+            os.utime(folder / name, (time, time))
+        (folder / "c").symlink_to("a")
+        digests.add(oci.write(folder, tmp_path / f"{number}.tar", "x:y", entrypoint=["/a"]))
+    assert len(digests) == 1
+    assert (tmp_path / "0.tar").read_bytes() == (tmp_path / "1.tar").read_bytes()
+
+
+def test_where_the_wheel_came_from_is_forgotten(tmp_path):
+    described = tmp_path / "ours-1.0.dist-info"
+    described.mkdir()
+    (described / "direct_url.json").write_text('{"url": "file:///tmp/wheel-abc/ours.whl"}')
+    (described / "RECORD").write_text(
+        "ours.py,,\nours-1.0.dist-info/direct_url.json,sha256=x,9\nours-1.0.dist-info/RECORD,,\n"
+    )
+    root.forget_origin(tmp_path)
+    assert [path.name for path in described.iterdir()] == ["RECORD"]
+    assert (described / "RECORD").read_text() == "ours.py,,\nours-1.0.dist-info/RECORD,,\n"
+
+
+@pytest.mark.node
+def test_the_image_built_twice_has_one_digest_and_every_part_a_licence(tmp_path):
+    digests = set()
+    for number in (1, 2):
+        folder, archive = tmp_path / f"somewhere-{number}", tmp_path / f"{number}.tar"
+        subprocess.run([sys.executable, "-m", "image.root", str(folder)], check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "image.oci", str(folder), str(archive), "kube-rebalancer:dev"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
+    listed = json.loads((folder / contents.FILE).read_text())["components"]
+    assert all(one["licenses"][0]["expression"] for one in listed)
+    assert {"platform", "library", "file"} == {one["type"] for one in listed}
+
+
+def test_the_licence_of_every_dependency_is_known_and_allowed():
+    text = (root.SOURCE / "image" / "requirements.txt").read_text()
+    names = re.findall(r"^(\S+)==\S+ \\$", text, re.MULTILINE)
+    in_the_image = [name for name in names if name not in unused._DISTRIBUTIONS]
+    found = {
+        name: licences.of_distribution(importlib.metadata.distribution(name))
+        for name in in_the_image
+    }
+    assert len(found) > 20
+    assert found["certifi"] == "MPL-2.0"
+
+
+def described(folder, **fields):
+    """An installed distribution that says no more than these fields of itself."""
+    info = folder / "other-1.0.dist-info"
+    info.mkdir()
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.4", "Name: other", *lines]))
+    return importlib.metadata.Distribution.at(info)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"License_Expression": "AGPL-3.0-only"}, "other: its licence is AGPL-3.0-only"),
+        ({"License_Expression": "MIT AND SSPL-1.0"}, "other: its licence is MIT AND SSPL-1.0"),
+        ({"License": "see LICENSE"}, "other: its licence is see LICENSE"),
+        ({}, "other: its licence is not known"),
+    ],
+)
+def test_an_unknown_licence_ends_the_build(tmp_path, fields, said):
+    with pytest.raises(licences.UnknownLicenceError, match=said):
+        licences.of_distribution(described(tmp_path, Version="1.0", **fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "licence"),
+    [
+        ("libc.so.6", "LGPL-2.1-or-later"),
+        ("libcrypto.so.3", "Apache-2.0"),
+        ("libstdc++.so.6", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+        ("libpython3.13.so.1.0", "PSF-2.0"),
+        ("libgfortran-040039e1-0352e75f.so.5.0.0", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+        ("libscipy_openblas64_-32a4b2a6.so", "BSD-3-Clause"),
+        ("libgssapi_krb5.so.2", "MIT"),
+    ],
+)
+def test_shared_libraries_have_the_licence_of_their_source(name, licence):
+    assert licences.of_library(name) == licence
+
+
+def test_a_library_that_is_not_listed_ends_the_build():
+    with pytest.raises(
+        licences.UnknownLicenceError, match=r"libnew\.so\.1: its licence is not known"
+    ):
+        licences.of_library("libnew.so.1")
+
+
+def test_the_libraries_of_this_interpreter_are_known(tmp_path):
+    (tmp_path / "bin").mkdir()
+    executable = Path(sys.executable).resolve()
+    shutil.copy2(executable, tmp_path / "bin" / "python")
+    for name in libraries.copy(tmp_path):
+        assert licences.of_library(name)

@@ -112,6 +112,37 @@ def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
     wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
 
 
+def test_a_second_release_is_told_of_the_first_and_can_share_its_state(cluster):
+    cluster.apply([objects.namespace(name) for name in (NAMESPACE, "other")])
+    first = Release(cluster.kubeconfig, NAMESPACE)
+    second = Release(cluster.kubeconfig, "other", "again")
+    state = f"{NAMESPACE}/rebalancer-kube-rebalancer"
+    suspended = {"suspend": True}
+    assert "WARNING" not in first.install(suspended)
+    notes = second.install({**suspended, "networkPolicy": {"enabled": True}})
+    assert f"WARNING: this cluster has other releases of kube-rebalancer: {state}." in notes
+    assert f"--set sharedState={state}" in notes
+    assert "any host on ports 443, 6443" in notes
+    assert "WARNING" not in second.upgrade({**suspended, "sharedState": state})
+    lease = {"group": "coordination.k8s.io", "resource": "leases", "namespace": NAMESPACE}
+    answer = cluster.api.post(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {
+            "spec": {
+                "user": "system:serviceaccount:other:again-kube-rebalancer",
+                "resourceAttributes": {
+                    **lease,
+                    "verb": "update",
+                    "name": "rebalancer-kube-rebalancer",
+                },
+            }
+        },
+    )
+    assert answer["status"]["allowed"]
+    for release in (second, first):
+        release.uninstall()
+
+
 def newer(folder):
     """The chart of the next version, with one more label on everything."""
     copy = folder / "newer"

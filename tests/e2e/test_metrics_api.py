@@ -11,7 +11,7 @@ from rebalancer.kube.access import READ_RULES, USAGE_RULES
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster
-from rebalancer.snapshot.store import load_snapshot
+from rebalancer.snapshot.load import load_snapshot
 from tests.controlplane import audit, metrics, objects, operations
 from tests.e2e.product import grant, rebalancer
 
@@ -35,7 +35,7 @@ def client_with(cluster, rules):
 
 def captured(cluster, folder, rules):
     """Run ``rebalancer snapshot --usage`` with these rights."""
-    path = folder / "cluster.json.gz"
+    path = folder / "cluster.zip"
     done = rebalancer("snapshot", "--usage", f"--kubeconfig={grant(cluster, rules)}", f"-o{path}")
     return done, path
 

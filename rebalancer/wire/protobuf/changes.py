@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from google.protobuf.message import DecodeError
-
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import MAGIC
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 
 _LENGTH = 4
 _LONGEST = 64 << 20
@@ -43,9 +41,13 @@ class ProtobufChange:
 
     @property
     def version(self) -> str:
-        """The object's resourceVersion."""
-        version: str = message("Versioned").FromString(self.object).metadata.resourceVersion
-        return version
+        """The object's resourceVersion.
+
+        Raises:
+            BrokenListError: there is none.
+        """
+        with as_broken_list("this is no object"):
+            return text(message("Versioned").FromString(self.object).metadata.resourceVersion)
 
     @property
     def run(self) -> bytes:
@@ -84,11 +86,9 @@ class ChangeFrames:
 
 
 def _change(event: bytes) -> ProtobufChange:
-    try:
+    with as_broken_list("this is no change"):
         told = message("WatchEvent").FromString(event)
-        return ProtobufChange(told.type, told.object.raw)
-    except DecodeError as error:
-        raise BrokenListError(f"this is no change: {error}") from None
+        return ProtobufChange(text(told.type), told.object.raw)
 
 
 def unwrapped(body: bytes) -> bytes:
@@ -99,11 +99,9 @@ def unwrapped(body: bytes) -> bytes:
     """
     if not body.startswith(MAGIC):
         raise BrokenListError("it does not begin as Kubernetes' protobuf does")
-    try:
+    with as_broken_list("this is no envelope"):
         raw: bytes = message("Unknown").FromString(body[len(MAGIC) :]).raw
-    except DecodeError as error:
-        raise BrokenListError(f"this is no envelope: {error}") from None
-    return raw
+        return raw
 
 
 def refusal_in(body: bytes) -> tuple[str, str, int]:
@@ -112,8 +110,7 @@ def refusal_in(body: bytes) -> tuple[str, str, int]:
     Raises:
         BrokenListError: this is none.
     """
-    try:
-        status = message("Status").FromString(unwrapped(body))
-    except DecodeError as error:
-        raise BrokenListError(f"this is no status: {error}") from None
-    return status.message, status.reason, status.code
+    own = unwrapped(body)
+    with as_broken_list("this is no status"):
+        status = message("Status").FromString(own)
+        return text(status.message), text(status.reason), status.code

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.protobuf import BrokenListError
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 
 MAGIC = b"k8s\x00"
 _LENGTH_DELIMITED = 2
@@ -19,19 +19,26 @@ _RAW = 2
 _METADATA = 1
 """Field of every list; the other one, 2, is its items."""
 _ITEM = 2 << 3 | _LENGTH_DELIMITED
+_LONGEST = 64 << 20
+"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would be held in memory."""
 
 
 class ListFrames:
     """One list on its way. Feed it all pieces in order, then :meth:`close` it."""
 
-    def __init__(self, run_bytes: int = 1 << 17) -> None:
-        """``run_bytes`` is about how long the runs should be."""
+    def __init__(self, run_bytes: int = 1 << 17, *, length: int | None = None) -> None:
+        """``run_bytes`` is about how long the runs should be.
+
+        With ``length``, the bytes are those of the list alone, as many as that, without what stands before it.
+        """
         self._run_bytes = run_bytes
         self._rest = bytearray()
-        self._left: int | None = None
+        self._left = length
         """Bytes of the list still to come, what is in ``_rest`` included; None before its beginning."""
         self._metadata = b""
         self.received = 0
+        self.items = 0
+        """Items in the runs so far."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the runs of whole items that end in ``piece``.
@@ -54,8 +61,11 @@ class ListFrames:
         """
         if self._left is None or self._left > 0:
             raise BrokenListError(f"it ends after {self.received} bytes, amid the list")
-        meta = message("ListMeta").FromString(self._metadata)
-        return ListMeta(resource_version=meta.resourceVersion, continue_=meta.continueToken)
+        with as_broken_list("its metadata are none"):
+            meta = message("ListMeta").FromString(self._metadata)
+            return ListMeta(
+                resource_version=text(meta.resourceVersion), continue_=text(meta.continueToken)
+            )
 
     def _begin(self) -> bool:
         """Drop what stands before the list; tell whether the list has begun."""
@@ -78,7 +88,7 @@ class ListFrames:
         """Yield what is whole of the list as one run; keep its metadata and what is not whole."""
         rest = self._rest
         end = min(len(rest), self._left or 0)
-        whole = 0
+        whole = items = 0
         while whole < end:
             if (
                 rest[whole] == _ITEM
@@ -90,20 +100,25 @@ class ListFrames:
                 if after > end:
                     break
                 whole = after
+                items += 1
                 continue
             found = _prefix(rest, whole)
             if found is None:
                 break
             field, length, position = found
+            if length > _LONGEST:
+                raise BrokenListError(f"an item is {length} bytes long")
             if position + length > end:
                 break
             if field == _METADATA:
                 self._metadata = bytes(rest[position : position + length])
+            items += field == _ITEM >> 3
             whole = position + length
         if whole:
             run = bytes(memoryview(rest)[:whole])
             del rest[:whole]
             self._left = (self._left or 0) - whole
+            self.items += items
             yield run
         elif end == self._left:
             raise BrokenListError("an item is longer than its list")

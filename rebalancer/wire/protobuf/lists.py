@@ -7,14 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from google.protobuf.message import DecodeError
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import EVICT
-from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.plain import plain, shared, structured
 from rebalancer.wire.protobuf.podspec import scheduling_spec, strings
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import as_broken_list, message
 
 
 def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> tuple[Any, ...]:
@@ -26,13 +24,23 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
         BrokenListError: these are no such objects.
     """
     convert = _CONVERSIONS[kind]
-    try:
+    with as_broken_list(f"these are no {kind}s"):
         items = message(f"{kind}List").FromString(run).items
         return tuple(
             convert(item) for item in items if wanted is None or item.metadata.uid in wanted
         )
-    except (DecodeError, msgspec.ValidationError) as error:
-        raise BrokenListError(f"these are no {kind}s: {error}") from None
+
+
+def plain_objects(kind: str, run: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a run of any kind that is read in protobuf, as their JSON would be.
+
+    They have no more than what is declared in ``objects.proto``.
+
+    Raises:
+        BrokenListError: these are no such objects.
+    """
+    with as_broken_list(f"these are no {kind}s"):
+        return [plain(item) for item in message(f"{kind}List").FromString(run).items]
 
 
 # The beginning of the entry of a map: the tag of the key, its length, the key.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
 
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import message, shared_text, text
 from rebalancer.wire.times import rfc3339
 
 T = TypeVar("T")
@@ -45,15 +44,21 @@ def _plan(descriptor: Any) -> dict[int, tuple[str, _Convert | None]]:
 
 def _conversion(field: Any) -> _Convert | None:
     """Return how to make the values of a field plain, None if they are."""
+    if field.type == field.TYPE_BYTES:
+        return _of_bytes(field)
     of = field.message_type
     if of is not None and of.GetOptions().map_entry:
         inner = _conversion(of.fields_by_name["value"])
         # A map's order is the process's own; JSON from the server is in order of the keys.
         if inner is None:
             return shared
-        return lambda entries: {intern(key): inner(entries[key]) for key in sorted(entries)}
+        return lambda entries: {
+            shared_text(key): inner(entries[key]) for key in sorted(entries, key=text)
+        }
     if field.type == field.TYPE_STRING:
-        one: _Convert | None = intern  # owners, keys and operators repeat from object to object
+        one: _Convert | None = (
+            shared_text  # owners, keys and operators repeat from object to object
+        )
     else:
         one = None if of is None else _SPECIAL.get(of.full_name, plain)
     if field.has_presence:  # every field that is not repeated, in proto2
@@ -61,12 +66,65 @@ def _conversion(field: Any) -> _Convert | None:
     return list if one is None else lambda values: [one(value) for value in values]
 
 
+def _of_bytes(field: Any) -> _Convert:
+    """Return how to make plain what is declared as bytes; a KeyError if it is not said what they are."""
+    name = HELD_AS_BYTES[f"{field.containing_type.name}.{field.name}"]
+    if name == "":
+        return lambda _: {}
+    parse = message(name).FromString
+    if name in _ENTRIES:
+        value = _ENTRIES[name]
+        return lambda entries: {
+            text(entry.key): value(entry) for entry in sorted(map(parse, entries), key=_key)
+        }
+    if field.has_presence:
+        return lambda of: plain(parse(of))
+    return lambda items: [plain(parse(item)) for item in items]
+
+
+def _key(entry: Any) -> str:
+    return text(entry.key)
+
+
+_ENTRIES: dict[str, _Convert] = {
+    "StringEntry": lambda entry: text(entry.value),
+    "QuantityEntry": lambda entry: text(entry.value.string),
+}
+
+HELD_AS_BYTES = {
+    "PodMeta.labels": "StringEntry",
+    "PodMeta.annotations": "StringEntry",
+    "WorkloadMeta.annotations": "StringEntry",
+    "PodSpec.nodeSelector": "StringEntry",
+    "PodSpec.affinity": "Affinity",
+    "PodSpec.tolerations": "Toleration",
+    "PodSpec.overhead": "QuantityEntry",
+    "PodSpec.topologySpreadConstraints": "TopologySpreadConstraint",
+    "PodSpec.schedulingGates": "SchedulingGate",
+    "PodSpec.resourceClaims": "ResourceClaim",
+    "PodSpec.resources": "ResourceRequirements",
+    "Container.ports": "ContainerPort",
+    "Container.resources": "ResourceRequirements",
+    "VolumeSource.hostPath": "",
+    "VolumeSource.emptyDir": "",
+    "VolumeSource.ephemeral": "",
+    "NodeStatus.images": "ContainerImage",
+}
+"""Field of ``objects.proto`` that is declared as bytes -> the message that it is; empty where only its presence
+is read."""
+
+
+def _volume(volume: Any) -> dict[str, Any]:
+    """Return a Volume, whose source has no name of its own in JSON."""
+    return {"name": text(volume.name), **plain(volume.volumeSource)}
+
+
 def shared(entries: Any) -> dict[str, str]:
     """Return a map of strings in order of its keys, equal strings of all maps being one object.
 
     An app's name stands in the labels of its pods and workloads and in every selector of them.
     """
-    return {intern(key): intern(value) for key, value in sorted(entries.items())}
+    return {shared_text(key): shared_text(entries[key]) for key in sorted(entries, key=text)}
 
 
 def time_text(of: Any) -> str | None:
@@ -76,5 +134,6 @@ def time_text(of: Any) -> str | None:
 
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
-    message("Quantity").DESCRIPTOR.full_name: lambda quantity: intern(quantity.string),
+    message("Quantity").DESCRIPTOR.full_name: lambda quantity: shared_text(quantity.string),
+    message("Volume").DESCRIPTOR.full_name: _volume,
 }

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
+from rebalancer.wire import objects as o
 from rebalancer.wire.pods import ANNOTATION_NAMES, NO_ANNOTATIONS, PodAnnotations, PodRecord
-from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.podspec import (
     forget_pinned_node,
     scheduling_spec,
     spec_key,
     strings,
 )
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 
 # Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.
 _PLACEMENT = tuple(
@@ -31,23 +29,21 @@ def pod_records(run: bytes) -> Iterator[PodRecord]:
     Raises:
         BrokenListError: these are no pods.
     """
-    try:
-        pods = message("PodList").FromString(run).items
-        for pod in pods:
+    with as_broken_list("these are no pods"):
+        for pod in message("PodList").FromString(run).items:
             yield _record(pod)
-    except DecodeError as error:
-        raise BrokenListError(f"these are no pods: {error}") from None
 
 
 def _record(pod: Any) -> PodRecord:
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    namespace = meta.namespace
+    namespace = text(meta.namespace)
     owner_kind = owner_group = owner_name = owner_uid = ""
     references = meta.ownerReferences
     for reference in references:
         if reference.controller:
-            owner_kind, owner_name, owner_uid = reference.kind, reference.name, reference.uid
-            owner_group = reference.apiVersion.rpartition("/")[0]
+            owner_kind, owner_name = text(reference.kind), text(reference.name)
+            owner_uid = text(reference.uid)
+            owner_group = text(reference.apiVersion).rpartition("/")[0]
     ready, ready_since = False, 0.0
     for condition in status.conditions:
         if condition.type == "Ready":
@@ -56,18 +52,18 @@ def _record(pod: Any) -> PodRecord:
             break
     if owner_kind == "DaemonSet":
         forget_pinned_node(spec)
-    node = spec.nodeName
+    node = text(spec.nodeName)
     key, volumes = spec_key(spec)
     labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
     return PodRecord(
         namespace,
-        meta.name,
-        meta.uid,
+        text(meta.name),
+        text(meta.uid),
         node,
         float(meta.creationTimestamp.seconds),
         ready_since,
         meta.HasField("deletionTimestamp"),
-        status.phase,
+        text(status.phase),
         ready,
         owner_kind,
         owner_group,
@@ -76,8 +72,15 @@ def _record(pod: Any) -> PodRecord:
         len(references) > 0,
         _annotations(meta.annotations),
         (namespace, owner_uid, b"".join(labels), key),
-        lambda: (strings(labels), scheduling_spec(spec, volumes)),
+        lambda: _spec(labels, spec, volumes),
     )
+
+
+def _spec(
+    labels: Sequence[bytes], spec: Any, volumes: Sequence[Any]
+) -> tuple[o.Labels, o.SchedulingSpec]:
+    with as_broken_list("this is no pod"):
+        return strings(labels), scheduling_spec(spec, volumes)
 
 
 def _annotations(entries: Any) -> PodAnnotations:
@@ -90,5 +93,5 @@ def _annotations(entries: Any) -> PodAnnotations:
     for entry in entries:
         field = _FIELD_OF.get(entry[2 : 2 + entry[1]]) if len(entry) > 1 else None
         if field is not None:
-            found[field] = message("StringEntry").FromString(entry).value
+            found[field] = text(message("StringEntry").FromString(entry).value)
     return PodAnnotations(**found) if found else NO_ANNOTATIONS

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from functools import lru_cache
-from sys import intern
 from typing import Any
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.protobuf.plain import plain, structured
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import message, shared_text, text
 
 _MEMO = 4096
 """Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
@@ -71,8 +70,8 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         overhead=_quantities(spec.overhead) or None,
         resources=_resources(spec.resources) if spec.HasField("resources") else None,
         priority=spec.priority if spec.HasField("priority") else None,
-        priority_class_name=spec.priorityClassName or None,
-        scheduler_name=intern(spec.schedulerName) or "default-scheduler",
+        priority_class_name=text(spec.priorityClassName) or None,
+        scheduler_name=shared_text(spec.schedulerName) or "default-scheduler",
         host_network=spec.hostNetwork,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
         resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
@@ -80,7 +79,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         termination_grace_period_seconds=spec.terminationGracePeriodSeconds
         if spec.HasField("terminationGracePeriodSeconds")
         else None,
-        restart_policy=intern(spec.restartPolicy) or "Always",
+        restart_policy=shared_text(spec.restartPolicy) or "Always",
     )
 
 
@@ -88,12 +87,12 @@ def strings(entries: Iterable[bytes]) -> dict[str, str]:
     """Return the entries of a map of strings."""
     parse = message("StringEntry").FromString
     parsed = map(parse, entries)
-    return {intern(entry.key): intern(entry.value) for entry in parsed}
+    return {shared_text(entry.key): shared_text(entry.value) for entry in parsed}
 
 
 def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
     parsed = map(message("QuantityEntry").FromString, entries)
-    return {entry.key: entry.value.string for entry in parsed}
+    return {text(entry.key): text(entry.value.string) for entry in parsed}
 
 
 def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] | None:
@@ -102,11 +101,13 @@ def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] 
 
 def _container(container: Any) -> o.Container:
     return o.Container(
-        name=intern(container.name),
-        image=intern(container.image),
+        name=shared_text(container.name),
+        image=shared_text(container.image),
         resources=_resources(container.resources) if container.HasField("resources") else None,
         ports=tuple(map(_port, container.ports)) or None,
-        restart_policy=container.restartPolicy if container.HasField("restartPolicy") else None,
+        restart_policy=text(container.restartPolicy)
+        if container.HasField("restartPolicy")
+        else None,
     )
 
 
@@ -114,14 +115,16 @@ def _volume(volume: Any) -> o.Volume:
     source = volume.volumeSource
     claim, image = source.persistentVolumeClaim, source.image
     return o.Volume(
-        name=volume.name,
-        persistent_volume_claim=o.ClaimSource(claim_name=claim.claimName, read_only=claim.readOnly)
+        name=text(volume.name),
+        persistent_volume_claim=o.ClaimSource(
+            claim_name=text(claim.claimName), read_only=claim.readOnly
+        )
         if source.HasField("persistentVolumeClaim")
         else None,
         ephemeral={} if source.HasField("ephemeral") else None,
         empty_dir={} if source.HasField("emptyDir") else None,
         host_path={} if source.HasField("hostPath") else None,
-        image=o.ImageVolume(reference=image.reference) if source.HasField("image") else None,
+        image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
     )
 
 

@@ -11,8 +11,8 @@ from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RU
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import Reading, read_cluster
+from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.store import load_snapshot
 from tests.unit.kube.scripted import (
     Asked,
     Say,
@@ -235,7 +235,7 @@ def test_credentials_that_are_not_accepted_are_no_matter_of_metrics(
 
 
 def capture(server: ScriptedServer, folder: Path, **how: Any) -> tuple[Path, tuple[str, ...]]:
-    path = folder / "cluster.json.gz"
+    path = folder / "cluster.zip"
     client = client_of(server.url, folder, Sleeps())
     return path, write_cluster_snapshot(client, path, clock=lambda: TEN, **how).notes
 
@@ -272,7 +272,7 @@ def test_forbidden_metrics_are_named_and_leave_no_file(
     measured.on("GET", NODES, Say(status_body(403, "no"), 403))
     with pytest.raises(ForbiddenError, match=r"list nodes in API group \"metrics.k8s.io\""):
         capture(measured, tmp_path, usage=True)
-    assert not (tmp_path / "cluster.json.gz").exists()
+    assert not (tmp_path / "cluster.zip").exists()
 
 
 def kubectl(shape: str) -> dict[str, Any]:

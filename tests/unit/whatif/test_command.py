@@ -9,6 +9,9 @@ import yaml
 
 from rebalancer.cli import command
 from rebalancer.commands.simulate import SimulateOptions, changed_snapshot
+from rebalancer.snapshot.file_format import Capture
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.store import SnapshotWriter
 from rebalancer.testing.workloads import apart, node, workload
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 
@@ -18,10 +21,28 @@ OBJECTS = [
 ]
 
 
-@pytest.fixture(params=["plain.json", "packed.json.gz", "cluster.yaml"])
+def archive_of(objects):
+    """A snapshot of ours with these objects as JSON."""
+    stream = io.BytesIO()
+    kinds = sorted({one["kind"] for one in objects})
+    text = json.dumps({"kind": "List", "items": objects}).encode()
+    captured_at = load_snapshot("-", stdin=io.BytesIO(text)).captured_at
+    with SnapshotWriter(stream) as writer:
+        lists = [
+            writer.write_json(kind, [json.dumps(o).encode() for o in objects if o["kind"] == kind])
+            for kind in kinds
+        ]
+        writer.close(Capture(captured_at, (1, 36), "7", tuple(kinds)), lists)
+    return stream.getvalue()
+
+
+@pytest.fixture(params=["plain.json", "packed.json.gz", "cluster.yaml", "cluster.zip"])
 def path(request, tmp_path):
     """The article's two zones, in each form that a snapshot file may have."""
     found = tmp_path / request.param
+    if found.suffix == ".zip":
+        found.write_bytes(archive_of(OBJECTS))
+        return found
     data = {"kind": "List", "apiVersion": "v1", "items": OBJECTS}
     text = (yaml.safe_dump if found.suffix == ".yaml" else json.dumps)(data).encode()
     found.write_bytes(gzip.compress(text) if found.suffix == ".gz" else text)

@@ -10,14 +10,14 @@ import pytest
 
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.protobuf.lists import KINDS, decode_run
-from rebalancer.wire.protobuf.schema import DESCRIPTION, message
+from rebalancer.wire.protobuf.schema import DESCRIPTION, STORED, message
 from tests.unit.wire.protobuf_bytes import encoded, entries, field
 
 QUANTITY = message("Quantity")
 
 
 def from_json(kind: str, fields: dict[str, Any]) -> Any:
-    return item_decoder(kind).decode(json.dumps(fields))
+    return item_decoder(kind).decode(json.dumps(fields).encode())
 
 
 def run_of(*items: bytes) -> bytes:
@@ -129,9 +129,10 @@ def test_an_object_without_any_field_is_readable(kind: str) -> None:
     assert found.metadata.name == ""
 
 
-def test_the_compiled_description_is_that_of_the_source(tmp_path: Path) -> None:
-    target = tmp_path / "objects.binpb"
-    source = DESCRIPTION.with_suffix(".proto")
+@pytest.mark.parametrize("description", [DESCRIPTION, STORED])
+def test_a_compiled_description_is_that_of_its_source(tmp_path: Path, description: Path) -> None:
+    target = tmp_path / description.name
+    source = description.with_suffix(".proto")
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source.parent}"]
     subprocess.run([*command, f"--descriptor_set_out={target}", source.name], check=True)
-    assert target.read_bytes() == DESCRIPTION.read_bytes(), "run `make protobuf`"
+    assert target.read_bytes() == description.read_bytes(), "run `make protobuf`"

@@ -281,3 +281,11 @@ def test_absent_fields_have_the_defaults_of_json() -> None:
 def test_bytes_that_are_no_pods_are_said_to_be_none() -> None:
     with pytest.raises(BrokenListError, match="no pods"):
         list(pod_records(field(2, b"\x0a\xff\xff\x01")))
+
+
+def test_text_that_is_no_utf_8_is_replaced_as_in_json() -> None:
+    hostile = {"name": "main", "image": "a"}
+    whole = pod("a", spec={"containers": [hostile]}).replace(field(2, b"a"), field(2, b"\xff"))
+    (record,) = records(whole)
+    _, spec = record.spec()
+    assert spec.containers[0].image == "\ufffd"

@@ -1,0 +1,163 @@
+"""Objects of a file on their way into the fold, and what they tell of the time and version of the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Container, Iterable
+from typing import Any
+
+import msgspec
+
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.build import Fold
+from rebalancer.snapshot.feed import feed
+from rebalancer.snapshot.file_format import API_VERSIONS, METRICS
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.unusable import UNUSABLE, unusable_object
+from rebalancer.wire.decoder import JsonDecoder
+from rebalancer.wire.lists import item_decoder
+from rebalancer.wire.pods import Pod, PodRecord
+from rebalancer.wire.times import unix_seconds
+
+NEWEST_VERSION = (1, 36)
+"""Taken for the server's when neither the file nor its nodes tell."""
+
+AFTER_PODS = ("ReplicaSet", "Job")
+"""Kinds of which only the owners of pods matter: most own none any more."""
+
+
+class _NodeVersion(msgspec.Struct, rename="camel"):
+    class Status(msgspec.Struct, rename="camel"):
+        class Info(msgspec.Struct, rename="camel"):
+            kubelet_version: str = ""
+
+        node_info: Info | None = None
+
+    status: Status | None = None
+
+
+_pods = JsonDecoder(Pod)
+_node_versions = JsonDecoder(_NodeVersion)
+
+
+class Collected:
+    """The objects of one file, one after the other, in any order."""
+
+    def __init__(self, *, keeps_idle: bool) -> None:
+        """``keeps_idle``: ReplicaSets and Jobs that own no pod so far are kept, as a later pod may name them."""
+        self._keeps_idle = keeps_idle
+        self._fold = Fold()
+        self._late: list[tuple[str, Any]] = []
+        self._kubelets: Counter[tuple[int, int]] = Counter()
+        self._passed_over: set[str] = set()
+        self._newest = 0.0
+        self.seen: Counter[str] = Counter()
+        """Kind -> objects so far."""
+
+    @property
+    def passed_over_an_owner(self) -> bool:
+        """Whether an object was not kept although a pod names it: read the file again, and keep the idle ones."""
+        return any(uid in self.controllers for uid in self._passed_over)
+
+    def add_json(self, kind: str, text: bytes) -> None:
+        """Add one object; those of kinds that do not matter are only counted.
+
+        Raises:
+            msgspec.DecodeError: it is no such object.
+        """
+        self.seen[kind] += 1
+        if kind not in API_VERSIONS:
+            return
+        if kind == "Pod":
+            record = _pods.decode(text).record()
+            self._note_time(record.ready_since or record.created)
+            self._fold.add_pods((record,))
+            return
+        decoded = item_decoder(kind).decode(text)
+        if kind == "Node":
+            self._note_node(decoded, text)
+        elif kind in METRICS:
+            self._note_time(decoded.at)
+        self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
+        if kind in AFTER_PODS:
+            self._add_late(kind, decoded)
+        else:
+            feed(self._fold, kind, (decoded,))
+
+    def add_pods(self, records: Iterable[PodRecord]) -> None:
+        """Add pods that are decoded already; they are not counted."""
+        self._fold.add_pods(records)
+
+    def add_objects(self, kind: str, objects: Iterable[Any]) -> None:
+        """Add decoded objects of another kind, ReplicaSets and Jobs after all pods; they are not counted."""
+        feed(self._fold, kind, objects)
+
+    @property
+    def controllers(self) -> Container[str]:
+        """The uids of the controllers of the pods so far: of ReplicaSets and Jobs, only these matter."""
+        return self._fold.controllers
+
+    def _add_late(self, kind: str, workload: Any) -> None:
+        """Keep what may own a pod until all pods are known."""
+        uid = workload.metadata.uid
+        if self._keeps_idle or not self.seen["Pod"] or uid in self.controllers:
+            self._late.append((kind, workload))
+        else:
+            self._passed_over.add(uid)
+
+    def _note_node(self, node: Any, text: bytes) -> None:
+        for condition in node.status.conditions or ():
+            self._note_time(unix_seconds(condition.last_heartbeat_time))
+        status = _node_versions.decode(text).status
+        version = status.node_info.kubelet_version if status and status.node_info else ""
+        match = re.match(r"v?(\d+)\.(\d+)", version)
+        if match:
+            self._kubelets[int(match[1]), int(match[2])] += 1
+
+    def _note_time(self, seconds: float) -> None:
+        self._newest = max(self._newest, seconds)
+
+    def snapshot(
+        self,
+        *,
+        captured_at: float = 0.0,
+        version: tuple[int, int] | None = None,
+        kinds: Collection[str] = (),
+        resource_version: str = "",
+    ) -> Snapshot:
+        """Return the snapshot; nothing can be added any more.
+
+        Without a time it is that of the newest timestamp, without a version that of most kubelets. ``kinds`` were
+        read: of these there are no more than were added.
+
+        Raises:
+            PolicyError: an object has a value with which no snapshot can be made; names it.
+        """
+        for kind, workload in self._late:
+            feed(self._fold, kind, (workload,))
+        missing = tuple(
+            f"{kind}: none in the file"
+            for kind in API_VERSIONS
+            if not self.seen[kind] and kind not in kinds and kind not in METRICS
+        )
+        try:
+            return self._fold.finish(
+                captured_at=captured_at or self._newest,
+                version=version or self._kubelet_version(),
+                missing=missing,
+                resource_version=resource_version,
+            )
+        except UNUSABLE as error:
+            culprit = unusable_object(self._fold.settled())
+            if culprit is None:
+                raise
+            raise PolicyError(
+                [f"{culprit}: it has a value that no API server admits: {error}"]
+            ) from None
+
+    def _kubelet_version(self) -> tuple[int, int]:
+        if not self._kubelets:
+            return NEWEST_VERSION
+        # The newer of two that are equally many: kubelets are never newer than the server.
+        return max(self._kubelets, key=lambda version: (self._kubelets[version], version))

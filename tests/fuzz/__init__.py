@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of what reads bytes that others wrote (`make fuzz`)."""

@@ -1,0 +1,210 @@
+"""The cluster into a snapshot file of ours."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.cli import command
+from rebalancer.errors import ClusterReadError, PolicyError
+from rebalancer.kube.capture import write_cluster_snapshot
+from rebalancer.kube.read import read_snapshot
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.protobuf import PROTOBUF
+from tests.unit.kube.scripted import (
+    Asked,
+    Say,
+    ScriptedServer,
+    Sleeps,
+    client_of,
+    empty_cluster,
+    list_body,
+    node,
+    pod,
+    status_body,
+)
+from tests.unit.wire import protobuf_bytes
+
+TEN = 1795168800.0
+"""2026-11-20T10:00:00Z."""
+REPLICA_SET = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "default",
+        "uid": "rs-1",
+        "ownerReferences": [
+            {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
+        ],
+    },
+    "spec": {"replicas": 2},
+}
+
+
+def owned_pod(name: str, on: str = "n1") -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    return pod(name, on, ownerReferences=[owner])
+
+
+def cluster(server: ScriptedServer) -> None:
+    empty_cluster(server)
+    server.on("GET", "/api/v1/pods", Say(list_body([owned_pod("a"), owned_pod("b", "n2")])))
+    server.on("GET", "/api/v1/nodes", Say(list_body([node("n1"), node("n2")])))
+    server.on("GET", "/apis/apps/v1/replicasets", Say(list_body([REPLICA_SET])))
+
+
+def essence(snapshot: Snapshot) -> tuple[Any, ...]:
+    return (
+        snapshot.captured_at,
+        snapshot.version,
+        snapshot.resource_version,
+        snapshot.missing,
+        list(snapshot.pods.name),
+        snapshot.pods.node.tolist(),
+        snapshot.nodes.names,
+        snapshot.classes,
+        snapshot.owners,
+    )
+
+
+OWNER = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+IN_PROTOBUF = {"Content-Type": PROTOBUF}
+
+
+def cluster_in_protobuf(server: ScriptedServer) -> None:
+    """The same cluster from a server that sends protobuf where it is asked to, pods in two pages."""
+    cluster(server)
+    names = {"": ("a", "n1", "next"), "next": ("b", "n2", "")}
+
+    def pods(asked: Asked) -> Say:
+        assert PROTOBUF in asked.headers["Accept"]
+        if "limit" not in asked.query:
+            both = [
+                protobuf_bytes.pod(n, node=on, ownerReferences=[OWNER])
+                for n, on, _ in names.values()
+            ]
+            return Say(protobuf_bytes.listed(both), headers=IN_PROTOBUF)
+        name, on, token = names[asked.query.get("continue", "")]
+        one = protobuf_bytes.pod(name, node=on, ownerReferences=[OWNER])
+        return Say(protobuf_bytes.listed([one], token=token), headers=IN_PROTOBUF)
+
+    server.handle("GET", "/api/v1/pods", pods)
+    nodes = [protobuf_bytes.encoded("Node", metadata={"name": name}) for name in ("n1", "n2")]
+    server.on("GET", "/api/v1/nodes", Say(protobuf_bytes.listed(nodes), headers=IN_PROTOBUF))
+
+
+@pytest.mark.parametrize("form", ["json", "pb"])
+def test_a_file_holds_what_the_cluster_was(
+    server: ScriptedServer, tmp_path: Path, form: str
+) -> None:
+    (cluster if form == "json" else cluster_in_protobuf)(server)
+    client = client_of(server.url, tmp_path)
+    path = tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0, page_size=1)
+    assert captured.counts["Pod"] == 2
+    assert path.stat().st_mode & 0o077 == 0
+    live = read_snapshot(client, clock=lambda: 0.0)
+    assert live.captured_at == TEN
+    assert [owner.ref for owner in live.owners] == ["Deployment/default/web"]
+    assert essence(load_snapshot(path)) == essence(live)
+    assert essence(load_snapshot("-", stdin=io.BytesIO(path.read_bytes()))) == essence(live)
+
+
+def test_the_manifest_says_what_is_in_the_file(server: ScriptedServer, tmp_path: Path) -> None:
+    cluster_in_protobuf(server)
+    path = tmp_path / "cluster.zip"
+    write_cluster_snapshot(client_of(server.url, tmp_path), path, clock=lambda: 0.0)
+    with zipfile.ZipFile(path) as file:
+        manifest = json.loads(file.read("manifest.json"))
+        sizes = {info.filename: info.file_size for info in file.infolist()}
+    assert manifest["kind"] == "Snapshot"
+    assert manifest["format"] == 2
+    assert manifest["capturedAt"] == "2026-11-20T10:00:00Z"
+    assert manifest["source"] == server.url
+    assert manifest["serverVersion"] == "1.36"
+    lists = {one["kind"]: one for one in manifest["lists"]}
+    assert (lists["Pod"]["file"], lists["Pod"]["objects"]) == ("PodList.pb", 2)
+    assert (lists["Service"]["file"], lists["Service"]["objects"]) == ("ServiceList.json", 0)
+    assert all(one["bytes"] == sizes[one["file"]] for one in manifest["lists"])
+    assert sizes.keys() == {"manifest.json", *(one["file"] for one in manifest["lists"])}
+
+
+@pytest.mark.parametrize("form", ["json", "pb"])
+def test_the_same_cluster_makes_the_same_bytes_in_a_file_and_in_a_pipe(
+    server: ScriptedServer, tmp_path: Path, form: str
+) -> None:
+    (cluster if form == "json" else cluster_in_protobuf)(server)
+    client = client_of(server.url, tmp_path)
+    pipe = io.BytesIO()
+    one, two = tmp_path / "one.zip", tmp_path / "two.zip"
+    for target in (one, two, pipe):
+        write_cluster_snapshot(client, target, clock=lambda: 0.0, page_size=1)
+    assert one.read_bytes() == two.read_bytes() == pipe.getvalue()
+
+
+def test_a_list_that_changes_its_form_is_not_taken(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    cluster(server)
+    first = protobuf_bytes.listed([protobuf_bytes.pod("a")], token="next")
+    server.on("GET", "/api/v1/pods", Say(first, headers=IN_PROTOBUF), Say(list_body([pod("b")])))
+    with pytest.raises(ClusterReadError, match="pods broke off"):
+        write_cluster_snapshot(
+            client_of(server.url, tmp_path, sleeps), tmp_path / "x.zip", clock=lambda: 0.0
+        )
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_what_went_down_a_pipe_before_a_failure_is_no_snapshot(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    cluster(server)
+    server.on("GET", "/apis/batch/v1/jobs", Say(list_body([{}]), cut=10))
+    pipe = io.BytesIO()
+    with pytest.raises(ClusterReadError, match="broke"):
+        write_cluster_snapshot(client_of(server.url, tmp_path, sleeps), pipe, clock=lambda: 0.0)
+    with pytest.raises(PolicyError, match="standard input: damaged or cut off"):
+        load_snapshot("-", stdin=io.BytesIO(pipe.getvalue()))
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz", "out/cluster.yaml"])
+def test_a_name_that_promises_text_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["snapshot", "-o", name]) == 2
+    assert f"{name}: a snapshot is a zip archive" in capsys.readouterr().err
+
+
+def test_nothing_is_left_behind_when_a_list_breaks_off(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    cluster(server)
+    client = client_of(server.url, tmp_path, sleeps)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "old.zip").write_text("old")
+    server.on("GET", "/apis/batch/v1/jobs", Say(list_body([{}]), cut=10))
+    with pytest.raises(ClusterReadError, match="broke"):
+        write_cluster_snapshot(client, folder / "old.zip", clock=lambda: 0.0)
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("old.zip", "old")]
+
+
+def test_forbidden_lists_are_all_named(server: ScriptedServer, tmp_path: Path) -> None:
+    cluster(server)
+    for path in ("/api/v1/nodes", "/api/v1/services"):
+        server.on("GET", path, Say(status_body(403, "no"), 403))
+    with pytest.raises(ClusterReadError, match="may not list nodes; list services"):
+        write_cluster_snapshot(
+            client_of(server.url, tmp_path), tmp_path / "x.zip", clock=lambda: 0.0
+        )
+
+
+def test_a_file_that_cannot_be_written_is_named(server: ScriptedServer, tmp_path: Path) -> None:
+    cluster(server)
+    with pytest.raises(PolicyError, match=r"none/x\.zip: cannot be written: No such file"):
+        write_cluster_snapshot(
+            client_of(server.url, tmp_path), tmp_path / "none" / "x.zip", clock=lambda: 0.0
+        )

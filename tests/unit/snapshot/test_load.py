@@ -1,0 +1,200 @@
+"""Snapshot files of kubectl, and older ones of ours: whole and broken."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.load import load_snapshot
+from tests.unit.kube.scripted import node, pod
+
+TEN = 1795168800.0
+"""2026-11-20T10:00:00Z."""
+REPLICA_SET = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "default",
+        "uid": "rs-1",
+        "ownerReferences": [
+            {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
+        ],
+    },
+    "spec": {"replicas": 2},
+}
+
+
+def owned_pod(name: str, on: str = "n1") -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    return pod(name, on, ownerReferences=[owner])
+
+
+def kubectl_list(*, workloads_first: bool = True) -> dict[str, Any]:
+    """Return what ``kubectl get rs,pods,nodes -A -o json`` prints, keys in its order."""
+    pods = [{"apiVersion": "v1", "kind": "Pod", **owned_pod(name)} for name in "ab"]
+    nodes = [{"apiVersion": "v1", "kind": "Node", **node("n1")}]
+    sets = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", **REPLICA_SET}]
+    items = [*sets, *pods, *nodes] if workloads_first else [*pods, *nodes, *sets]
+    metadata = {"resourceVersion": ""}
+    return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": metadata}
+
+
+def as_file(folder: Path, text: str | bytes, name: str = "file.json") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("workloads_first", [True, False])
+@pytest.mark.parametrize("shape", ["compact", "pretty", "sorted", "yaml", "gzip", "documents"])
+def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first: bool) -> None:
+    found = kubectl_list(workloads_first=workloads_first)
+    text: dict[str, str | bytes] = {
+        "compact": json.dumps(found, separators=(",", ":")),
+        "pretty": json.dumps(found, indent=4) + "\n",
+        "sorted": json.dumps(found, sort_keys=True),
+        "yaml": yaml.safe_dump(found),
+        "gzip": gzip.compress(json.dumps(found).encode()),
+        "documents": yaml.safe_dump_all(found["items"]),
+    }
+    snapshot = load_snapshot(as_file(tmp_path, text[shape]))
+    assert list(snapshot.pods.name) == ["a", "b"]
+    assert snapshot.nodes.names == ("n1",)
+    assert [owner.ref for owner in snapshot.owners] == ["Deployment/default/web"]
+    assert snapshot.version == (1, 35), "most kubelets say so"
+    assert snapshot.captured_at == TEN - 30, "the newest time in it is a node's heartbeat"
+    assert "PodDisruptionBudget: none in the file" in snapshot.missing
+    assert not any(text.startswith(("Pod:", "Node:", "ReplicaSet:")) for text in snapshot.missing)
+
+
+@pytest.mark.parametrize("kind_last", [True, False])
+def test_a_list_of_one_kind_names_it_for_its_items(tmp_path: Path, kind_last: bool) -> None:
+    kind, items = {"kind": "PodList"}, {"items": [pod("a"), pod("b")]}
+    found = {**items, **kind} if kind_last else {**kind, **items}
+    assert len(load_snapshot(as_file(tmp_path, json.dumps(found))).pods) == 2
+
+
+def test_standard_input_is_read_and_need_not_seek() -> None:
+    text = json.dumps(kubectl_list()).encode()
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def seek(self, *_: Any) -> int:
+            raise OSError("a pipe")
+
+    for data in (text, gzip.compress(text)):
+        assert len(load_snapshot("-", stdin=Pipe(data)).pods) == 2
+
+
+def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_path: Path) -> None:
+    found = kubectl_list()
+    found["items"] = [{"apiVersion": "v1", "kind": "Secret", "data": {"spec": 7}}]
+    assert len(load_snapshot(as_file(tmp_path, json.dumps(found))).pods) == 0
+    for nothing in (list[Any](), None):
+        found["items"] = nothing
+        snapshot = load_snapshot(as_file(tmp_path, json.dumps(found)))
+        assert (snapshot.captured_at, snapshot.version) == (0.0, (1, 36))
+        assert "Pod: none in the file" in snapshot.missing
+
+
+WHOLE = json.dumps(kubectl_list(), indent=4)
+OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        (WHOLE[: len(WHOLE) // 2], "cut off: it ends amid object"),
+        (gzip.compress(WHOLE.encode())[:-20], "cut off"),
+        (b"\x1f\x8b" + b"nonsense" * 20, "damaged|cannot be read|not"),
+        (WHOLE + WHOLE, "not one JSON list"),
+        (WHOLE.replace('"kind": "List"', '"kind" "List"'), "not one JSON list"),
+        ('{"kind": "Pod", "metadata": {}}', "kind Pod: expected what `rebalancer snapshot"),
+        ('{"kind": "Config", "clusters": [{}]}', "kind Config"),
+        ('{"items": [{"metadata": {}}]}', "have no kind"),
+        (OURS + '{"kind":"Pod","metadata":{"name":7}}]}', r"object 1 \(Pod\) at byte 56: .*name"),
+        (OURS + '{"kind":"Pod",}]}', r"object 1 \(Pod\) at byte 56: .*malformed"),
+        ("kind: [List", ":2:1: neither JSON nor YAML"),
+        ("a: " + "[" * 200_000, ":1:503: neither JSON nor YAML: nested more than 500 levels deep"),
+        ("just text", "no list of API objects"),
+        ("- a\n- b", "no list of API objects"),
+        ("kind: Policy\nmode: off", "kind Policy: expected"),
+        ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: 7}", r"object 1 \(Pod\): .*name"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str | bytes, said: str) -> None:
+    path = as_file(tmp_path, text)
+    with pytest.raises(PolicyError, match=rf"{path}.*({said})"):
+        load_snapshot(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"none\.json: cannot be read: No such file"):
+        load_snapshot(tmp_path / "none.json")
+    with pytest.raises(PolicyError, match="cannot be read: Is a directory"):
+        load_snapshot(tmp_path)
+
+
+def replica_set(number: int) -> dict[str, Any]:
+    owner = {"kind": "Deployment", "name": f"d{number}", "uid": f"d{number}", "controller": True}
+    meta = {"name": f"rs{number}", "namespace": "one", "uid": f"rs{number}"}
+    return {"kind": "ReplicaSet", "metadata": {**meta, "ownerReferences": [owner]}}
+
+
+def pod_of(number: int) -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": f"rs{number}", "uid": f"rs{number}", "controller": True}
+    meta = {"name": f"p{number}", "namespace": "one", "uid": f"p{number}"}
+    return {"kind": "Pod", "metadata": {**meta, "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+@pytest.mark.parametrize("order", [[0, 2, 1], [0, 1, 2], [2, 0, 1]])
+def test_replica_sets_may_stand_before_between_and_after_the_pods_that_name_them(
+    tmp_path: Path, order: list[int], from_stdin: bool
+) -> None:
+    parts = [[pod_of(0)], [pod_of(3)], [replica_set(number) for number in range(5)]]
+    items = [item for part in order for item in parts[part]]
+    text = json.dumps({"kind": "List", "items": items})
+    if from_stdin:
+        snapshot = load_snapshot("-", stdin=io.BytesIO(text.encode()))
+    else:
+        snapshot = load_snapshot(as_file(tmp_path, text))
+    assert [owner.ref for owner in snapshot.owners] == ["Deployment/one/d0", "Deployment/one/d3"]
+
+
+def test_an_older_file_of_ours_tells_its_time_and_version(tmp_path: Path) -> None:
+    found = kubectl_list()
+    found["metadata"] = {
+        "resourceVersion": "7",
+        "annotations": {
+            "rebalancer/captured-at": "2026-11-21T00:00:00Z",
+            "rebalancer/server-version": "1.34",
+            "rebalancer/kinds": "Pod,Node,ReplicaSet,Job",
+        },
+    }
+    snapshot = load_snapshot(as_file(tmp_path, gzip.compress(json.dumps(found).encode())))
+    assert (snapshot.captured_at, snapshot.version) == (TEN + 14 * 3600, (1, 34))
+    assert snapshot.resource_version == "7"
+    assert "Job: none in the file" not in snapshot.missing
+    assert "Deployment: none in the file" in snapshot.missing
+
+
+def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Path) -> None:
+    found = kubectl_list()
+    drivers = [{"name": "d", "allocatable": {"count": 2**63}}]
+    csi = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
+    good = {"kind": "CSINode", "metadata": {"name": "n0"}, "spec": {"drivers": []}}
+    found["items"] += [good, csi]
+    path = as_file(tmp_path, json.dumps(found))
+    with pytest.raises(
+        PolicyError, match=rf"{path}: CSINode n1: it has a value that no API server"
+    ):
+        load_snapshot(path)
