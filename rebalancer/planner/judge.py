@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Concerned, Entry, Stamped, Term, View
+from rebalancer.cost.term import Alike, Concerned, Entry, Stamped, Term, View
 from rebalancer.planner.plan import Code
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.model import Prediction
@@ -105,7 +105,12 @@ class Judge:
             (weighted.term.entry is Entry.IMBALANCE, _stamp_of(weighted.term)) for weighted in terms
         ]
         self._guard_stamp = _stamp_of(guard)
+        rules = [w.term for w in terms if w.term.entry is not Entry.IMBALANCE]
+        alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
+        self._seen_from = alike if len(alike) == len(rules) + 1 else None
         self._known: dict[tuple[int, int, float], _Known] = {}
+        self._alike: dict[Hashable, _Known] = {}
+        """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
         self._landings = 0
 
     def judge(
@@ -120,6 +125,7 @@ class Judge:
         if known is not None and known.version == version:
             return known.verdict
         prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
+        alike: Hashable | None = None
         rules = self._stamped(cls, node, prediction, balance=False)
         if known is not None and known.prediction is prediction and known.rules == rules:
             if known.by_rules or (unless_gamble and is_gamble(known.verdict)):
@@ -129,14 +135,34 @@ class Judge:
                 known.version = version
                 return known.verdict
         else:
+            alike = self._alike_key(cls, node, cost, prediction, rules)
+            sibling = self._alike.get(alike) if alike is not None else None
+            if sibling is not None and (
+                sibling.by_rules or (unless_gamble and is_gamble(sibling.verdict))
+            ):
+                return sibling.verdict
             balance = self._stamped(cls, node, prediction, balance=True)
         verdict = self._judge(cls, node, cost, prediction)
         self._landings += len(prediction.nodes)
         if self._landings > _KEPT_LANDINGS:
             self._known.clear()
+            self._alike.clear()
             self._landings = len(prediction.nodes)
-        self._known[key] = _Known(version, prediction, rules, balance, verdict)
+        known = self._known[key] = _Known(version, prediction, rules, balance, verdict)
+        if alike is not None:
+            self._alike[alike] = known
         return verdict
+
+    def _alike_key(
+        self, cls: int, node: int, cost: float, prediction: Prediction, rules: tuple[int, ...]
+    ) -> Hashable | None:
+        """Return what is equal for moves that rules see alike; None if this is like no other."""
+        if self._seen_from is None or (prediction.nodes == node).any():
+            return None
+        replacement = self._view.snapshot.classes[cls].replacement
+        seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
+        # The prediction is kept with the verdict, so that its identity stands for it.
+        return cls, cost, id(prediction), rules, seen
 
     def _stamped(
         self, cls: int, node: int, prediction: Prediction, *, balance: bool
