@@ -10,6 +10,8 @@ import argparse
 import hashlib
 import io
 import json
+import math
+import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -36,14 +38,19 @@ def snapshot_of(share: float, nodes: int, *, hot: bool) -> Snapshot:
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 
-def planned(snapshot: Snapshot, *, lifted: bool) -> tuple[Plan, float, float]:
-    """Return the plan with the default policy, and the CPU seconds of making terms and of planning."""
+def planned(
+    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
+) -> tuple[Plan, float, float]:
+    """Return the plan with the default policy, and the CPU seconds of making terms and of planning.
+
+    ``seconds``: the time of the run.
+    """
     registry = Registry.installed()
     with collector_paused():
         started = time.process_time()
-        planner = Planning(load_policy(None, registry), registry, Scope(), lifted=lifted).planner(
-            snapshot
-        )
+        loaded = load_policy(None, registry)
+        planning = Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
+        planner = planning.planner(snapshot)
         between = time.process_time()
         plan = planner.plan()
         return plan, between - started, time.process_time() - between
@@ -77,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--even", action="store_true", help="only nodes of equal load")
     parser.add_argument("--hot", action="store_true", help="only hot and cold nodes")
     parser.add_argument("--lifted", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time of the run")
     chosen = parser.parse_args(arguments)
     kinds = [
         hot for hot in (False, True) if not ((chosen.even and hot) or (chosen.hot and not hot))
@@ -84,9 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for nodes in chosen.nodes:
         for share in chosen.shares:
             for hot in kinds:
-                plan = planned(snapshot_of(share, nodes, hot=hot), lifted=chosen.lifted)
+                snapshot = snapshot_of(share, nodes, hot=hot)
+                plan = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
                 line = {"nodes": nodes, "wrong": share, "hot": hot, "lifted": chosen.lifted}
-                print(json.dumps({**line, **told(*plan)}), flush=True)
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+                print(json.dumps({**line, **told(*plan), "peak MB": peak}), flush=True)
     return 0
 
 

@@ -146,7 +146,8 @@ class Planner:
             onlooker.before(self)
         before = self.scores()
         bounds = self.bounds()
-        self._chosen, refusals, pairs, held_back = self._search(stop)
+        most = _SHOWN_LANDINGS if onlooker is None else None
+        self._chosen, refusals, pairs, held_back = self._search(stop, most)
         chosen = self._chosen
         after = self.scores()
         if onlooker is not None:
@@ -176,7 +177,9 @@ class Planner:
         """Return what the lower bound is made of, for the state as it is."""
         return bounds_of((weighted.term, weighted.weight) for _, weighted in self._terms)
 
-    def _search(self, stop: Stop) -> tuple[list[Chosen], dict[Pair, Refusal], set[Pair], set[Pair]]:
+    def _search(
+        self, stop: Stop, most_landings: int | None
+    ) -> tuple[list[Chosen], dict[Pair, Refusal], set[Pair], set[Pair]]:
         """Plan with the enforcing strategies first, then what the observing ones would add."""
         guard = guard_term(self.view)
         chosen: list[Chosen] = []
@@ -188,7 +191,14 @@ class Planner:
             if observed and not any(c.observed for c in self._contributions):
                 continue
             search = Search(
-                self.view, terms, guard, self.settings, self._allowance, self._cost, stop
+                self.view,
+                terms,
+                guard,
+                self.settings,
+                self._allowance,
+                self._cost,
+                stop,
+                most_landings,
             )
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
@@ -230,17 +240,16 @@ class Planner:
     def _move(self, chosen: Chosen) -> Move:
         snapshot = self._snapshot
         of_class = snapshot.classes[chosen.cls]
-        gain = chosen.verdict.gain
         return Move(
             namespace=of_class.namespace,
             pod=snapshot.pods.name[chosen.pod],
             uid=snapshot.pods.uid[chosen.pod],
             owner=snapshot.owners[of_class.owner].ref,
             node=snapshot.nodes.names[chosen.node],
-            landings=self.landings(chosen.cls, chosen.verdict.prediction),
+            landings=self.landings(chosen.cls, chosen.landings),
             strategy=chosen.strategy,
             reason=chosen.reason,
-            gain=cost_of_entries(gain),
+            gain=cost_of_entries(chosen.gain),
             cost=round(float(self._cost[chosen.pod]), 6),
             wave=chosen.wave,
             budgets=tuple(snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)),
@@ -267,12 +276,12 @@ class Planner:
     def arriving(self, node: int) -> dict[int, float]:
         """Return place in the plan -> probability of each move that may land on ``node``.
 
-        ``Move.landings`` names the most probable places only.
+        ``Move.landings`` names the most probable places only. Of a plan that was made with an onlooker.
         """
         found: dict[int, float] = {}
         for place, move in enumerate(self._chosen):
-            prediction = move.verdict.prediction
-            share = float(prediction.probability[prediction.nodes == node].sum())
+            landings = move.landings
+            share = float(landings.probability[landings.nodes == node].sum())
             if share > 0:
                 found[place] = share
         return found
