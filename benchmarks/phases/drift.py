@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.phases.shapes import as_json, drift
 from rebalancer.environment import collector_paused
 from rebalancer.planner.plan import Plan
+from rebalancer.planner.planner import Planner
 from rebalancer.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -32,25 +33,28 @@ SHARES = (0.001, 0.01, 0.1, 0.3)
 PODS_OF_A_NODE = 30
 
 
-def snapshot_of(share: float, nodes: int, *, hot: bool) -> Snapshot:
+def snapshot_of(
+    share: float, nodes: int, *, hot: bool, pods_of_a_node: int = PODS_OF_A_NODE
+) -> Snapshot:
     """Return the drifted cluster."""
-    text = as_json(drift(share, nodes, nodes * PODS_OF_A_NODE, hot=hot))
+    text = as_json(drift(share, nodes, nodes * pods_of_a_node, hot=hot))
     return load_snapshot("-", stdin=io.BytesIO(text))
+
+
+def planner_of(snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf) -> Planner:
+    """Return a planner with the default policy; ``seconds``: the time of the run."""
+    registry = Registry.installed()
+    loaded = load_policy(None, registry)
+    return Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds).planner(snapshot)
 
 
 def planned(
     snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
 ) -> tuple[Plan, float, float]:
-    """Return the plan with the default policy, and the CPU seconds of making terms and of planning.
-
-    ``seconds``: the time of the run.
-    """
-    registry = Registry.installed()
+    """Return the plan, and the CPU seconds of making terms and of planning."""
     with collector_paused():
         started = time.process_time()
-        loaded = load_policy(None, registry)
-        planning = Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
-        planner = planning.planner(snapshot)
+        planner = planner_of(snapshot, lifted=lifted, seconds=seconds)
         between = time.process_time()
         plan = planner.plan()
         return plan, between - started, time.process_time() - between
