@@ -76,7 +76,7 @@ def report(tally: Tally, pairs: Pairs) -> str:
     """Return the tally as a table."""
     unseen = pairs.possible() - set(pairs.seen)
     lines = [
-        f"decisions {tally.decisions}: scored {tally.scored}, refused {tally.refused}",
+        f"decisions {tally.decisions}: scored {tally.scored}, refused {tally.refused}, failed {tally.failed}",
         f"of those scored, sampled {tally.sampled}; refused by the API server {tally.rejected}",
         f"unmodelled {dict(tally.unmodelled)}",
         f"values {sum(tally.values.values())}, in varying columns {sum(tally.varying.values())}",

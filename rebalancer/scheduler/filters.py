@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from rebalancer.scheduler.attach_limits import AttachLimits
+from rebalancer.scheduler.declared_features import declaring, needed_features
+from rebalancer.scheduler.disks import Disks
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
@@ -33,6 +35,7 @@ FILTERS = (
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "NodeDeclaredFeatures",
     "Unreadable",
 )
 """Names of the filters, in the order in which they run; 0 is none.
@@ -52,7 +55,10 @@ class Filters:
         columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
+        *,
+        declared_features: bool,
     ) -> None:
+        """``declared_features``: the scheduler asks for them."""
         self._snapshot = snapshot
         self._size = len(snapshot.nodes)
         self._placement = placement
@@ -62,6 +68,8 @@ class Filters:
         self._interpod = interpod
         self._ports = Ports(snapshot)
         self._limits = AttachLimits(snapshot)
+        self._declared_features = declared_features
+        self.disks = Disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
         self._static = ArrayCache(self._size)
         self._names: dict[Hashable, tuple[int]] = {}
@@ -85,7 +93,8 @@ class Filters:
             return self._static.get(cls, make)
         alike = self._alike.get(cls)
         if alike is None:
-            name = (self._placement.signature(cls), self._resources.alike(cls))
+            needed = tuple(needed_features(self._snapshot.classes[cls].spec))
+            name = (self._placement.signature(cls), self._resources.alike(cls), needed)
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
         return self._static.get(alike, make)
 
@@ -126,6 +135,12 @@ class Filters:
             yield FILTERS.index("VolumeBinding"), rules.binding
         if rules is not None and rules.zone is not None:
             yield FILTERS.index("VolumeZone"), rules.zone
+        declaring = self._declaring(cls)
+        if declaring is not None:
+            yield FILTERS.index("NodeDeclaredFeatures"), declaring
+
+    def _declaring(self, cls: int) -> Bools | None:
+        return declaring(self._snapshot, cls) if self._declared_features else None
 
     def _among_others(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
         """Yield the filters that look at what other pods hold."""
@@ -133,6 +148,9 @@ class Filters:
         if ports is not None:
             yield FILTERS.index("NodePorts"), ports
         yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
+        free = self.disks.free(state, cls)
+        if free is not None:
+            yield FILTERS.index("VolumeRestrictions"), free
         rules = self.volumes.of(cls)
         if rules is not None and len(rules.exclusive):
             in_use = state.counts(rules.exclusive, terminating=True).any()

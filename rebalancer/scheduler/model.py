@@ -16,6 +16,7 @@ from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Windows, distribution, search_order
 from rebalancer.scheduler.scores import RawScores, Scorer
 from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.unoffered_resources import UnofferedResources
 from rebalancer.scheduler.validity import unmodelled
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
@@ -75,7 +76,14 @@ class SchedulerModel:
             improvement=profile.balances_by_improvement,
         )
         parts = (columns, self.spread, self.interpod)
-        self.filters = Filters(snapshot, self.placement, self.resources, *parts)
+        self.filters = Filters(
+            snapshot,
+            self.placement,
+            self.resources,
+            *parts,
+            declared_features=profile.asks_declared_features,
+        )
+        self._allocated = UnofferedResources(snapshot, self.resources)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts)
         self._order: Int32s | None = None
         self._known_windows: dict[bytes, Windows] = {}
@@ -134,6 +142,8 @@ class SchedulerModel:
         nodes = feasible.nonzero()[0].astype(np.int32)
         if reasons or len(nodes) <= 1:
             return Prediction(nodes, _uniform(len(nodes)), reasons)
+        if (why := self._fails_to_score(cls)) is not None:
+            return Prediction(nodes[:0], _NO_CHANCES, (why,))
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         raw = self._scorer.raw(state, cls)
         if len(nodes) <= size:
@@ -143,6 +153,15 @@ class SchedulerModel:
         windows = self._windows(feasible, size)
         chance = distribution(raw, self._scorer.weights, windows)
         return _sorted(windows.nodes, chance)
+
+    def _fails_to_score(self, cls: int) -> str | None:
+        """Return why the scheduler ends with an error where it has two nodes to choose from, None if not.
+
+        Nothing is scored where one node alone is feasible, so what cannot be parsed does no harm there
+        (``schedulePod``; ``nodeaffinity.PreScore``).
+        """
+        why = self.placement.unparsable_preference(cls)
+        return f"{why}: pending for as long as two nodes are feasible" if why is not None else None
 
     def _windows(self, feasible: Bools, size: int) -> Windows:
         """Return the windows over the feasible nodes (N,); most classes share theirs with others."""
@@ -174,6 +193,16 @@ class SchedulerModel:
             ]
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
+            reasons += [
+                f"an inline disk counts towards the limit of {driver}"
+                for driver in sorted(self.filters.disks.drivers(cls))
+                if driver in self.snapshot.nodes.attach_limits
+            ]
+            if self.profile.allocates_extended_resources:
+                reasons += [
+                    f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
+                    for name in self._allocated.of(cls)
+                ]
             found = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
         return found
 
