@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rebalancer.cost.term import Concerned, Entry, Term, View
 from rebalancer.planner.plan import Code
 from rebalancer.planner.settings import Threshold
-from rebalancer.scheduler.model import Prediction
+from rebalancer.scheduler.prediction import Prediction, takers_text
 
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
@@ -122,10 +122,17 @@ class Judge:
     def _expect(self, pod: int, cls: int, node: int) -> _Expected | Verdict:
         """Return what moving a pod brings at each landing, or the refusal where no landing is known."""
         replacement = self._view.snapshot.classes[cls].replacement
-        prediction = self._predict(pod, cls, replacement)
-        if (missing := _unpredicted(prediction)) is not None:
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        if (missing := self._unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
-        changes, by_strategy = self._changes(cls, node, replacement, prediction)
+        before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
+        with self._view.scheduler.pending.standing(self._view.state, prediction.takers):
+            # A pending pod may mend a rule by its landing: that is no gain of the move.
+            worse = [
+                max(0.0, weighted.term.potential() - was)
+                for weighted, was in zip(self._terms, before, strict=False)
+            ]
+            changes, by_strategy = self._changes(cls, node, replacement, prediction, worse)
         mean = changes @ prediction.probability
         gain = (float(-mean[0]), float(-mean[1]), float(-mean[2]))
         return _Expected(prediction, changes, gain, by_strategy)
@@ -138,24 +145,28 @@ class Judge:
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
 
-    def _predict(self, pod: int, cls: int, replacement: int) -> Prediction:
-        """Predict in the state that the scheduler will see: the victim terminating, or gone."""
-        state = self._view.state
-        with state.lifted(pod, gone=self._view.snapshot.waits(cls)):
-            return self._view.scheduler.predict(state, replacement)
-
     def _changes(
-        self, cls: int, node: int, replacement: int, prediction: Prediction
+        self,
+        cls: int,
+        node: int,
+        replacement: int,
+        prediction: Prediction,
+        worse: Sequence[float],
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
-        """Return the change of each entry at each landing (3, K), and each strategy's expected gain."""
+        """Return the change of each entry at each landing (3, K), and each strategy's expected gain.
+
+        ``worse`` is what the pending pods that the move feeds add to each term, empty if it feeds none.
+        """
         changes = np.zeros((len(Entry), len(prediction.nodes)))
         expected: dict[tuple[int, str], float] = {}
-        for weighted, concerns in self._asked:
+        for index, (weighted, concerns) in enumerate(self._asked):
             entry = int(weighted.term.entry)
             before = expected.setdefault((entry, weighted.strategy), 0.0)
-            if not concerns(cls, replacement):
+            added = worse[index] if worse else 0.0
+            if not (added or concerns(cls, replacement)):
                 continue
-            change = weighted.weight * weighted.term.delta(cls, node, replacement, prediction.nodes)
+            delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
+            change = weighted.weight * (delta + added)
             changes[entry] += change
             expected[entry, weighted.strategy] = before - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0
@@ -232,7 +243,18 @@ class Judge:
             )
         ]
         more = len(prediction.nodes) - len(shown)
-        return ", ".join(shown) + (f" and {more} more" if more else "")
+        where = ", ".join(shown) + (f" and {more} more" if more else "")
+        fed = takers_text(self._view.snapshot, prediction)
+        return f"{where}, while {fed}" if fed else where
+
+    def _unpredicted(self, prediction: Prediction) -> tuple[Code, str] | None:
+        """Say why there is no landing to judge, if there is none."""
+        if prediction.unmodelled:
+            return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
+        if not len(prediction.nodes):
+            fed = takers_text(self._view.snapshot, prediction)
+            return Code.NO_ROOM, "no node takes its replacement" + (f": {fed}" if fed else "")
+        return None
 
 
 def _concerns(term: Term) -> Callable[[int, int], bool]:
@@ -241,15 +263,6 @@ def _concerns(term: Term) -> Callable[[int, int], bool]:
     Most could not, and need not be asked of every landing.
     """
     return term.concerns if isinstance(term, Concerned) else lambda *_: True
-
-
-def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:
-    """Say why there is no landing to judge, if there is none."""
-    if prediction.unmodelled:
-        return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
-    if not len(prediction.nodes):
-        return Code.NO_ROOM, "no node takes its replacement"
-    return None
 
 
 def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from rebalancer.planner.plan import Code
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Floats
 
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
@@ -73,13 +74,18 @@ def _is_gamble(verdict: Verdict) -> bool:
     )
 
 
-def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
-    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
+def move_in_state(view: View, pod: int, cls: int, prediction: Prediction) -> None:
+    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands.
+
+    Pending pods that the move feeds get their nodes.
+    """
     state, snapshot = view.state, view.snapshot
     state.evict(pod)
     if snapshot.waits(cls):
         state.reap(state.ghosts[-1])
-    state.place(pod, snapshot.classes[cls].replacement, node)
+    state.place(pod, snapshot.classes[cls].replacement, int(prediction.nodes[0]))
+    for taker in prediction.takers:
+        state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
 
 
 class Search:
@@ -360,7 +366,7 @@ class Search:
         if not self._view.snapshot.waits(cls):
             self._quota.take(cls)
         self.candidates.take(pod, pair)
-        move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
+        move_in_state(self._view, pod, cls, verdict.prediction)
         self._allowance.spend(cls, node, strategy)
 
     def _reason(self, strategy: str, pair: Pair) -> str:

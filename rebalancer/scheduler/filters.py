@@ -105,6 +105,28 @@ class Filters:
             mask = mask & good
         return mask
 
+    def with_room(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
+        return self.static(cls) & self._columns.of(state, cls).fits
+
+    def kin(self, cls: int) -> set[int]:
+        """Return the classes whose pods, by going or coming, may change where one of ``cls`` may go.
+
+        But for what they request: host ports, disks, claims, spread, affinity and anti-affinity.
+        """
+        rules = self.volumes.of(cls)
+        relation = self._interpod.relation(cls)
+        found = [
+            self._ports.rivals(cls),
+            self.disks.rivals(cls),
+            None if rules is None else rules.exclusive,
+            self._limits.rivals(cls),
+            relation.affinity,
+            *(classes for _, classes in (*relation.anti, *relation.refused_by)),
+            *(constraint.classes for constraint in self._spread.hard(cls)),
+        ]
+        return {other for classes in found if classes is not None for other in classes.tolist()}
+
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
         """Return the nodes (N,) that pass, and the first filter (N,) that each other node fails."""
         failed = np.zeros(self._size, np.uint8)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
+from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Windows, distribution, search_order
@@ -22,7 +25,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
-__all__ = ["FILTERS", "Evaluation", "Prediction", "SchedulerModel"]
+__all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 
 # The windows of so many sets of feasible nodes are kept, those of the latest questions.
 _KEPT_WINDOWS = 8
@@ -41,18 +44,6 @@ class Evaluation:
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
     total: Ints
     """(N,) sum of the weighted scores, -1 for nodes that were not scored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Where a pod will land."""
-
-    nodes: Int32s
-    """(K,) most probable first, ties by node; empty if nothing is feasible."""
-    probability: Floats
-    """(K,) sums to 1."""
-    unmodelled: tuple[str, ...] = field(default=())
-    """Why the pod cannot be predicted; then every feasible node is equally probable."""
 
 
 class SchedulerModel:
@@ -88,6 +79,11 @@ class SchedulerModel:
         self._order: Int32s | None = None
         self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}
+
+    @cached_property
+    def pending(self) -> Pending:
+        """The pods of the snapshot that wait for a node."""
+        return Pending(self.snapshot, self)
 
     def node_affinity_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""

@@ -14,7 +14,8 @@ import numpy as np
 from rebalancer.evictor.executor import as_predicted
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.planner.plan import Move
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.simulation.span import Span
 from rebalancer.snapshot.carried import with_usage_of

@@ -30,7 +30,15 @@ def test_the_json_has_every_node_and_every_landing() -> None:
     ]
     world = World(nodes, [pod("p", on="a", requests={"cpu": "1"})])
     found = explained(world, "p")
-    assert set(found) == {"pod", "nodes", "landings", "unmodelled", "assumptions", "note"}
+    assert set(found) == {
+        "pod",
+        "nodes",
+        "landings",
+        "pending",
+        "unmodelled",
+        "assumptions",
+        "note",
+    }
     assert found["pod"] == "default/p"
     assert found["landings"] == [{"node": "b", "domains": {ZONE: "z2"}, "probability": 1.0}]
     a, b, c = found["nodes"]
