@@ -88,10 +88,10 @@ def _refusal(model: SchedulerModel, state: ClusterState, cls: int, said: str) ->
 
 
 def _failure(model: SchedulerModel, state: ClusterState, cls: int, said: str) -> list[str]:
-    found = model.predict(state, cls)
-    if found.unmodelled and not len(found.nodes):
+    prediction = model.predict(state, cls)
+    if prediction.unmodelled and not len(prediction.nodes):
         return []
-    return [f"predicted {found.nodes.tolist()}, but the scheduler fails with {said!r}"]
+    return [f"predicted {prediction.nodes.tolist()}, but the scheduler fails with {said!r}"]
 
 
 def _single(

@@ -76,8 +76,8 @@ def unparsable_preference(rng: random.Random, pod: Manifest) -> None:
             {"key": "disk", "operator": "NotIn", "values": ["not a value"]},
         )
     )
-    found = _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    found.append({"weight": 1, "preference": {"matchExpressions": [broken]}})
+    terms = _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    terms.append({"weight": 1, "preference": {"matchExpressions": [broken]}})
 
 
 def _node_affinity(pod: Manifest) -> Manifest:

@@ -31,8 +31,8 @@ class AttachLimits:
         mine = self._classes.get(cls)
         if mine is None:
             return None
-        found = [other for other, drivers in self._classes.items() if drivers.keys() & mine.keys()]
-        return np.array(sorted(found), np.int32)
+        rivals = [other for other, drivers in self._classes.items() if drivers.keys() & mine.keys()]
+        return np.array(sorted(rivals), np.int32)
 
     def _driver(self, state: ClusterState, driver: str, volumes: list[int]) -> Bools:
         volume, node = self._attached(state, driver)

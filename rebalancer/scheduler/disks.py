@@ -1,4 +1,4 @@
-"""Disks that pods name without a claim, and who else may mount them: the disk part of VolumeRestrictions.
+"""Disks that pods name without a claim, and conflicts between them: the disk part of VolumeRestrictions.
 
 Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
 """
@@ -48,16 +48,16 @@ class Disks:
         """Return the classes whose pods keep one of the class off their node; None if it names no disk."""
         if cls not in self._mounted:
             return None
-        found = self._rivals.get(cls)
-        if found is None:
+        rivals = self._rivals.get(cls)
+        if rivals is None:
             classes = {
                 user
                 for name, shared in self._mounted[cls]
                 for user, also_shared in self._users[name]
                 if not (shared and also_shared)
             }
-            found = self._rivals[cls] = np.array(sorted(classes), np.int32)
-        return found
+            rivals = self._rivals[cls] = np.array(sorted(classes), np.int32)
+        return rivals
 
     def drivers(self, cls: int) -> set[str]:
         """Return the CSI drivers that attach the disks of a class, for the kinds that were migrated to CSI."""

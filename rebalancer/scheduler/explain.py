@@ -120,19 +120,19 @@ def explain_pod(
 def _nodes(
     snapshot: Snapshot, model: SchedulerModel, state: ClusterState, cls: int
 ) -> Iterator[ExplainedNode]:
-    found = model.evaluate(state, cls)
-    refused = reasons(model, state, cls, found)
+    evaluation = model.evaluate(state, cls)
+    refused = reasons(model, state, cls, evaluation)
     for node, (name, why) in enumerate(zip(snapshot.nodes.names, refused, strict=True)):
-        feasible = bool(found.feasible[node])
-        plugin = FILTERS[int(found.filtered_by[node])]
+        feasible = bool(evaluation.feasible[node])
+        plugin = FILTERS[int(evaluation.filtered_by[node])]
         yield ExplainedNode(
             name=name,
             feasible=feasible,
             filtered_by=None if feasible else (plugin, ", ".join(why)),
-            scores={key: int(score[node]) for key, score in found.scores.items()}
+            scores={key: int(score[node]) for key, score in evaluation.scores.items()}
             if feasible
             else {},
-            total=int(found.total[node]) if feasible else None,
+            total=int(evaluation.total[node]) if feasible else None,
         )
 
 

@@ -109,14 +109,14 @@ class Filters:
         """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
         return self.static(cls) & self._columns.of(state, cls).fits
 
-    def kin(self, cls: int) -> set[int]:
+    def interacting(self, cls: int) -> set[int]:
         """Return the classes whose pods, by going or coming, may change where one of ``cls`` may go.
 
         But for what they request: host ports, disks, claims, spread, affinity and anti-affinity.
         """
         rules = self.volumes.of(cls)
         relation = self._interpod.relation(cls)
-        found = [
+        sets = [
             self._ports.rivals(cls),
             self.disks.rivals(cls),
             None if rules is None else rules.exclusive,
@@ -125,7 +125,7 @@ class Filters:
             *(classes for _, classes in (*relation.anti, *relation.refused_by)),
             *(constraint.classes for constraint in self._spread.hard(cls)),
         ]
-        return {other for classes in found if classes is not None for other in classes.tolist()}
+        return {other for classes in sets if classes is not None for other in classes.tolist()}
 
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
         """Return the nodes (N,) that pass, and the first filter (N,) that each other node fails."""

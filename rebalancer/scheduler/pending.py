@@ -36,8 +36,8 @@ _MOST_TAKERS = 64
 class Pending:
     """The pods of a snapshot that wait for a node, by class.
 
-    Left out is who the scheduler does not look at (scheduling gates, a claim that is not there) and whose
-    landing cannot be predicted.
+    Pods that the scheduler does not look at (scheduling gates, a missing claim) and pods whose landing cannot
+    be predicted are left out.
     """
 
     def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
@@ -54,6 +54,7 @@ class Pending:
                 self._queues[cls] = mine[order].astype(np.int32)
         self._classes = np.array(list(self._queues), np.int32)
         self._answers: dict[tuple[int, int], bool] = {}
+        self._state: ClusterState | None = None
         self._version = -1
 
     # -- asked by explanations and by the planner --------------------------------------------------
@@ -93,13 +94,13 @@ class Pending:
             for taker in reversed(takers):
                 state.unplace(taker.pod)
 
-    # -- who takes what ----------------------------------------------------------------------------
+    # -- pods that take room ----------------------------------------------------------------------------
 
     @contextmanager
     def _before_landing(
         self, state: ClusterState, pod: int, concerned: Sequence[int]
     ) -> Iterator[tuple[Taker, ...]]:
-        """Hold the state of :meth:`before_landing`; who is ``concerned`` takes what is free in it."""
+        """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take what is free in it."""
         gone = self._snapshot.waits(int(state.cls_of[pod]))
         with state.lifted(pod, gone=gone):
             if not (gone and concerned):
@@ -116,7 +117,7 @@ class Pending:
         first: tuple[Taker, ...],
         landing: int,
     ) -> tuple[Taker, ...]:
-        """Return who takes room once the victim is gone and its replacement stands."""
+        """Return the pending pods that take room once the victim is gone and its replacement stands."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         gone = [ghost for ghost in state.ghosts if ghost.node == node]
         with ExitStack() as stack:
@@ -139,7 +140,7 @@ class Pending:
             *_, pod, cls = heapq.heappop(queue)
             nodes = self._model.predict(state, cls).nodes
             if not len(nodes):
-                continue  # nor do the others of its class find room
+                continue  # the others of its class fit nowhere either
             takers.append(Taker(pod, int(nodes[0])))
             stack.enter_context(state.filled(pod, cls, int(nodes[0])))
             if (key := self._next(state, cls)) is not None:
@@ -160,18 +161,18 @@ class Pending:
             cls,
         )
 
-    # -- who may be concerned ----------------------------------------------------------------------
+    # -- classes that may be concerned ----------------------------------------------------------------------
 
     def _concerned(self, state: ClusterState, pod: int) -> list[int]:
         """Return the pending classes that fit nowhere now, and may once ``pod`` has moved."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
-        kin = self._kin.get(cls, set()) | self._kin.get(replacement, set())
-        found = {other for other in kin if self._has_room(state, other)}
-        found.update(self._given_room(state, cls, node))
+        others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
+        concerned = {other for other in others if self._has_room(state, other)}
+        concerned.update(self._given_room(state, cls, node))
         return [
             other
-            for other in sorted(found)
+            for other in sorted(concerned)
             if self._next(state, other) is not None and not self._fits(state, other)
         ]
 
@@ -204,28 +205,28 @@ class Pending:
         return np.array(rows, np.int32), self._snapshot.requests[rows][:, self._classes]
 
     @cached_property
-    def _kin(self) -> dict[int, set[int]]:
+    def _interacting(self) -> dict[int, set[int]]:
         """Class -> pending classes to which its pods matter otherwise than by their requests."""
-        found: dict[int, set[int]] = {}
+        pending_of: dict[int, set[int]] = {}
         for pending in self._queues:
-            for other in self._model.filters.kin(pending):
-                found.setdefault(other, set()).add(pending)
-        return found
+            for other in self._model.filters.interacting(pending):
+                pending_of.setdefault(other, set()).add(pending)
+        return pending_of
 
     def _has_room(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether what keeps a class waiting is something else than requests."""
+        """Tell whether some node has room for a class, so that something else keeps it waiting."""
         return self._kept(state, cls, 0)
 
     def _fits(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether pods of a class wait for no room: they land anyway."""
+        """Tell whether pods of a class fit somewhere already, and wait for no room."""
         return self._kept(state, cls, 1)
 
     def _kept(self, state: ClusterState, cls: int, question: int) -> bool:
-        if state.version != self._version:
-            self._version = state.version
+        if state is not self._state or state.version != self._version:
+            self._state, self._version = state, state.version
             self._answers.clear()
-        found = self._answers.get((cls, question))
-        if found is None:
+        answer = self._answers.get((cls, question))
+        if answer is None:
             ask = self._model.feasible if question else self._model.filters.with_room
-            found = self._answers[cls, question] = bool(ask(state, cls).any())
-        return found
+            answer = self._answers[cls, question] = bool(ask(state, cls).any())
+        return answer

@@ -29,14 +29,14 @@ class UnofferedResources:
         ]
 
     def _is_unoffered(self, row: int) -> bool:
-        found = self._unoffered.get(row)
-        if found is None:
+        unoffered = self._unoffered.get(row)
+        if unoffered is None:
             offered = self._snapshot.nodes.allocatable[row] > 0
             pods = self._snapshot.pods
             using = (pods.node >= 0) & (self._snapshot.requests[row] > 0)[pods.cls]
             elsewhere = not offered[pods.node[using]].all()
-            found = self._unoffered[row] = elsewhere or not np.any(offered)
-        return found
+            unoffered = self._unoffered[row] = elsewhere or not np.any(offered)
+        return unoffered
 
 
 def _extended(name: str) -> bool:

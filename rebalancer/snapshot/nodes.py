@@ -122,11 +122,11 @@ def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:
 
 
 def _fold_features(nodes: Sequence[o.Node]) -> dict[str, Bools]:
-    found: dict[str, Bools] = {}
+    features: dict[str, Bools] = {}
     for row, node in enumerate(nodes):
         for feature in node.status.declared_features or ():
-            found.setdefault(feature, np.zeros(len(nodes), bool))[row] = True
-    return found
+            features.setdefault(feature, np.zeros(len(nodes), bool))[row] = True
+    return features
 
 
 def _fold_attach_limits(

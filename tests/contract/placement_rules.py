@@ -229,22 +229,22 @@ def test_a_pending_pod_takes_the_room_that_an_eviction_frees(ground, make, spec)
     ground.apply(objects.pod("young", cpu="1500m", **only_a))
     ground.apply(objects.pod("small", cpu="200m", **only_a))
     ground.wait(lambda: where(ground, "small") == "na", "the small pod on na")
-    # Now there is a choice: without who waits, na and nc would be as good as each other.
+    # Now there is a choice: without the pending pod, na and nc would be as good as each other.
     ground.apply(objects.node("nc", zone="c", cpu="2"))
     operations.wait_nodes_ready(ground.api, 3)
     [victim] = [name for name in ground.names() if name[:2] == "db" and where(ground, name) == "na"]
     others = set(ground.names())
-    told = explained(ground, victim)
-    assert told["pending"] == [{"pod": "default/young", "node": "na"}]
-    assert [one["node"] for one in told["landings"]] == ["nc"]
+    explanation = explained(ground, victim)
+    assert explanation["pending"] == [{"pod": "default/young", "node": "na"}]
+    assert [one["node"] for one in explanation["landings"]] == ["nc"]
 
     before = ground.pod(victim)["metadata"]["uid"]
     ground.evict(victim)
     ground.wait(lambda: where(ground, "young") == "na", "the pending pod on na", 60)
 
     def landed() -> str | None:
-        found = operations.pods(ground.api, "default", "app=db")
-        fresh = [p for p in found if p["metadata"]["name"] not in others - {victim}]
+        replacements = operations.pods(ground.api, "default", "app=db")
+        fresh = [p for p in replacements if p["metadata"]["name"] not in others - {victim}]
         fresh = [p for p in fresh if p["metadata"]["uid"] != before]
         return fresh[0]["spec"].get("nodeName") if fresh else None
 

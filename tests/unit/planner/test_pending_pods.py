@@ -34,7 +34,7 @@ def hot():
     return [*nodes, *pods]
 
 
-def test_a_hot_node_whose_room_pending_pods_take_gives_nothing(plan):
+def test_pods_of_a_hot_node_stay_if_pending_pods_take_their_room(plan):
     free = plan(hot(), strategies=["low-utilisation"])
     assert {(move.node, move.landings[0].node) for move in free.moves} == {("a", "b"), ("c", "b")}
     queue = [waiting(f"p{i}", "1", i, **AT_A) for i in range(9)]
@@ -45,7 +45,7 @@ def test_a_hot_node_whose_room_pending_pods_take_gives_nothing(plan):
     assert all("pending default/p0 takes room on a" in message for message in said)
 
 
-def test_a_move_that_mends_a_rule_goes_all_the_same_and_names_who_takes_its_room(plan):
+def test_a_move_that_mends_a_rule_goes_all_the_same_and_names_the_pending_pod(plan):
     objects = [
         node("a", "z1", cpu="2"),
         node("b", "z2", cpu="8"),
@@ -83,7 +83,7 @@ def test_what_a_pending_pod_mends_is_no_gain_of_the_move(plan):
         ),
     ],
 )
-def test_who_is_made_only_once_its_victim_is_gone_finds_the_room_taken(plan, queue, expected):
+def test_the_room_of_a_pod_that_is_gone_first_is_taken_by_a_pending_pod(plan, queue, expected):
     # Two of three replicas are on a, and all other nodes are full.
     objects = [
         node("a", "z1", cpu="2"),

@@ -41,13 +41,14 @@ def near(kind: str, app: str, key: str = HOSTNAME) -> Json:
 
 def foreseen(world: World, victim: str) -> tuple[dict[str, float], list[tuple[str, str]]]:
     """Return node -> probability of the replacement, and (pending pod, node) in order."""
-    found = world.model.pending.foresee(world.state, world.row(victim))
+    prediction = world.model.pending.foresee(world.state, world.row(victim))
     names = world.snapshot.nodes.names
     pods = world.snapshot.pods.name
     landings = {
-        names[n]: p for n, p in zip(found.nodes.tolist(), found.probability.tolist(), strict=True)
+        names[n]: p
+        for n, p in zip(prediction.nodes.tolist(), prediction.probability.tolist(), strict=True)
     }
-    return landings, [(pods[taker.pod], names[taker.node]) for taker in found.takers]
+    return landings, [(pods[taker.pod], names[taker.node]) for taker in prediction.takers]
 
 
 ON_A: Json = {"nodeSelector": {HOSTNAME: "a"}}
@@ -66,23 +67,25 @@ class Case:
 
 
 CASES = [
-    Case("nobody waits", [], {"b"}, []),
+    Case("nothing waits", [], {"b"}, []),
     Case(
-        "who terminates lands before its room is free",
+        "a terminating pod's replacement lands before its room is free",
         [waiting("w", "5", **ON_A)],
         {"b"},
         [("w", "a")],
     ),
-    Case("who is gone at once comes back where nobody waits", [], {"a", "b"}, [], AT_ONCE),
     Case(
-        "who is gone at once finds its room taken",
+        "the replacement of a pod that is gone at once may come back", [], {"a", "b"}, [], AT_ONCE
+    ),
+    Case(
+        "the room of a pod that is gone at once is taken",
         [waiting("w", "5", **ON_A)],
         {"b"},
         [("w", "a")],
         AT_ONCE,
     ),
     Case(
-        "and has none where there is no other",
+        "and there may be no other",
         [waiting("w", "5")],
         set(),
         [("w", "a")],
@@ -97,7 +100,7 @@ CASES = [
         AT_ONCE,
         "10",
     ),
-    Case("who is too large takes nothing", [waiting("w", "6")], {"b"}, []),
+    Case("a pod that is too large takes nothing", [waiting("w", "6")], {"b"}, []),
     Case(
         "the higher priority comes first",
         [waiting("old", "3", **ON_A), waiting("high", "3", priority=9, minute=5, **ON_A)],
@@ -111,7 +114,7 @@ CASES = [
         [("z-old", "a")],
     ),
     Case(
-        "who does not fit leaves the room to the next",
+        "a pod that does not fit leaves the room to the next",
         [waiting("large", "6", priority=9, **ON_A), waiting("small", "2", **ON_A)],
         {"b"},
         [("small", "a")],
@@ -127,7 +130,7 @@ CASES = [
         {"b"},
         [("w1", "a"), ("x2", "a"), ("w3", "a")],
     ),
-    Case("who fits anyway waits for nothing", [waiting("w", "1")], {"b"}, []),
+    Case("a pod that fits anyway waits for nothing", [waiting("w", "1")], {"b"}, []),
     Case("gated", [waiting("w", "5", schedulingGates=[{"name": "x"}], **ON_A)], {"b"}, []),
     Case("of another scheduler", [waiting("w", "5", schedulerName="mine", **ON_A)], {"b"}, []),
     Case("terminating", [waiting("w", "5", terminating=True, **ON_A)], {"b"}, []),
@@ -161,14 +164,14 @@ CASES = [
         {"labels": {"app": "v"}},
     ),
     Case(
-        "is refused by the anti-affinity of who goes",
+        "is refused by the anti-affinity of the victim",
         [waiting("w", "0", labels={"app": "w"}, **ON_A)],
         {"b"},
         [("w", "a")],
         near("podAntiAffinity", "w"),
     ),
     Case(
-        "is drawn by who comes",
+        "has affinity to the replacement",
         [waiting("w", "0", nodeSelector={HOSTNAME: "b"}, **near("podAffinity", "v"))],
         {"b"},
         [("w", "b")],
@@ -196,8 +199,8 @@ def test_pending_pods_take_what_is_freed_in_the_order_of_the_queue(case: Case) -
     assert takers == case.takers
 
 
-def test_who_comes_may_let_a_spread_go_on() -> None:
-    # Zone 1 has two and zone 2 one of three with maxSkew 1; only a has room for who waits.
+def test_a_replacement_may_make_room_under_a_spread() -> None:
+    # Zone 1 has two and zone 2 one of three with maxSkew 1; only a has room for the pending pod.
     rule = spread(1, ZONE, "DoNotSchedule", {"matchLabels": {"app": "web"}})
     web: Json = {"labels": {"app": "web"}}
     world = World(
@@ -255,9 +258,9 @@ def test_those_that_have_got_a_node_wait_no_longer() -> None:
 def test_the_words_name_the_first_and_count_the_others() -> None:
     pods = [waiting(f"w{i}", "1", minute=i, **ON_A) for i in range(7)]
     world = World([node("a"), node("b")], [standing("v", "a", "5"), standing("x", "a", "5"), *pods])
-    found = world.model.pending.foresee(world.state, world.row("v"))
-    assert len(found.takers) == 5
-    said = takers_text(world.snapshot, found)
+    prediction = world.model.pending.foresee(world.state, world.row("v"))
+    assert len(prediction.takers) == 5
+    said = takers_text(world.snapshot, prediction)
     assert said == "pending default/w0 takes room on a and 4 more pending"
 
 
@@ -346,7 +349,7 @@ def by_trying_all(world: World, pod: int) -> tuple[list[int], list[Taker]]:
 
 @settings(max_examples=150, deadline=None)
 @given(crowded())
-def test_the_shortcut_misses_nobody_and_leaves_the_state_as_it_was(
+def test_the_shortcut_misses_no_pod_and_leaves_the_state_as_it_was(
     made: tuple[list[Json], list[Json]],
 ) -> None:
     nodes, pods = made
@@ -356,11 +359,11 @@ def test_the_shortcut_misses_nobody_and_leaves_the_state_as_it_was(
         if flags[row] & PodFlag.TERMINATING:
             continue
         before = everything(world.state)
-        found = world.model.pending.foresee(world.state, row)
+        prediction = world.model.pending.foresee(world.state, row)
         assert everything(world.state) == before
         landings, takers = by_trying_all(world, row)
-        assert found.nodes.tolist() == landings
-        assert list(found.takers) == takers
-        with world.model.pending.standing(world.state, found.takers):
+        assert prediction.nodes.tolist() == landings
+        assert list(prediction.takers) == takers
+        with world.model.pending.standing(world.state, prediction.takers):
             pass
         assert everything(world.state)[:-2] == before[:-2]

@@ -132,9 +132,9 @@ def test_a_preference_that_cannot_be_parsed_fails_wherever_there_is_a_choice(
 ) -> None:
     affinity = preferred((1, expression("disk", "In", "ssd")), (1, broken))
     several = World([node("a"), node("b")], [pod("p", affinity=affinity)])
-    found = several.model.predict(several.state, several.cls("p"))
-    assert found.nodes.tolist() == []
-    assert found.unmodelled == (
+    prediction = several.model.predict(several.state, several.cls("p"))
+    assert prediction.nodes.tolist() == []
+    assert prediction.unmodelled == (
         f"preferred node affinity: {why}: pending for as long as two nodes are feasible",
     )
     # What alone is feasible is not scored.

@@ -142,7 +142,7 @@ def test_a_pod_without_room_makes_its_owner_wait_and_is_placed_when_there_is_roo
     assert on(world, "big") == ["n-b", "n-c"]
 
 
-def test_a_pending_pod_takes_the_room_before_the_replacement_of_who_is_gone_comes():
+def test_a_pending_pod_takes_the_room_of_a_pod_whose_replacement_comes_later():
     web = workload("web", ["n-a", "n-a"], kind="StatefulSet", cpu="2", spec=spread("web"))
     [late] = [item for item in workload("late", [""], cpu="2") if item["kind"] == "Pod"]
     late["spec"]["nodeSelector"] = {ZONE: "a"}
