@@ -22,7 +22,8 @@ from rebalancer.planner.search import Chosen, Refusal, Search, Stop, move_in_sta
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.staying import Staying
 from rebalancer.planner.stopping import stopped
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, Snapshot
@@ -136,9 +137,9 @@ class Planner:
         movable = int(np.count_nonzero(self.view.movable))
         return {"pods": len(self._snapshot.pods), "movable": movable}
 
-    def commit(self, pod: int, cls: int, node: int) -> None:
-        """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
-        move_in_state(self.view, pod, cls, node)
+    def commit(self, pod: int, cls: int, prediction: Prediction) -> None:
+        """Carry a move out in the state: the pod leaves, its replacement stands where it most probably lands."""
+        move_in_state(self.view, pod, cls, prediction)
 
     def plan(self, onlooker: Onlooker | None = None, stop: Stop = never) -> Plan:
         """Return the plan; the same whether or not anybody looks on. ``stop`` may end it early."""
@@ -248,7 +249,7 @@ class Planner:
             node=snapshot.nodes.names[chosen.node],
             landings=self.landings(chosen.cls, chosen.landings),
             strategy=chosen.strategy,
-            reason=chosen.reason,
+            reason="; ".join(filter(None, (chosen.reason, takers_text(snapshot, chosen.landings)))),
             gain=cost_of_entries(chosen.gain),
             cost=round(float(self._cost[chosen.pod]), 6),
             wave=chosen.wave,

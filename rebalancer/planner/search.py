@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from rebalancer.planner.plan import Code
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
-from rebalancer.scheduler.model import Prediction
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Floats
 
 # What another pod that goes first can change; the others are about the pod itself.
@@ -73,13 +73,18 @@ class Refusal:
     message: str
 
 
-def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
-    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
+def move_in_state(view: View, pod: int, cls: int, prediction: Prediction) -> None:
+    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands.
+
+    Pending pods that the move feeds get their nodes.
+    """
     state, snapshot = view.state, view.snapshot
     state.evict(pod)
     if snapshot.waits(cls):
         state.reap(state.ghosts[-1])
-    state.place(pod, snapshot.classes[cls].replacement, node)
+    state.place(pod, snapshot.classes[cls].replacement, int(prediction.nodes[0]))
+    for taker in prediction.takers:
+        state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
 
 
 class Search:
@@ -376,7 +381,8 @@ class Search:
         most = self._most_landings
         if most is None or len(prediction.nodes) <= most:
             return prediction
-        return Prediction(prediction.nodes[:most].copy(), prediction.probability[:most].copy())
+        nodes, probability = prediction.nodes[:most].copy(), prediction.probability[:most].copy()
+        return replace(prediction, nodes=nodes, probability=probability)
 
     def _carry_out(self, pod: int, pair: Pair, verdict: Verdict, strategy: str) -> None:
         """Move a pod in the state, and count what that uses."""
@@ -384,7 +390,7 @@ class Search:
         if not self._view.snapshot.waits(cls):
             self._quota.take(cls)
         self.candidates.take(pod, pair)
-        move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
+        move_in_state(self._view, pod, cls, verdict.prediction)
         self._allowance.spend(cls, node, strategy)
 
     def _reason(self, strategy: str, pair: Pair) -> str:
