@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -212,6 +212,14 @@ class Stamped(Protocol):
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:
         """Return a number that is the same only while :meth:`Term.delta` of the same move is."""
+
+
+@runtime_checkable
+class Alike(Protocol):
+    """A term that knows which nodes are alike for a pod that leaves: it is asked about one of them only."""
+
+    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
+        """Return what is equal only for nodes where :meth:`Term.delta` is, if none of them is a destination."""
 
 
 @runtime_checkable

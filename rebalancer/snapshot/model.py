@@ -58,6 +58,8 @@ class Nodes:
     attach_limits: Mapping[str, Ints]
     """CSI driver -> (N,) volumes a node may attach (CSINode), -1 unlimited."""
     index: Mapping[str, int]
+    declared_features: Mapping[str, Bools]
+    """Feature -> (N,) nodes whose kubelet declares it (KEP-5328)."""
     unreadable: Mapping[int, str]
     """Nodes whose object could not be understood, with the reason."""
 
@@ -215,8 +217,15 @@ class Snapshot:
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
 
     def waits(self, cls: int) -> bool:
-        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone, see ``Owner.waits``."""
-        owner = self.classes[cls].owner
+        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone.
+
+        It is where the owner waits (``Owner.waits``), and where the pod has no grace period: the API server
+        removes such a pod at once.
+        """
+        of_class = self.classes[cls]
+        if of_class.spec.termination_grace_period_seconds == 0:
+            return True
+        owner = of_class.owner
         return owner >= 0 and self.owners[owner].waits
 
     def pod_ref(self, pod: int) -> str:

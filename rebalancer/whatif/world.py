@@ -14,7 +14,8 @@ import numpy as np
 from rebalancer.evictor.executor import as_predicted
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
@@ -102,23 +103,30 @@ class World:
         self._renew()
 
     def schedule(self) -> int:
-        """Place the pods that wait, highest priority first; return how many found a node."""
-        waiting = np.flatnonzero(self._waits())
-        if not len(waiting):
+        """Place the pods that wait; return how many got a node."""
+        if not self.pending:
             return 0
-        classes = self.snapshot.classes
-        priority = np.array([classes[int(self._cls[pod])].priority for pod in waiting])
-        state = self._state()
         model = SchedulerModel(self._living, self._make_profile(self._living))
-        placed = 0
-        for pod in waiting[np.argsort(-priority, kind="stable")].tolist():
-            cls = int(self._cls[pod])
-            node = self._draw(model.predict(state, cls))
-            if node >= 0:
-                state.place(pod, cls, node)
-                self._settle(pod, cls, node)
-                placed += 1
+        placed = self._place_waiting(self._state(), model)
         self._renew()
+        return placed
+
+    def _place_waiting(self, state: ClusterState, model: SchedulerModel) -> int:
+        """Place the pods that wait, highest priority first, then the oldest; return how many got a node."""
+        waiting = np.flatnonzero(self._waits())
+        classes = self.snapshot.classes
+        priority = np.array([classes[cls].priority for cls in self._cls[waiting].tolist()], int)
+        without: set[int] = set()
+        placed = 0
+        for pod in waiting[np.lexsort((self._created[waiting], -priority))].tolist():
+            cls = int(self._cls[pod])
+            node = self._draw(model.predict(state, cls)) if cls not in without else -1
+            if node < 0:
+                without.add(cls)
+                continue
+            state.place(pod, cls, node)
+            self._settle(pod, cls, node)
+            placed += 1
         return placed
 
     def carry_out(self, moves: Sequence[Move]) -> list[Outcome]:
@@ -136,6 +144,7 @@ class World:
             if self._living.waits(cls):
                 state.reap(state.ghosts[-1])
                 self._victims.pop()
+                self._place_waiting(state, model)
             node = self._draw(model.predict(state, of_class.replacement))
             self.moves[pod] += 1
             self._settle(pod, of_class.replacement, node)

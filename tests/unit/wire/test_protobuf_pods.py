@@ -49,6 +49,7 @@ FULL_JSON: dict[str, Any] = {
         "priority": 5,
         "priorityClassName": "high",
         "hostNetwork": True,
+        "hostUsers": False,
         "terminationGracePeriodSeconds": 30,
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 300}],
@@ -77,7 +78,13 @@ FULL_JSON: dict[str, Any] = {
             }
         ],
         "initContainers": [
-            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": {}}
+            {
+                "name": "side",
+                "image": "mesh",
+                "restartPolicy": "Always",
+                "restartPolicyRules": [{"action": "RestartAllContainers"}],
+                "resources": {},
+            }
         ],
         "overhead": {"cpu": "10m"},
         "schedulingGates": [{"name": "wait"}],
@@ -86,6 +93,10 @@ FULL_JSON: dict[str, Any] = {
             {"name": "scratch", "emptyDir": {}},
             {"name": "own", "ephemeral": {}},
             {"name": "img", "image": {"reference": "models:1"}},
+            {"name": "gce", "gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            {"name": "aws", "awsElasticBlockStore": {"volumeID": "v"}},
+            {"name": "iscsi", "iscsi": {"iqn": "i", "readOnly": True}},
+            {"name": "rbd", "rbd": {"monitors": ["m1", "m2"], "image": "i", "pool": "p"}},
             {"name": "config", "configMap": {"name": "x"}},
         ],
     },
@@ -122,7 +133,13 @@ def full_protobuf() -> bytes:
             }
         ],
         "initContainers": [
-            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": b""}
+            {
+                "name": "side",
+                "image": "mesh",
+                "restartPolicy": "Always",
+                "restartPolicyRules": [encoded("RestartRule", action="RestartAllContainers")],
+                "resources": b"",
+            }
         ],
         "overhead": [field(1, b"cpu") + field(2, field(1, b"10m"))],
         "schedulingGates": [field(1, b"wait")],
@@ -134,10 +151,26 @@ def full_protobuf() -> bytes:
             {"name": "scratch", "volumeSource": {"emptyDir": b""}},
             {"name": "own", "volumeSource": {"ephemeral": b""}},
             {"name": "img", "volumeSource": {"image": {"reference": "models:1"}}},
+            {
+                "name": "gce",
+                "volumeSource": {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            },
+            {"name": "aws", "volumeSource": {"awsElasticBlockStore": {"volumeID": "v"}}},
+            {"name": "iscsi", "volumeSource": {"iscsi": {"iqn": "i", "readOnly": True}}},
+            {
+                "name": "rbd",
+                "volumeSource": {"rbd": {"monitors": ["m1", "m2"], "image": "i", "pool": "p"}},
+            },
             {"name": "config", "volumeSource": {}},
         ],
     }
-    scalars = ("priority", "priorityClassName", "hostNetwork", "terminationGracePeriodSeconds")
+    scalars = (
+        "priority",
+        "priorityClassName",
+        "hostNetwork",
+        "hostUsers",
+        "terminationGracePeriodSeconds",
+    )
     meta = FULL_JSON["metadata"]
     return pod(
         "a",
