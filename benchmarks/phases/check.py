@@ -1,4 +1,6 @@
-"""`make bench-check`: fails when a phase grows faster than the cluster. No seconds are looked at.
+"""`make bench-check`: fails when a phase grows faster than the cluster, or a move costs more where more is wrong.
+
+No seconds are looked at.
 
 Two counts per phase, at one size and at four times that size. Calls of functions are the same in every run
 on every machine, and grow fourfold where Python does something per pod; a loop over pairs would make it
@@ -15,15 +17,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.phases.drift import planner_of, snapshot_of
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import shape
 from rebalancer.environment import collector_paused
+from rebalancer.plan.plan import Plan
 
 TIMES = 4
 SMALL = (120, 1_500)
 """(nodes, pods): as above 100 nodes, the scheduler looks at a sample of them at both sizes."""
 MOST_CALLS = 1.5
 """Calls may grow to 4 x 1.5: the smaller cluster has fewer owners than moves for some phases."""
+MUCH = 0.1
+"""Share of the pods that stand badly in the drifts."""
+MOST_PER_MOVE = 1.5
+"""A move may call so many times as many functions where more is wrong, or on more nodes."""
 MOST_TIME = 2.5
 """CPU time may grow to 4 x 2.5 before it fails; a quadratic phase grows to 16."""
 _ROUNDS = 3
@@ -117,9 +125,35 @@ def _prepared(course: Course, phase: str) -> Prepare:
     return make
 
 
+def calls_per_move(share: float, nodes: int, *, hot: bool) -> float:
+    """Return how many functions a plan calls for each of its moves where so much is wrong."""
+    snapshot = snapshot_of(share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0])
+    planner = planner_of(snapshot, lifted=True)
+    plans: list[Plan] = []
+    return calls(lambda: plans.append(planner.plan())) / max(1, len(plans[0].moves))
+
+
+def check_drifts() -> int:
+    """Check that a move costs no more where more is wrong, nor on more nodes; return how many checks failed."""
+    failed = 0
+    for hot in (False, True):
+        kind = "hot and cold nodes" if hot else "even nodes"
+        usual = calls_per_move(MUCH, SMALL[0], hot=hot)
+        for what, share, nodes in (
+            ("three times as much wrong", 3 * MUCH, SMALL[0]),
+            ("four times as many nodes", MUCH, TIMES * SMALL[0]),
+        ):
+            times = calls_per_move(share, nodes, hot=hot) / usual
+            bad = times > MOST_PER_MOVE
+            failed += bad
+            verdict = f"TOO MUCH: {MOST_PER_MOVE} times is allowed" if bad else "ok"
+            print(f"{kind:20} {what:26} calls per move {times:5.2f}  {verdict}", flush=True)
+    return failed
+
+
 def main() -> int:
     """Check all phases over the severities; print what was found; return 1 if something grows too fast."""
-    failed = 0
+    failed = check_drifts()
     for severity in SEVERITIES:
         small, large = (
             Course(shape(severity, SMALL[0] * times, SMALL[1] * times)) for times in (1, TIMES)

@@ -10,6 +10,8 @@ import argparse
 import hashlib
 import io
 import json
+import math
+import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ from typing import Any
 from benchmarks.phases.shapes import as_json, drift
 from rebalancer.environment import collector_paused
 from rebalancer.plan.plan import Plan
+from rebalancer.planner.planner import Planner
 from rebalancer.planner.problem import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -30,20 +33,28 @@ SHARES = (0.001, 0.01, 0.1, 0.3)
 PODS_OF_A_NODE = 30
 
 
-def snapshot_of(share: float, nodes: int, *, hot: bool) -> Snapshot:
+def snapshot_of(
+    share: float, nodes: int, *, hot: bool, pods_of_a_node: int = PODS_OF_A_NODE
+) -> Snapshot:
     """Return the drifted cluster."""
-    text = as_json(drift(share, nodes, nodes * PODS_OF_A_NODE, hot=hot))
+    text = as_json(drift(share, nodes, nodes * pods_of_a_node, hot=hot))
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 
-def planned(snapshot: Snapshot, *, lifted: bool) -> tuple[Plan, float, float]:
-    """Return the plan with the default policy, and the CPU seconds of making terms and of planning."""
+def planner_of(snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf) -> Planner:
+    """Return a planner with the default policy; ``seconds``: the time of the run."""
     registry = Registry.installed()
+    loaded = load_policy(None, registry)
+    return Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds).planner(snapshot)
+
+
+def planned(
+    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
+) -> tuple[Plan, float, float]:
+    """Return the plan, and the CPU seconds of making terms and of planning."""
     with collector_paused():
         started = time.process_time()
-        planner = Planning(load_policy(None, registry), registry, Scope(), lifted=lifted).planner(
-            snapshot
-        )
+        planner = planner_of(snapshot, lifted=lifted, seconds=seconds)
         between = time.process_time()
         plan = planner.plan()
         return plan, between - started, time.process_time() - between
@@ -77,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--even", action="store_true", help="only nodes of equal load")
     parser.add_argument("--hot", action="store_true", help="only hot and cold nodes")
     parser.add_argument("--lifted", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time of the run")
     chosen = parser.parse_args(arguments)
     kinds = [
         hot for hot in (False, True) if not ((chosen.even and hot) or (chosen.hot and not hot))
@@ -84,9 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for nodes in chosen.nodes:
         for share in chosen.shares:
             for hot in kinds:
-                plan = planned(snapshot_of(share, nodes, hot=hot), lifted=chosen.lifted)
+                snapshot = snapshot_of(share, nodes, hot=hot)
+                plan = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
                 line = {"nodes": nodes, "wrong": share, "hot": hot, "lifted": chosen.lifted}
-                print(json.dumps({**line, **told(*plan)}), flush=True)
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+                print(json.dumps({**line, **told(*plan), "peak MB": peak}), flush=True)
     return 0
 
 

@@ -23,6 +23,8 @@ class Tally:
     decisions: int = 0
     scored: int = 0
     refused: int = 0
+    failed: int = 0
+    """Attempts that ended with an error of the scheduler."""
     unmodelled: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
     """Pods that the API server would not take: no decision."""
@@ -54,6 +56,9 @@ def compare(
     if decision.refused is not None:
         tally.refused += 1
         found = _refusal(model, state, cls, decision.refused)
+    elif decision.failed is not None:
+        tally.failed += 1
+        found = _failure(model, state, cls, decision.failed)
     elif not decision.scores:
         found = _single(model, state, cls, snapshot, decision)
     else:
@@ -61,7 +66,7 @@ def compare(
         found = _scores(tally, model, state, cls, snapshot, decision)
     landing = model.predict(state, cls)
     names = {snapshot.nodes.names[node] for node in landing.nodes}
-    tally.node_predicted += decision.refused is not None or decision.node in names
+    tally.node_predicted += not decision.node or decision.node in names
     found = [f"{name}: {difference}" for difference in found]
     tally.differences += found
     return found
@@ -80,6 +85,13 @@ def _refusal(model: SchedulerModel, state: ClusterState, cls: int, said: str) ->
         expected = f"0/{total} nodes are available: {histogram}."
     said = said.replace('\\"', '"')
     return [] if said.startswith(expected) else [f"refused as {said!r}, expected {expected!r}"]
+
+
+def _failure(model: SchedulerModel, state: ClusterState, cls: int, said: str) -> list[str]:
+    prediction = model.predict(state, cls)
+    if prediction.unmodelled and not len(prediction.nodes):
+        return []
+    return [f"predicted {prediction.nodes.tolist()}, but the scheduler fails with {said!r}"]
 
 
 def _single(

@@ -21,6 +21,7 @@ from rebalancer.snapshot.model import Snapshot
 from tests.controlplane import ControlPlane
 
 _TERMINATING = 0.1
+_GPU = "example.com/gpu"
 _RARE = 0.01
 
 
@@ -37,12 +38,15 @@ def run_cluster(
     """Make a cluster, let the scheduler decide so often, compare each decision."""
     manifests = list(generate.nodes(rng, nodes))
     names = [manifest["metadata"]["name"] for manifest in manifests]
+    # A pod that has an extended resource elsewhere would say that a DeviceClass stands behind it.
+    offering = [m["metadata"]["name"] for m in manifests if _GPU in m["status"]["allocatable"]]
     ground.load(manifests, generate.fixtures(rng, names))
     standing = Pods(rng, f"old-{rng.randrange(10**6)}", names)
     for _ in range(min(3 * nodes, 120)):
         wanted = standing.make(pairs.propose())
-        if _standing(wanted):
-            ground.stand(wanted, rng.choice(names), terminating=rng.random() < _TERMINATING)
+        places = offering if "extended" in wanted.features else names
+        if _standing(wanted) and places:
+            ground.stand(wanted, rng.choice(places), terminating=rng.random() < _TERMINATING)
     ground.settle()
     made = Pods(rng, f"new-{rng.randrange(10**6)}", names)
     for _ in range(decisions):
@@ -76,7 +80,7 @@ def report(tally: Tally, pairs: Pairs) -> str:
     """Return the tally as a table."""
     unseen = pairs.possible() - set(pairs.seen)
     lines = [
-        f"decisions {tally.decisions}: scored {tally.scored}, refused {tally.refused}",
+        f"decisions {tally.decisions}: scored {tally.scored}, refused {tally.refused}, failed {tally.failed}",
         f"of those scored, sampled {tally.sampled}; refused by the API server {tally.rejected}",
         f"unmodelled {dict(tally.unmodelled)}",
         f"values {sum(tally.values.values())}, in varying columns {sum(tally.varying.values())}",

@@ -61,10 +61,23 @@ def _field(operator: str, name: str) -> Manifest:
 
 
 def preferred_node_affinity(rng: random.Random, pod: Manifest) -> None:
-    _node_affinity(pod)["preferredDuringSchedulingIgnoredDuringExecution"] = [
+    _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(
         {"weight": rng.randint(1, 100), "preference": {"matchExpressions": [_expression(rng)]}}
         for _ in range(rng.randint(1, 3))
-    ]
+    )
+
+
+def unparsable_preference(rng: random.Random, pod: Manifest) -> None:
+    """Ask for what the API server admits and the scheduler cannot parse."""
+    broken = rng.choice(
+        (
+            {"key": "generation", "operator": "Gt", "values": ["four"]},
+            {"key": "generation", "operator": "Lt", "values": ["-5"]},
+            {"key": "disk", "operator": "NotIn", "values": ["not a value"]},
+        )
+    )
+    terms = _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    terms.append({"weight": 1, "preference": {"matchExpressions": [broken]}})
 
 
 def _node_affinity(pod: Manifest) -> Manifest:
@@ -115,6 +128,28 @@ def image(rng: random.Random, pod: Manifest) -> None:
 def image_volume(rng: random.Random, pod: Manifest) -> None:
     volume = {"name": "data", "image": {"reference": rng.choice(tuple(IMAGES))}}
     pod["spec"].setdefault("volumes", []).append(volume)
+
+
+def disk(rng: random.Random, pod: Manifest) -> None:
+    """Mount a disk that the pod names itself."""
+    number, read_only = rng.randrange(6), rng.random() < 0.4
+    source: Manifest = rng.choice(
+        (
+            {"gcePersistentDisk": {"pdName": f"disk-{number}"}},
+            {"awsElasticBlockStore": {"volumeID": f"vol-{number}"}},
+            {"iscsi": {"iqn": f"iqn.2026-01.com.example:{number}", "targetPortal": "t", "lun": 0}},
+            {"rbd": {"monitors": rng.sample(("m1", "m2", "m3"), 2), "image": f"image-{number}"}},
+        )
+    )
+    for kind in source.values():
+        kind["readOnly"] = read_only
+    pod["spec"].setdefault("volumes", []).append({"name": "disk", **source})
+
+
+def restart_together(_: random.Random, pod: Manifest) -> None:
+    """Ask for what only some kubelets declare."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}
+    container_of(pod).update(restartPolicy="Never", restartPolicyRules=[rule])
 
 
 def hard_spread(rng: random.Random, pod: Manifest) -> None:
@@ -257,10 +292,13 @@ PLAIN: Mapping[str, Feature] = {
         node_affinity,
         node_fields,
         preferred_node_affinity,
+        unparsable_preference,
         tolerations,
         host_port,
         image,
         image_volume,
+        disk,
+        restart_together,
         hard_spread,
         soft_spread,
         min_domains,

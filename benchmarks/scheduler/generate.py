@@ -38,6 +38,9 @@ _IMPOSSIBLE = frozenset(
 )
 
 
+_FEATURES = ["RestartAllContainersOnContainerExits"]
+
+
 @dataclass
 class WantedPod:
     """A pod to be created, and what it exercises."""
@@ -100,6 +103,7 @@ def nodes(rng: random.Random, count: int) -> Iterator[Manifest]:
             "status": {
                 "capacity": room,
                 "allocatable": room,
+                "declaredFeatures": _FEATURES if rng.random() < 0.7 else [],
                 "images": [{"names": [normalized(i)], "sizeBytes": IMAGES[i]} for i in held],
             },
         }

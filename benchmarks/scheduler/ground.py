@@ -132,7 +132,7 @@ class Ground:
             self._api.delete(f"{path}/{name}", _NOW)
             return snapshot, name, Decision()
         decision = self.journal.wait_for(_ref(made), _NOTICE)
-        if decision.refused is not None:
+        if not decision.node:
             self._api.delete(f"{path}/{name}", _NOW)
         else:
             made["spec"]["nodeName"] = decision.node

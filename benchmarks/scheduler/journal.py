@@ -22,6 +22,9 @@ _CHOSEN = re.compile(
 _UNFIT = re.compile(
     '"Unable to schedule pod; no fit; waiting"' + _NAMED + r'pod="([^"]+)" err="((?:[^"\\]|\\.)*)"'
 )
+_FAILED = re.compile(
+    '"Error scheduling pod; retrying" err="((?:[^"\\\\]|\\\\.)*)"' + _NAMED + 'pod="([^"]+)"'
+)
 _KNOWN = re.compile('"Add event for (?:scheduled pod|node)"' + _NAMED + '(?:pod|node)="([^"]+)"')
 _CHANGED = re.compile('"Update event for scheduled pod"' + _NAMED + 'pod="([^"]+)"')
 _GONE = re.compile(
@@ -38,11 +41,13 @@ class Decision:
     node: str = ""
     refused: str | None = None
     """The message, if no node fitted."""
+    failed: str | None = None
+    """The error, if the attempt ended with one."""
 
     @property
     def done(self) -> bool:
         """Whether the attempt has ended, for the better or the worse."""
-        return bool(self.node) or self.refused is not None
+        return bool(self.node) or self.refused is not None or self.failed is not None
 
     @property
     def scored(self) -> set[str]:
@@ -132,3 +137,5 @@ class Journal:
                 self._of(match[1]).node = match[2]
         elif (match := _UNFIT.search(line)) and not self._of(match[1]).done:
             self._of(match[1]).refused = match[2]
+        elif (match := _FAILED.search(line)) and not self._of(match[2]).done:
+            self._of(match[2]).failed = match[1]

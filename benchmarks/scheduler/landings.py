@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.scheduler.reading import read
 from benchmarks.scheduler.workloads import ZONES, manifests
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
-from rebalancer.cost.groups import Group, gains_at
+from rebalancer.cost.groups import Group, gains_at, seen_from
 from rebalancer.cost.tally import at_ease
 from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -167,6 +167,13 @@ class DomainTerm:
             members = np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
             self._members[cls, replacement] = members
         return self._view.state.newest_stamp(members)
+
+    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
+        """See Alike."""
+        groups = self._groups
+        return tuple(
+            [seen_from(groups[index], node) for index in self._concerned(cls, replacement)]
+        )
 
     def related(self, cls: int) -> Int32s:
         """See Term."""

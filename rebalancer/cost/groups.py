@@ -7,8 +7,9 @@ conflict wants pods apart that repel each other. A strategy declares groups;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Domains:
     """The domains of a topology key among the nodes that count."""
 
@@ -54,6 +55,11 @@ class Domains:
         """Return every node as a domain of its own."""
         names = view.snapshot.nodes.names
         return Domains(np.arange(len(names), dtype=np.int32), names)
+
+    @cached_property
+    def are_nodes(self) -> bool:
+        """Whether no two nodes share a domain."""
+        return len(self.names) == int(np.count_nonzero(self.of_node >= 0))
 
     def count(self, view: View, classes: Int32s) -> Ints:
         """Return how many pods of ``classes`` are in each domain (D,) now."""
@@ -118,6 +124,15 @@ def gains_at(group: Group, nodes: Int32s) -> Floats:
     of_nodes = getattr(group, "gains_at", None)
     found: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
     return found
+
+
+def seen_from(group: Group, node: int) -> Hashable:
+    """Return what a group sees of a node that a pod leaves: its deltas are equal for nodes where that is equal.
+
+    If no destination is one of these nodes. A group that can tell has ``seen_from(node)``.
+    """
+    of_node = getattr(group, "seen_from", None)
+    return of_node(node) if of_node is not None else ("node", node)
 
 
 class Counted(Protocol):

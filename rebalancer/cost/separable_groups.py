@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -133,6 +133,17 @@ class _SeparableGroup:
                     best = np.maximum(best, np.where(now.counts[role] > 0, gain, 0))
             now.gains = best
         return now.gains
+
+    def seen_from(self, node: int) -> Hashable:
+        """See :func:`rebalancer.cost.groups.seen_from`."""
+        domain = int(self.domains.of_node[node])
+        if domain < 0 or not self.domains.are_nodes:
+            return domain
+        now = self._now()
+        place = int(np.searchsorted(now.at, domain))
+        if place == len(now.at) or now.at[place] != domain:
+            return ()
+        return tuple(now.counts[:, place].tolist())
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         now = self._now()

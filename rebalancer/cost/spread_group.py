@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -190,6 +190,13 @@ class SpreadGroup:
                 per_domain[sources] = max(gain, 0.0)
         now.gains = per_domain
         return per_domain
+
+    def seen_from(self, node: int) -> Hashable:
+        """See :func:`rebalancer.cost.groups.seen_from`."""
+        domain = int(self.domains.of_node[node])
+        if domain < 0 or not self.domains.are_nodes:
+            return domain
+        return int(self._now().counts[domain]), int(self._immobile[domain])
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Group."""

@@ -235,6 +235,14 @@ class Stamped(Protocol):
 
 
 @runtime_checkable
+class Alike(Protocol):
+    """A term that knows which nodes are alike for a pod that leaves: it is asked about one of them only."""
+
+    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
+        """Return what is equal only for nodes where :meth:`Term.delta` is, if none of them is a destination."""
+
+
+@runtime_checkable
 class Pricing(Protocol):
     """A term of imbalance that can say of one pair what it gains, in less time than of a class.
 

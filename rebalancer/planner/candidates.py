@@ -46,8 +46,8 @@ class Candidates:
         self._view, self._terms, self._order, self._cooling = view, terms, order, cooling
         self._pool = Pool(terms)
         self._pods: dict[Pair, list[int]] = {}
-        self._asked: dict[Pair, int] = {}
-        """Pair -> moves made when the terms were last asked about its imbalance."""
+        self._asked: dict[Pair | int, int] = {}
+        """Pair or class -> moves made when the terms were last asked about its imbalance."""
         self._moved = 0
         self._stale: set[int] = set()
         """Classes that moves have concerned since the terms were asked about them."""
@@ -132,10 +132,16 @@ class Candidates:
         wish = self.wish(pair)
         if wish is None or wish.gains[0] or wish.gains[1]:
             return False
-        if self._asked.get(pair, 0) == self._moved:
+        # Where a rule wants pods of the class gone as well, what a closer look has found of it is outdated, too.
+        of_class = self._pool.has_rules(pair[0])
+        asked = pair[0] if of_class else pair
+        if self._asked.get(asked, 0) == self._moved:
             return False
-        self._pool.renew(pair)
-        self._asked[pair] = self._moved
+        self._asked[asked] = self._moved
+        if of_class:
+            self._pool.refresh(np.array([pair[0]], np.int32))
+        else:
+            self._pool.renew(pair)
         return True
 
     def related(self, cls: int) -> Int32s:

@@ -103,7 +103,8 @@ class Chains:
         state.hide_newest_ghost()
         state.place(step.pod, replacement, int(step.verdict.prediction.nodes[0]))
         try:
-            yield
+            with self._view.scheduler.pending.standing(state, step.verdict.prediction.takers):
+                yield
         finally:
             state.unplace(step.pod)
             state.show_newest_ghost()

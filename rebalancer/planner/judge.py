@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Concerned, Entry, Stamped, Term, View
+from rebalancer.cost.term import Alike, Concerned, Entry, Stamped, Term, View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Threshold
-from rebalancer.scheduler.model import Prediction
+from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.columns import Int32s
 
 # Differences below this are rounding, not gain.
@@ -105,7 +105,12 @@ class Judge:
             (weighted.term.entry is Entry.IMBALANCE, _stamp_of(weighted.term)) for weighted in terms
         ]
         self._guard_stamp = _stamp_of(guard)
+        rules = [w.term for w in terms if w.term.entry is not Entry.IMBALANCE]
+        alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
+        self._seen_from = alike if len(alike) == len(rules) + 1 else None
         self._known: dict[tuple[int, int, float], _Known] = {}
+        self._alike: dict[Hashable, _Known] = {}
+        """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
         self._landings = 0
 
     def judge(
@@ -119,7 +124,8 @@ class Judge:
         known = self._known.get(key)
         if known is not None and known.version == version:
             return known.verdict
-        prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        alike: Hashable | None = None
         rules = self._stamped(cls, node, prediction, balance=False)
         if known is not None and known.prediction is prediction and known.rules == rules:
             if known.by_rules or (unless_gamble and is_gamble(known.verdict)):
@@ -129,14 +135,34 @@ class Judge:
                 known.version = version
                 return known.verdict
         else:
+            alike = self._alike_key(cls, node, cost, prediction, rules)
+            sibling = self._alike.get(alike) if alike is not None else None
+            if sibling is not None and (
+                sibling.by_rules or (unless_gamble and is_gamble(sibling.verdict))
+            ):
+                return sibling.verdict
             balance = self._stamped(cls, node, prediction, balance=True)
         verdict = self._judge(cls, node, cost, prediction)
         self._landings += len(prediction.nodes)
         if self._landings > _KEPT_LANDINGS:
             self._known.clear()
+            self._alike.clear()
             self._landings = len(prediction.nodes)
-        self._known[key] = _Known(version, prediction, rules, balance, verdict)
+        known = self._known[key] = _Known(version, prediction, rules, balance, verdict)
+        if alike is not None:
+            self._alike[alike] = known
         return verdict
+
+    def _alike_key(
+        self, cls: int, node: int, cost: float, prediction: Prediction, rules: tuple[int, ...]
+    ) -> Hashable | None:
+        """Return what is equal for moves that rules see alike; None if this is like no other."""
+        if self._seen_from is None or prediction.takers or (prediction.nodes == node).any():
+            return None
+        replacement = self._view.snapshot.classes[cls].replacement
+        seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
+        # The prediction is kept with the verdict, so that its identity stands for it.
+        return cls, cost, id(prediction), rules, seen
 
     def _stamped(
         self, cls: int, node: int, prediction: Prediction, *, balance: bool
@@ -171,7 +197,7 @@ class Judge:
 
         Nothing need get better, but no rule may get worse in any landing, nor may it come back.
         """
-        prediction = self._view.scheduler.predict_replacement(self._view.state, pod)
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
         expected = self._expect(cls, node, prediction)
         if isinstance(expected, Verdict):
             return expected
@@ -187,9 +213,16 @@ class Judge:
     def _expect(self, cls: int, node: int, prediction: Prediction) -> _Expected | Verdict:
         """Return what moving a pod brings at each landing, or the refusal where no landing is known."""
         replacement = self._view.snapshot.classes[cls].replacement
-        if (missing := _unpredicted(prediction)) is not None:
+        if (missing := self._unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
-        changes, by_strategy = self._changes(cls, node, replacement, prediction)
+        before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
+        with self._view.scheduler.pending.standing(self._view.state, prediction.takers):
+            # A pending pod may mend a rule by its landing: that is no gain of the move.
+            worse = [
+                max(0.0, weighted.term.potential() - was)
+                for weighted, was in zip(self._terms, before, strict=False)
+            ]
+            changes, by_strategy = self._changes(cls, node, replacement, prediction, worse)
         mean = changes @ prediction.probability
         gain = (float(-mean[0]), float(-mean[1]), float(-mean[2]))
         return _Expected(prediction, changes, gain, by_strategy)
@@ -203,17 +236,27 @@ class Judge:
         return bool(broken.any())
 
     def _changes(
-        self, cls: int, node: int, replacement: int, prediction: Prediction
+        self,
+        cls: int,
+        node: int,
+        replacement: int,
+        prediction: Prediction,
+        worse: Sequence[float],
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
-        """Return the change of each entry at each landing (3, K), and each strategy's expected gain."""
+        """Return the change of each entry at each landing (3, K), and each strategy's expected gain.
+
+        ``worse`` is what the pending pods that the move feeds add to each term, empty if it feeds none.
+        """
         changes = np.zeros((len(Entry), len(prediction.nodes)))
         expected: dict[tuple[int, str], float] = {}
-        for weighted, concerns in self._asked:
+        for index, (weighted, concerns) in enumerate(self._asked):
             entry = int(weighted.term.entry)
             before = expected.setdefault((entry, weighted.strategy), 0.0)
-            if not concerns(cls, replacement):
+            added = worse[index] if worse else 0.0
+            if not (added or concerns(cls, replacement)):
                 continue
-            change = weighted.weight * weighted.term.delta(cls, node, replacement, prediction.nodes)
+            delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
+            change = weighted.weight * (delta + added)
             changes[entry] += change
             expected[entry, weighted.strategy] = before - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0
@@ -290,7 +333,18 @@ class Judge:
             )
         ]
         more = len(prediction.nodes) - len(shown)
-        return ", ".join(shown) + (f" and {more} more" if more else "")
+        where = ", ".join(shown) + (f" and {more} more" if more else "")
+        fed = takers_text(self._view.snapshot, prediction)
+        return f"{where}, while {fed}" if fed else where
+
+    def _unpredicted(self, prediction: Prediction) -> tuple[Code, str] | None:
+        """Say why there is no landing to judge, if there is none."""
+        if prediction.unmodelled:
+            return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
+        if not len(prediction.nodes):
+            fed = takers_text(self._view.snapshot, prediction)
+            return Code.NO_ROOM, "no node takes its replacement" + (f": {fed}" if fed else "")
+        return None
 
 
 def is_gamble(verdict: Verdict) -> bool:
@@ -312,15 +366,6 @@ def _concerns(term: Term) -> Callable[[int, int], bool]:
 def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
     """Return what tells how long a term's delta holds; None if it does not know."""
     return term.stamp if isinstance(term, Stamped) else None
-
-
-def _unpredicted(prediction: Prediction) -> tuple[Code, str] | None:
-    """Say why there is no landing to judge, if there is none."""
-    if prediction.unmodelled:
-        return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
-    if not len(prediction.nodes):
-        return Code.NO_ROOM, "no node takes its replacement"
-    return None
 
 
 def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,7 +22,8 @@ from rebalancer.planner.search import Chosen, Refusal, Search, Stop, move_in_sta
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.staying import Staying
 from rebalancer.planner.stopping import stopped
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, Snapshot
@@ -136,9 +137,9 @@ class Planner:
         movable = int(np.count_nonzero(self.view.movable))
         return {"pods": len(self._snapshot.pods), "movable": movable}
 
-    def commit(self, pod: int, cls: int, node: int) -> None:
-        """Carry a move out in the state: the pod leaves, its replacement stands on ``node``."""
-        move_in_state(self.view, pod, cls, node)
+    def commit(self, pod: int, cls: int, prediction: Prediction) -> None:
+        """Carry a move out in the state: the pod leaves, its replacement stands where it most probably lands."""
+        move_in_state(self.view, pod, cls, prediction)
 
     def plan(self, onlooker: Onlooker | None = None, stop: Stop = never) -> Plan:
         """Return the plan; the same whether or not anybody looks on. ``stop`` may end it early."""
@@ -146,7 +147,8 @@ class Planner:
             onlooker.before(self)
         before = self.scores()
         bounds = self.bounds()
-        self._chosen, refusals, pairs, held_back = self._search(stop)
+        most = _SHOWN_LANDINGS if onlooker is None else None
+        self._chosen, refusals, pairs, held_back = self._search(stop, most)
         chosen = self._chosen
         after = self.scores()
         if onlooker is not None:
@@ -176,7 +178,9 @@ class Planner:
         """Return what the lower bound is made of, for the state as it is."""
         return bounds_of((weighted.term, weighted.weight) for _, weighted in self._terms)
 
-    def _search(self, stop: Stop) -> tuple[list[Chosen], dict[Pair, Refusal], set[Pair], set[Pair]]:
+    def _search(
+        self, stop: Stop, most_landings: int | None
+    ) -> tuple[list[Chosen], dict[Pair, Refusal], set[Pair], set[Pair]]:
         """Plan with the enforcing strategies first, then what the observing ones would add."""
         guard = guard_term(self.view)
         chosen: list[Chosen] = []
@@ -188,7 +192,14 @@ class Planner:
             if observed and not any(c.observed for c in self._contributions):
                 continue
             search = Search(
-                self.view, terms, guard, self.settings, self._allowance, self._cost, stop
+                self.view,
+                terms,
+                guard,
+                self.settings,
+                self._allowance,
+                self._cost,
+                stop,
+                most_landings,
             )
             wave = chosen[-1].wave + 1 if chosen else 1
             chosen += search.run(wave, observed=observed)
@@ -230,17 +241,16 @@ class Planner:
     def _move(self, chosen: Chosen) -> Move:
         snapshot = self._snapshot
         of_class = snapshot.classes[chosen.cls]
-        gain = chosen.verdict.gain
         return Move(
             namespace=of_class.namespace,
             pod=snapshot.pods.name[chosen.pod],
             uid=snapshot.pods.uid[chosen.pod],
             owner=snapshot.owners[of_class.owner].ref,
             node=snapshot.nodes.names[chosen.node],
-            landings=self.landings(chosen.cls, chosen.verdict.prediction),
+            landings=self.landings(chosen.cls, chosen.landings),
             strategy=chosen.strategy,
-            reason=chosen.reason,
-            gain=cost_of_entries(gain),
+            reason="; ".join(filter(None, (chosen.reason, takers_text(snapshot, chosen.landings)))),
+            gain=cost_of_entries(chosen.gain),
             cost=round(float(self._cost[chosen.pod]), 6),
             wave=chosen.wave,
             budgets=tuple(snapshot.budgets[b].ref for b in self._allowance.budgets_of(chosen.cls)),
@@ -267,12 +277,12 @@ class Planner:
     def arriving(self, node: int) -> dict[int, float]:
         """Return place in the plan -> probability of each move that may land on ``node``.
 
-        ``Move.landings`` names the most probable places only.
+        ``Move.landings`` names the most probable places only. Of a plan that was made with an onlooker.
         """
         found: dict[int, float] = {}
         for place, move in enumerate(self._chosen):
-            prediction = move.verdict.prediction
-            share = float(prediction.probability[prediction.nodes == node].sum())
+            landings = move.landings
+            share = float(landings.probability[landings.nodes == node].sum())
             if share > 0:
                 found[place] = share
         return found

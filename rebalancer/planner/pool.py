@@ -74,6 +74,10 @@ class Pool:
         self.seen.update(found)
         return list(found)
 
+    def has_rules(self, cls: int) -> bool:
+        """Tell whether a hard or soft rule wants some pod of a class gone."""
+        return any(w.promised[0] or w.promised[1] for w in self._of_class.get(cls, {}).values())
+
     def renew(self, pair: Pair) -> None:
         """Ask the terms again about a pair that is only about imbalance."""
         cls, node = pair

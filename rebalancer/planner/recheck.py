@@ -99,7 +99,7 @@ def _judged(
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"
     if not move.makes_way_for and _mends_less(verdict, move):
         return "it would mend less than planned where it would land now: left to the next run"
-    planner.commit(pod, cls, int(verdict.prediction.nodes[0]))
+    planner.commit(pod, cls, verdict.prediction)
     now = replace(
         move,
         landings=planner.landings(cls, verdict.prediction),

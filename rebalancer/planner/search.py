@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from rebalancer.planner.judge import GAMBLE, TOLERANCE, Judge, Verdict, Weighted
 from rebalancer.planner.pool import Pair, Wish
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.settings import Settings
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Floats
 
 # What another pod that goes first can change; the others are about the pod itself.
@@ -51,7 +52,10 @@ class Chosen:
     pod: int
     cls: int
     node: int
-    verdict: Verdict
+    gain: tuple[float, float, float]
+    """Expected, per entry."""
+    landings: Prediction
+    """The most probable ones, or all."""
     strategy: str
     reason: str
     wave: int
@@ -69,13 +73,18 @@ class Refusal:
     message: str
 
 
-def move_in_state(view: View, pod: int, cls: int, node: int) -> None:
-    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands."""
+def move_in_state(view: View, pod: int, cls: int, prediction: Prediction) -> None:
+    """Move ``pod`` in the view's state: it terminates (or is gone, if its owner waits), then lands.
+
+    Pending pods that the move feeds get their nodes.
+    """
     state, snapshot = view.state, view.snapshot
     state.evict(pod)
     if snapshot.waits(cls):
         state.reap(state.ghosts[-1])
-    state.place(pod, snapshot.classes[cls].replacement, node)
+    state.place(pod, snapshot.classes[cls].replacement, int(prediction.nodes[0]))
+    for taker in prediction.takers:
+        state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
 
 
 class Search:
@@ -90,8 +99,9 @@ class Search:
         allowance: Allowance,
         cost: Floats,
         stop: Stop = never,
+        most_landings: int | None = None,
     ) -> None:
-        """``stop`` says why planning must end now, or None."""
+        """``stop`` says why planning must end now, or None. Of each move ``most_landings`` are kept; None: all."""
         self._stop = stop
         self._view, self._terms = view, terms
         self._judge = Judge(view, terms, guard, settings.threshold)
@@ -110,6 +120,7 @@ class Search:
         self._spared = self._passed_over = self._again = 0
         self._chains = Chains(view, self._judge, cost)
         self._helped: set[int] = set()
+        self._most_landings = most_landings
 
     def run(self, first_wave: int, *, observed: bool) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -244,8 +255,9 @@ class Search:
     ) -> Chosen:
         reason = f"makes way for {self._view.snapshot.pod_ref(pod)}: {self._reason(strategy, pair)}"
         self._carry_out(step.pod, (step.cls, step.node), step.verdict, strategy)
+        gain, landings = step.verdict.gain, self._kept(step.verdict.prediction)
         return Chosen(
-            step.pod, step.cls, step.node, step.verdict, strategy, reason, wave, observed, pod
+            step.pod, step.cls, step.node, gain, landings, strategy, reason, wave, observed, pod
         )
 
     def _may_go(self, strategy: str, cls: int, node: int) -> bool:
@@ -363,7 +375,16 @@ class Search:
         reason = self._reason(strategy, pair)
         self._carry_out(pod, pair, verdict, strategy)
         self.refusals.pop(pair, None)
-        return Chosen(pod, cls, node, verdict, strategy, reason, wave, observed)
+        landings = self._kept(verdict.prediction)
+        return Chosen(pod, cls, node, verdict.gain, landings, strategy, reason, wave, observed)
+
+    def _kept(self, prediction: Prediction) -> Prediction:
+        """Return what is kept of a move's landings: there may be thousands of each of thousands of moves."""
+        most = self._most_landings
+        if most is None or len(prediction.nodes) <= most:
+            return prediction
+        nodes, probability = prediction.nodes[:most].copy(), prediction.probability[:most].copy()
+        return replace(prediction, nodes=nodes, probability=probability)
 
     def _carry_out(self, pod: int, pair: Pair, verdict: Verdict, strategy: str) -> None:
         """Move a pod in the state, and count what that uses."""
@@ -371,7 +392,7 @@ class Search:
         if not self._view.snapshot.waits(cls):
             self._quota.take(cls)
         self.candidates.take(pod, pair)
-        move_in_state(self._view, pod, cls, int(verdict.prediction.nodes[0]))
+        move_in_state(self._view, pod, cls, verdict.prediction)
         self._allowance.spend(cls, node, strategy)
 
     def _reason(self, strategy: str, pair: Pair) -> str:

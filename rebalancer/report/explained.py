@@ -25,6 +25,7 @@ def explained_as_table(explanation: Explanation, node: str | None = None) -> str
     lines += _scored([one for one in chosen if one.feasible])
     if node is None:
         lines += _landings(explanation)
+        lines += _pending(explanation)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -67,6 +68,16 @@ def _landings(explanation: Explanation) -> list[str]:
     if (more := len(explanation.landings) - _SHOWN_LANDINGS) > 0:
         lines.append(f"          ... and {more} more (-o json shows all)")
     return lines
+
+
+def _pending(explanation: Explanation) -> list[str]:
+    lines = [
+        f"  {printable(one.pod)} on {printable(one.node)}"
+        for one in explanation.pending[:_SHOWN_LANDINGS]
+    ]
+    if (more := len(explanation.pending) - _SHOWN_LANDINGS) > 0:
+        lines.append(f"  ... and {more} more (-o json shows all)")
+    return ["", "Pending pods that would take the room that it leaves", *lines] if lines else []
 
 
 def _names(names: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, Interner
@@ -15,27 +17,22 @@ class AttachLimits:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._limits = snapshot.nodes.attach_limits
-        self._of_class: dict[int, dict[str, list[int]]] | None = None
-
-    def concern(self, cls: int) -> bool:
-        """Tell whether some limit concerns the volumes of a class."""
-        if not self._limits:
-            return False
-        if self._of_class is None:
-            self._of_class = self._index()
-        return cls in self._of_class
 
     def within(self, state: ClusterState, cls: int) -> Bools | None:
         """Return the nodes (N,) that can attach the volumes of a class; None if no limit concerns it."""
-        if not self._limits:
-            return None
-        if self._of_class is None:
-            self._of_class = self._index()
         mask: Bools | None = None
-        for driver, volumes in sorted(self._of_class.get(cls, {}).items()):
+        for driver, volumes in sorted(self._classes.get(cls, {}).items()):
             good = self._driver(state, driver, volumes)
             mask = good if mask is None else mask & good
         return mask
+
+    def rivals(self, cls: int) -> Int32s | None:
+        """Return the classes that use the drivers of a class; None if no limit concerns it."""
+        mine = self._classes.get(cls)
+        if mine is None:
+            return None
+        rivals = [other for other, drivers in self._classes.items() if drivers.keys() & mine.keys()]
+        return np.array(sorted(rivals), np.int32)
 
     def _driver(self, state: ClusterState, driver: str, volumes: list[int]) -> Bools:
         volume, node = self._attached(state, driver)
@@ -49,7 +46,7 @@ class AttachLimits:
 
     def _attached(self, state: ClusterState, driver: str) -> tuple[Int32s, Int32s]:
         """Return the distinct pairs (volume, node) of a driver, terminating pods included."""
-        classes = self._of_class or {}
+        classes = self._classes
         uses = np.zeros(len(self._snapshot.classes), bool)
         uses[[cls for cls, drivers in classes.items() if driver in drivers]] = True
         rows = np.flatnonzero((state.node_of >= 0) & uses[state.cls_of])
@@ -63,7 +60,11 @@ class AttachLimits:
         columns = np.array(found, np.int32).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]
 
-    def _index(self) -> dict[int, dict[str, list[int]]]:
+    @cached_property
+    def _classes(self) -> dict[int, dict[str, list[int]]]:
+        """Class -> driver -> its volumes, for drivers with a limit; empty where there is none."""
+        if not self._limits:
+            return {}
         handles = Interner()
         found: dict[int, dict[str, list[int]]] = {}
         for index, of_class in enumerate(self._snapshot.classes):

@@ -8,7 +8,8 @@ from typing import Any
 
 from rebalancer.scheduler.filters import FILTERS
 from rebalancer.scheduler.messages import reasons
-from rebalancer.scheduler.model import Evaluation, Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
@@ -40,6 +41,15 @@ class ExplainedLanding:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedPending:
+    """A pending pod that takes room which the eviction frees."""
+
+    pod: str
+    """``namespace/name``"""
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What the scheduler would do with a pod's replacement now."""
 
@@ -47,6 +57,8 @@ class Explanation:
     """``namespace/name``"""
     nodes: tuple[ExplainedNode, ...]
     landings: tuple[ExplainedLanding, ...]
+    pending: tuple[ExplainedPending, ...]
+    """Pending pods that get a node because the pod leaves, in that order."""
     unmodelled: tuple[str, ...]
     """Why the landing cannot be predicted, if so."""
     assumptions: tuple[str, ...]
@@ -67,6 +79,7 @@ class Explanation:
                 }
                 for landing in self.landings
             ],
+            "pending": [{"pod": one.pod, "node": one.node} for one in self.pending],
             "unmodelled": list(self.unmodelled),
             "assumptions": list(self.assumptions),
             "note": self.note,
@@ -79,34 +92,25 @@ def explain_pod(
     """Explain the replacement of ``pod`` (a row of the snapshot), were it evicted now.
 
     The replacement sees the victim terminating, or gone if its owner waits until then. A pod without a
-    node is explained as the one that waits. ``state`` is the same afterwards, but for its version.
+    node is explained as the one that waits. ``state`` is the same afterwards.
     """
-    of_class = snapshot.classes[int(state.cls_of[pod])]
+    cls = int(state.cls_of[pod])
     if state.node_of[pod] < 0:
-        return _explained(snapshot, model, state, pod, int(state.cls_of[pod]))
-    waits = snapshot.waits(int(state.cls_of[pod]))
-    state.evict(pod)
-    try:
-        if waits:
-            state.hide_newest_ghost()
-        try:
-            return _explained(snapshot, model, state, pod, of_class.replacement)
-        finally:
-            if waits:
-                state.show_newest_ghost()
-    finally:
-        state.unevict(pod)
-
-
-def _explained(
-    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, pod: int, cls: int
-) -> Explanation:
-    evaluation = model.evaluate(state, cls)
-    prediction = model.predict(state, cls)
+        nodes = tuple(_nodes(snapshot, model, state, cls))
+        prediction = model.predict(state, cls)
+    else:
+        cls = snapshot.classes[cls].replacement
+        with model.pending.before_landing(state, pod):
+            nodes = tuple(_nodes(snapshot, model, state, cls))
+        prediction = model.pending.foresee(state, pod)
     return Explanation(
         pod=snapshot.pod_ref(pod),
-        nodes=tuple(_nodes(snapshot, model, state, cls, evaluation)),
+        nodes=nodes,
         landings=tuple(_landings(snapshot, cls, prediction)),
+        pending=tuple(
+            ExplainedPending(snapshot.pod_ref(taker.pod), snapshot.nodes.names[taker.node])
+            for taker in prediction.takers
+        ),
         unmodelled=prediction.unmodelled,
         assumptions=snapshot.classes[int(snapshot.pods.cls[pod])].assumed,
         note=model.profile.note,
@@ -114,20 +118,21 @@ def _explained(
 
 
 def _nodes(
-    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, cls: int, found: Evaluation
+    snapshot: Snapshot, model: SchedulerModel, state: ClusterState, cls: int
 ) -> Iterator[ExplainedNode]:
-    refused = reasons(model, state, cls, found)
+    evaluation = model.evaluate(state, cls)
+    refused = reasons(model, state, cls, evaluation)
     for node, (name, why) in enumerate(zip(snapshot.nodes.names, refused, strict=True)):
-        feasible = bool(found.feasible[node])
-        plugin = FILTERS[int(found.filtered_by[node])]
+        feasible = bool(evaluation.feasible[node])
+        plugin = FILTERS[int(evaluation.filtered_by[node])]
         yield ExplainedNode(
             name=name,
             feasible=feasible,
             filtered_by=None if feasible else (plugin, ", ".join(why)),
-            scores={key: int(score[node]) for key, score in found.scores.items()}
+            scores={key: int(score[node]) for key, score in evaluation.scores.items()}
             if feasible
             else {},
-            total=int(found.total[node]) if feasible else None,
+            total=int(evaluation.total[node]) if feasible else None,
         )
 
 

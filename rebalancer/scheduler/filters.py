@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from rebalancer.scheduler.attach_limits import AttachLimits
+from rebalancer.scheduler.declared_features import declaring, needed_features
+from rebalancer.scheduler.disks import Disks
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
@@ -33,6 +35,7 @@ FILTERS = (
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "NodeDeclaredFeatures",
     "Unreadable",
 )
 """Names of the filters, in the order in which they run; 0 is none.
@@ -52,7 +55,10 @@ class Filters:
         columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
+        *,
+        declared_features: bool,
     ) -> None:
+        """``declared_features``: the scheduler asks for them."""
         self._snapshot = snapshot
         self._size = len(snapshot.nodes)
         self._placement = placement
@@ -62,6 +68,8 @@ class Filters:
         self._interpod = interpod
         self._ports = Ports(snapshot)
         self._limits = AttachLimits(snapshot)
+        self._declared_features = declared_features
+        self.disks = Disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
         self._static = ArrayCache(self._size)
         self._names: dict[Hashable, tuple[int]] = {}
@@ -85,13 +93,15 @@ class Filters:
             return self._static.get(cls, make)
         alike = self._alike.get(cls)
         if alike is None:
-            name = (self._placement.signature(cls), self._resources.alike(cls))
+            needed = tuple(needed_features(self._snapshot.classes[cls].spec))
+            name = (self._placement.signature(cls), self._resources.alike(cls), needed)
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
         return self._static.get(alike, make)
 
     def unusual(self, cls: int) -> bool:
-        """Tell whether filters of host ports or volumes look at what other pods hold."""
-        return cls in self._ports or self.volumes.of(cls) is not None or self._limits.concern(cls)
+        """Tell whether filters of host ports, disks or volumes look at what other pods hold."""
+        rivals = (self._ports.rivals(cls), self.disks.rivals(cls), self._limits.rivals(cls))
+        return self.volumes.of(cls) is not None or any(of is not None for of in rivals)
 
     def passing(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass every filter."""
@@ -99,6 +109,28 @@ class Filters:
         for _, good in self._among_others(state, cls):
             mask = mask & good
         return mask
+
+    def with_room(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
+        return self.static(cls) & self._columns.of(state, cls).fits
+
+    def interacting(self, cls: int) -> set[int]:
+        """Return the classes whose pods, by going or coming, may change where one of ``cls`` may go.
+
+        But for what they request: host ports, disks, claims, spread, affinity and anti-affinity.
+        """
+        rules = self.volumes.of(cls)
+        relation = self._interpod.relation(cls)
+        sets = [
+            self._ports.rivals(cls),
+            self.disks.rivals(cls),
+            None if rules is None else rules.exclusive,
+            self._limits.rivals(cls),
+            relation.affinity,
+            *(classes for _, classes in (*relation.anti, *relation.refused_by)),
+            *(constraint.classes for constraint in self._spread.hard(cls)),
+        ]
+        return {other for classes in sets if classes is not None for other in classes.tolist()}
 
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
         """Return the nodes (N,) that pass, and the first filter (N,) that each other node fails."""
@@ -130,6 +162,12 @@ class Filters:
             yield FILTERS.index("VolumeBinding"), rules.binding
         if rules is not None and rules.zone is not None:
             yield FILTERS.index("VolumeZone"), rules.zone
+        declaring = self._declaring(cls)
+        if declaring is not None:
+            yield FILTERS.index("NodeDeclaredFeatures"), declaring
+
+    def _declaring(self, cls: int) -> Bools | None:
+        return declaring(self._snapshot, cls) if self._declared_features else None
 
     def _among_others(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
         """Yield the filters that look at what other pods hold."""
@@ -137,6 +175,9 @@ class Filters:
         if ports is not None:
             yield FILTERS.index("NodePorts"), ports
         yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
+        free = self.disks.free(state, cls)
+        if free is not None:
+            yield FILTERS.index("VolumeRestrictions"), free
         rules = self.volumes.of(cls)
         if rules is not None and len(rules.exclusive):
             in_use = state.counts(rules.exclusive, terminating=True).any()

@@ -58,6 +58,10 @@ class InterPod:
             others_anti_affinity=self._hit(state, relation.refused_by),
         )
 
+    def relation(self, cls: int) -> Relation:
+        """Return how a class stands to the pods of others."""
+        return self._terms.relation(cls)
+
     def raw(self, state: ClusterState, cls: int) -> Ints | None:
         """Return the raw score (N,); None if no pod or no term takes part, and the plug-in skips."""
         total: Ints | None = None

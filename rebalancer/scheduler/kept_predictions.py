@@ -18,7 +18,7 @@ from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.state import ClusterState
 
 if TYPE_CHECKING:
-    from rebalancer.scheduler.model import Prediction
+    from rebalancer.scheduler.prediction import Prediction
     from rebalancer.scheduler.sampling import Margins
 
 # How many numbers all kept margins may hold.

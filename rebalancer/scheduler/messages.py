@@ -12,13 +12,15 @@ _FIXED = {
     "NodeUnschedulable": "node(s) were unschedulable",
     "TaintToleration": "node(s) had untolerated taint(s)",
     "NodePorts": "node(s) didn't have free ports for the requested pod ports",
-    "VolumeRestrictions": (
-        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-        "already in-use by another pod"
-    ),
     "NodeVolumeLimits": "node(s) exceed max volume count",
     "VolumeZone": "node(s) had no available volume zone",
+    "NodeDeclaredFeatures": "node(s) didn't match Pod's required features",
 }
+_NO_DISK = "node(s) had no available disk"
+_CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
 _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _SPREAD = "node(s) didn't match pod topology spread constraints"
 
@@ -63,8 +65,14 @@ def _variable(
         looked_at = named is None or model.snapshot.nodes.names[node] in named
         return [_AFFINITY if looked_at else "node(s) didn't satisfy plugin(s) [NodeAffinity]"]
 
+    free = model.filters.disks.free(state, cls)
+
+    def restrictions(node: int) -> list[str]:
+        return [_CLAIM_IN_USE if free is None or free[node] else _NO_DISK]
+
     rules = model.filters.volumes.of(cls)
     return {
+        "VolumeRestrictions": restrictions,
         "NodeAffinity": affinity,
         "NodeResourcesFit": lambda node: model.resources.shortages(state, cls, node),
         "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,18 +12,21 @@ from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
+from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import RawScores, Scorer
 from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.unoffered_resources import UnofferedResources
 from rebalancer.scheduler.validity import unmodelled
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
-__all__ = ["FILTERS", "Evaluation", "Prediction", "SchedulerModel"]
+__all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 
 # The windows of so many sets of feasible nodes are kept, those of the latest questions.
 _KEPT_WINDOWS = 8
@@ -41,18 +45,6 @@ class Evaluation:
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
     total: Ints
     """(N,) sum of the weighted scores, -1 for nodes that were not scored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Where a pod will land."""
-
-    nodes: Int32s
-    """(K,) most probable first, ties by node; empty if nothing is feasible."""
-    probability: Floats
-    """(K,) sums to 1."""
-    unmodelled: tuple[str, ...] = field(default=())
-    """Why the pod cannot be predicted; then every feasible node is equally probable."""
 
 
 class SchedulerModel:
@@ -76,7 +68,14 @@ class SchedulerModel:
             improvement=profile.balances_by_improvement,
         )
         parts = (columns, self.spread, self.interpod)
-        self.filters = Filters(snapshot, self.placement, self.resources, *parts)
+        self.filters = Filters(
+            snapshot,
+            self.placement,
+            self.resources,
+            *parts,
+            declared_features=profile.asks_declared_features,
+        )
+        self._allocated = UnofferedResources(snapshot, self.resources)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts)
         self._order: Int32s | None = None
         self._known_windows: dict[bytes, Windows] = {}
@@ -84,6 +83,11 @@ class SchedulerModel:
         self._counted: dict[int, tuple[Int32s, frozenset[int]]] = {}
         self._domains: dict[tuple[int, int], list[Int32s]] = {}
         self._predictions = KeptPredictions(len(snapshot.nodes))
+
+    @cached_property
+    def pending(self) -> Pending:
+        """The pods of the snapshot that wait for a node."""
+        return Pending(self.snapshot, self)
 
     def node_affinity_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""
@@ -196,6 +200,8 @@ class SchedulerModel:
         margins = unlimited(len(feasible))
         if reasons or len(nodes) <= 1:
             return Prediction(nodes, _uniform(len(nodes)), reasons), margins
+        if (why := self._fails_to_score(cls)) is not None:
+            return Prediction(nodes[:0], _NO_CHANCES, (why,)), margins
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         raw = self._scorer.raw(state, cls)
         if len(nodes) <= size:
@@ -210,6 +216,15 @@ class SchedulerModel:
         margins[windows.nodes] = np.where(short > 0, short, -1)
         margins[found.nodes] = 0
         return found, margins
+
+    def _fails_to_score(self, cls: int) -> str | None:
+        """Return why the scheduler ends with an error where it has two nodes to choose from, None if not.
+
+        Nothing is scored where one node alone is feasible, so what cannot be parsed does no harm there
+        (``schedulePod``; ``nodeaffinity.PreScore``).
+        """
+        why = self.placement.unparsable_preference(cls)
+        return f"{why}: pending for as long as two nodes are feasible" if why is not None else None
 
     def _windows(self, feasible: Bools, size: int) -> Windows:
         """Return the windows over the feasible nodes (N,); most classes share theirs with others."""
@@ -241,6 +256,16 @@ class SchedulerModel:
             ]
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
+            reasons += [
+                f"an inline disk counts towards the limit of {driver}"
+                for driver in sorted(self.filters.disks.drivers(cls))
+                if driver in self.snapshot.nodes.attach_limits
+            ]
+            if self.profile.allocates_extended_resources:
+                reasons += [
+                    f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
+                    for name in self._allocated.of(cls)
+                ]
             found = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
         return found
 

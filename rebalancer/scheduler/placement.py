@@ -11,6 +11,7 @@ import numpy as np
 
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.snapshot.labels import unparsable
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
@@ -44,6 +45,7 @@ class Placement:
         self._snapshot = snapshot
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
+        self._unparsable: dict[int, str | None] = {}
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return what the class says of node affinity and of taints, as keys of caches."""
@@ -95,13 +97,16 @@ class Placement:
 
     def preferred_affinity(self, cls: int) -> Ints | None:
         """Return the weights (N,) of matching preferred node affinity terms; None if it has none."""
-        affinity = self._class(cls).spec.affinity
-        preferred = (
-            affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
-        )
+        preferred = _preferred(self._class(cls).spec)
         if not preferred:
             return None
         return self._cache.get(("preferred", preferred), lambda: self._weights(preferred))
+
+    def unparsable_preference(self, cls: int) -> str | None:
+        """Return why the scheduler cannot parse the preferred node affinity of a class, None if it can. Cached."""
+        if cls not in self._unparsable:
+            self._unparsable[cls] = _unparsable(_preferred(self._class(cls).spec) or ())
+        return self._unparsable[cls]
 
     def _class(self, cls: int) -> PodClass:
         return self._snapshot.classes[cls]
@@ -127,6 +132,19 @@ class Placement:
             if term.weight:
                 total += term.weight * self._snapshot.nodes.labels.term(term.preference)
         return total
+
+
+def _unparsable(preferred: Iterable[o.PreferredSchedulingTerm]) -> str | None:
+    for term in preferred:
+        for requirement in term.preference.match_expressions or () if term.weight else ():
+            if (why := unparsable(requirement)) is not None:
+                return f"preferred node affinity: {why}"
+    return None
+
+
+def _preferred(spec: o.SchedulingSpec) -> tuple[o.PreferredSchedulingTerm, ...] | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.preferred if affinity else None
 
 
 def _required(spec: o.SchedulingSpec) -> o.NodeSelector | None:

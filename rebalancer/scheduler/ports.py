@@ -38,19 +38,22 @@ class Ports:
             for protocol, port, address in ports:
                 self._holders.setdefault((protocol, port), []).append((address, index))
 
-    def __contains__(self, cls: int) -> bool:
-        """Tell whether a class wants a port."""
-        return cls in self._wanted
-
     def free(self, state: ClusterState, cls: int) -> Bools | None:
         """Return the nodes (N,) on which all ports are free; None if the class wants no port."""
+        rivals = self.rivals(cls)
+        if rivals is None:
+            return None
+        free: Bools = state.counts(rivals, terminating=True) == 0
+        return free
+
+    def rivals(self, cls: int) -> Int32s | None:
+        """Return the classes that hold a port of the class; None if it wants no port."""
         if cls not in self._wanted:
             return None
         rivals = self._rivals.get(cls)
         if rivals is None:
             rivals = self._rivals[cls] = self._conflicting(cls)
-        free: Bools = state.counts(rivals, terminating=True) == 0
-        return free
+        return rivals
 
     def _conflicting(self, cls: int) -> Int32s:
         found = {

@@ -80,6 +80,16 @@ class SchedulerProfile:
         return self.version >= (1, 36)
 
     @property
+    def asks_declared_features(self) -> bool:
+        """Whether the filter NodeDeclaredFeatures is on (1.36)."""
+        return self.version >= (1, 36)
+
+    @property
+    def allocates_extended_resources(self) -> bool:
+        """Whether DeviceClasses may stand behind extended resources (DRAExtendedResource, on from 1.36)."""
+        return self.version >= (1, 36)
+
+    @property
     def counts_image_volumes(self) -> bool:
         """Whether ImageLocality counts the images of image volumes, too (1.36)."""
         return self.version >= (1, 36)

@@ -22,7 +22,9 @@ from rebalancer.wire.objects import (
 MISSING = -1
 ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 """Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,63}")
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_LONGEST_VALUE = 63
 
 
 class NodeLabels:
@@ -60,7 +62,9 @@ class NodeLabels:
         return found.values if found is not None else []
 
     def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
-        """Return which nodes (N,) satisfy one expression; none if its operator is unknown."""
+        """Return which nodes (N,) satisfy one expression; none if it cannot be parsed."""
+        if unparsable(requirement) is not None:
+            return np.zeros(self._size, bool)
         column, values = self.column(requirement.key), self.values(requirement.key)
         wanted = requirement.values or ()
         if requirement.operator == "Exists":
@@ -125,6 +129,20 @@ class NodeLabels:
             wanted = found.get(value) if found is not None else MISSING
             mask &= (self.column(key) == wanted) & (wanted != MISSING)
         return mask
+
+
+def unparsable(requirement: LabelSelectorRequirement) -> str | None:
+    """Return why the scheduler cannot parse values that the API server may have admitted, None if it can.
+
+    In a required node affinity the whole term then matches no node; a preferred one fails the scoring
+    (``labels.NewRequirement``, ``nodeaffinity.NewPreferredSchedulingTerms``).
+    """
+    for value in requirement.values or ():
+        if requirement.operator in ("Gt", "Lt") and _integer(value) is None:
+            return f"{requirement.operator} {value!r} is not an integer"
+        if len(value) > _LONGEST_VALUE or not _LABEL_VALUE.fullmatch(value):
+            return f"{value!r} is not a label value"
+    return None
 
 
 def _integer(text: str) -> int | None:

@@ -51,6 +51,8 @@ class Nodes:
     attach_limits: Mapping[str, Ints]
     """CSI driver -> (N,) volumes a node may attach (CSINode), -1 unlimited."""
     index: Mapping[str, int]
+    declared_features: Mapping[str, Bools]
+    """Feature -> (N,) nodes whose kubelet declares it (KEP-5328)."""
     unreadable: Mapping[int, str]
     """Nodes whose object could not be understood, with the reason."""
 
@@ -228,7 +230,13 @@ class Snapshot:
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
 
     def waits(self, cls: int) -> bool:
-        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone, see ``Owner.waits``."""
+        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone.
+
+        It is where the owner waits (``Owner.waits``), and where the pod has no grace period: the API server
+        removes such a pod at once.
+        """
+        if self.classes[cls].spec.termination_grace_period_seconds == 0:
+            return True
         owner = self.owner_of(cls)
         return owner is not None and owner.waits
 

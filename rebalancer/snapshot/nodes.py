@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Int32s, Interner, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import NodeLabels
 from rebalancer.snapshot.model import Nodes
 from rebalancer.snapshot.requests import LARGEST
@@ -64,6 +64,7 @@ def fold_nodes(
         images=_fold_images(ordered),
         attach_limits=_fold_attach_limits(names, csi_nodes),
         index={name: row for row, name in enumerate(names)},
+        declared_features=_fold_features(ordered),
         unreadable=unreadable,
     )
 
@@ -119,6 +120,14 @@ def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:
         name: (size, np.array(held, np.int32))
         for name, size, held in zip(names.values, sizes, holders, strict=True)
     }
+
+
+def _fold_features(nodes: Sequence[o.Node]) -> dict[str, Bools]:
+    features: dict[str, Bools] = {}
+    for row, node in enumerate(nodes):
+        for feature in node.status.declared_features or ():
+            features.setdefault(feature, np.zeros(len(nodes), bool))[row] = True
+    return features
 
 
 def _fold_attach_limits(

@@ -143,7 +143,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
     if cls.priority >= SYSTEM_CRITICAL and rules.spares_critical(cls.namespace, cls.labels):
         bits |= _BIT["systemCritical"]
     for volume in cls.spec.volumes or ():
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+        claimed = volume.persistent_volume_claim is not None or volume.ephemeral is not None
+        if claimed or volume.disk is not None:
             bits |= _BIT["volumes"] * rules.volumes
         elif volume.empty_dir is not None or volume.host_path is not None:
             bits |= _BIT["localStorage"] * rules.local_storage

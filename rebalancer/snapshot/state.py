@@ -8,7 +8,7 @@ host ports are all sets of classes, so this is the one way in which anything is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -65,6 +65,7 @@ class ClusterState:
         self.pod_count = np.bincount(nodes, minlength=len(snapshot.nodes)).astype(np.int64)
         """(N,) pods on each node, terminating ones included."""
         self.ghosts: list[Ghost] = []
+        self._hidden: list[Ghost] = []
         self.version = 0
         """Grows with every change."""
         order = np.argsort(pods.cls, kind="stable").astype(np.int32)
@@ -303,10 +304,12 @@ class ClusterState:
 
     def hide_newest_ghost(self) -> None:
         """Let the newest victim be gone for a moment, as the scheduler sees it for owners that wait."""
-        self._ghost_holds(self.ghosts[-1], -1)
+        self._hidden.append(self.ghosts.pop())
+        self._ghost_holds(self._hidden[-1], -1)
 
     def show_newest_ghost(self) -> None:
         """Undo :meth:`hide_newest_ghost`."""
+        self.ghosts.append(self._hidden.pop())
         self._ghost_holds(self.ghosts[-1], +1)
 
     def _ghost_holds(self, ghost: Ghost, sign: int) -> None:
@@ -346,6 +349,42 @@ class ClusterState:
             self._count_change(cls, node, +1, terminating=False)
             self.ghosts.pop()
             self.node_of[pod] = node
+            self._stamps[cls] = stamp
+
+    @contextmanager
+    def without(self, ghosts: Sequence[Ghost]) -> Iterator[None]:
+        """Hold the state in which some victims are gone; for predictions only, as :meth:`lifted`."""
+        stamps = {ghost.cls: self._stamps[ghost.cls] for ghost in ghosts}
+        for ghost in ghosts:
+            self._count_change(ghost.cls, ghost.node, -1, terminating=True)
+            self._hold(ghost.cls, ghost.node, -1)
+        try:
+            yield
+        finally:
+            for ghost in ghosts:
+                self._hold(ghost.cls, ghost.node, +1)
+                self._count_change(ghost.cls, ghost.node, +1, terminating=True)
+            for cls, stamp in stamps.items():
+                self._stamps[cls] = stamp
+
+    @contextmanager
+    def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
+        """Hold the state in which ``pod``, which has no node, stands on ``node`` as one of ``cls``.
+
+        For predictions only, as :meth:`lifted`.
+        """
+        before, stamp = int(self.cls_of[pod]), self._stamps[cls]
+        self.cls_of[pod], self.node_of[pod] = cls, node
+        for terminating in (False, True):
+            self._count_change(cls, node, +1, terminating=terminating)
+        self._hold(cls, node, +1)
+        try:
+            yield
+        finally:
+            self._hold(cls, node, -1)
+            for terminating in (True, False):
+                self._count_change(cls, node, -1, terminating=terminating)
+            self.cls_of[pod], self.node_of[pod] = before, -1
             self._stamps[cls] = stamp
 
     def _last(self, cls: int, node: int, sign: int) -> None:

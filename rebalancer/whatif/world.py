@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.kube.podview import PodView
-from rebalancer.scheduler.model import Prediction, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
@@ -126,25 +127,32 @@ class World:
         return {victim.uid for victim in self._victims if victim.gone > self.now}
 
     def schedule(self) -> int:
-        """Place the pods that wait, highest priority first; return how many were placed."""
+        """Place the pods that wait; return how many got a node."""
         self._come_to_now()
         self._wave = None
-        waiting = np.flatnonzero(self._waits())
-        if not len(waiting):
+        if not self.pending:
             return 0
-        classes = self.snapshot.classes
-        priority = np.array([classes[int(self._cls[pod])].priority for pod in waiting])
-        state = self._state()
         model = SchedulerModel(self._living, self._make_profile(self._living))
-        placed = 0
-        for pod in waiting[np.argsort(-priority, kind="stable")].tolist():
-            cls = int(self._cls[pod])
-            node = self._draw(model.predict(state, cls))
-            if node >= 0:
-                state.place(pod, cls, node)
-                self._settle(pod, cls, node)
-                placed += 1
+        placed = self._place_waiting(self._state(), model)
         self._renew()
+        return placed
+
+    def _place_waiting(self, state: ClusterState, model: SchedulerModel) -> int:
+        """Place the pods that wait, highest priority first, then the oldest; return how many got a node."""
+        waiting = np.flatnonzero(self._waits())
+        classes = self._living.classes
+        priority = np.array([classes[cls].priority for cls in self._cls[waiting].tolist()], int)
+        without: set[int] = set()
+        placed = 0
+        for pod in waiting[np.lexsort((self._created[waiting], -priority))].tolist():
+            cls = int(self._cls[pod])
+            node = self._draw(model.predict(state, cls)) if cls not in without else -1
+            if node < 0:
+                without.add(cls)
+                continue
+            state.place(pod, cls, node)
+            self._settle(pod, cls, node)
+            placed += 1
         return placed
 
     def begin_wave(self) -> None:
@@ -176,6 +184,7 @@ class World:
         if self._living.waits(cls):
             state.reap(state.ghosts[-1])
             self._victims.pop()
+            self._place_waiting(state, wave.model)
         node = self._draw(wave.model.predict(state, of_class.replacement))
         self.moves[pod] += 1
         self._settle(pod, of_class.replacement, node)

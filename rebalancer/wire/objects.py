@@ -118,12 +118,17 @@ class ContainerPort(_Wire, frozen=True):
     protocol: str = "TCP"
 
 
+class RestartRule(_Wire, frozen=True):
+    action: str = ""
+
+
 class Container(_Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[RestartRule, ...] | None = None
 
 
 class ClaimSource(_Wire, frozen=True):
@@ -135,6 +140,27 @@ class ImageVolume(_Wire, frozen=True):
     reference: str = ""
 
 
+class GCEDisk(_Wire, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSDisk(_Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class ISCSIDisk(_Wire, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDDisk(_Wire, frozen=True):
+    monitors: tuple[str, ...] = ()
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
 class Volume(_Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -142,6 +168,15 @@ class Volume(_Wire, frozen=True):
     empty_dir: dict[str, Any] | None = None
     host_path: dict[str, Any] | None = None
     image: ImageVolume | None = None
+    gce_persistent_disk: GCEDisk | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+    iscsi: ISCSIDisk | None = None
+    rbd: RBDDisk | None = None
+
+    @property
+    def disk(self) -> GCEDisk | AWSDisk | ISCSIDisk | RBDDisk | None:
+        """The disk that is named here itself, without a claim."""
+        return self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
 
 
 class SchedulingSpec(_Wire, frozen=True):
@@ -159,6 +194,7 @@ class SchedulingSpec(_Wire, frozen=True):
     priority_class_name: str | None = None
     scheduler_name: str = "default-scheduler"
     host_network: bool = False
+    host_users: bool | None = None
     scheduling_gates: tuple[dict[str, Any], ...] | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
     volumes: tuple[Volume, ...] | None = None

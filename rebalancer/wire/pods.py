@@ -101,6 +101,7 @@ class _Container(Struct, rename="camel", gc=False):
     resources: Raw = _NULL
     ports: Raw = _NULL
     restart_policy: str | None = None
+    restart_policy_rules: Raw = _NULL
 
     def key(self) -> Hashable:
         return (
@@ -109,6 +110,7 @@ class _Container(Struct, rename="camel", gc=False):
             bytes(self.resources),
             bytes(self.ports),
             self.restart_policy,
+            bytes(self.restart_policy_rules),
         )
 
     def decode(self) -> o.Container:
@@ -118,6 +120,7 @@ class _Container(Struct, rename="camel", gc=False):
             resources=_decode(self.resources, o.ResourceRequirements),
             ports=_decode(self.ports, tuple[o.ContainerPort, ...]),
             restart_policy=self.restart_policy,
+            restart_policy_rules=_decode(self.restart_policy_rules, tuple[o.RestartRule, ...]),
         )
 
 
@@ -127,6 +130,10 @@ class _Volume(Struct, rename="camel", gc=False):
     empty_dir: dict[str, Raw] | None = None
     host_path: dict[str, Raw] | None = None
     image: o.ImageVolume | None = None
+    gce_persistent_disk: o.GCEDisk | None = None
+    aws_elastic_block_store: o.AWSDisk | None = None
+    iscsi: o.ISCSIDisk | None = None
+    rbd: o.RBDDisk | None = None
     name: str = ""
 
     def key(self) -> Hashable:
@@ -138,6 +145,9 @@ class _Volume(Struct, rename="camel", gc=False):
             return ("ephemeral", self.name)
         if self.image is not None:
             return ("image", self.image.reference)
+        disk = self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
+        if disk is not None:
+            return disk
         if self.empty_dir is not None or self.host_path is not None:
             return "local"
         return None
@@ -150,6 +160,10 @@ class _Volume(Struct, rename="camel", gc=False):
             empty_dir={} if self.empty_dir is not None else None,
             host_path={} if self.host_path is not None else None,
             image=self.image,
+            gce_persistent_disk=self.gce_persistent_disk,
+            aws_elastic_block_store=self.aws_elastic_block_store,
+            iscsi=self.iscsi,
+            rbd=self.rbd,
         )
 
 
@@ -167,6 +181,7 @@ class _Spec(Struct, rename="camel", gc=False):
     priority_class_name: str | None = None
     scheduler_name: str = "default-scheduler"
     host_network: bool = False
+    host_users: bool | None = None
     scheduling_gates: Raw = _NULL
     resource_claims: Raw = _NULL
     volumes: tuple[_Volume, ...] | None = None
@@ -186,6 +201,7 @@ class _Spec(Struct, rename="camel", gc=False):
             self.priority,
             self.scheduler_name,
             self.host_network,
+            self.host_users,
             bytes(self.scheduling_gates),
             bytes(self.resource_claims),
             tuple([k for v in self.volumes or () if (k := v.key()) is not None]),
@@ -217,6 +233,7 @@ class _Spec(Struct, rename="camel", gc=False):
             priority_class_name=self.priority_class_name,
             scheduler_name=self.scheduler_name,
             host_network=self.host_network,
+            host_users=self.host_users,
             scheduling_gates=_decode(self.scheduling_gates, tuple[dict[str, object], ...]),
             resource_claims=_decode(self.resource_claims, tuple[dict[str, object], ...]),
             volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),
@@ -296,6 +313,7 @@ _DECODERS: dict[Any, JsonDecoder[Any]] = {
         o.Affinity,
         o.ResourceRequirements,
         tuple[o.ContainerPort, ...],
+        tuple[o.RestartRule, ...],
         tuple[o.Toleration, ...],
         tuple[o.TopologySpreadConstraint, ...],
         tuple[dict[str, object], ...],

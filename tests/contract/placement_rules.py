@@ -5,6 +5,7 @@ runs, really evicts, and the cluster's own controllers and scheduler answer. Run
 at once must not be tried for ever.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ from tests.controlplane import objects, operations
 from tests.controlplane.scheduling import prefer_apart, require_apart, spread
 from tests.e2e.product import NO_WAIT, Ran, rebalancer
 
+PRIORITY = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
 TAINT = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
 HOST = objects.HOSTNAME
 
@@ -200,3 +207,59 @@ def test_a_vanishing_node_is_no_place_to_move_to(ground, run):
     wish = prefer_apart({"app": "web"})
     place(ground, "web", ["na", "na"], affinity=wish, tolerations=everywhere)
     assert run().evicted == []
+
+
+@pytest.mark.parametrize(
+    ("make", "spec"),
+    [
+        (objects.statefulset, {}),
+        (objects.statefulset, {"priorityClassName": "high"}),
+        (objects.deployment, {}),
+        (objects.deployment, {"terminationGracePeriodSeconds": 0}),
+    ],
+    ids=["gone first", "gone first, of a higher priority", "beside the victim", "gone at once"],
+)
+def test_a_pending_pod_takes_the_room_that_an_eviction_frees(ground, make, spec):
+    nodes(ground, na=("a", {"cpu": "2"}), nb=("b", {"cpu": "2"}))
+    if "priorityClassName" in spec:
+        ground.apply(PRIORITY)
+    ground.apply(make("db", 2, cpu="1500m", affinity=prefer_apart({"app": "db"}, HOST), **spec))
+    operations.wait_pods_ready(ground.api, 2, selector="app=db")
+    only_a: dict[str, Any] = {"nodeSelector": {HOST: "na"}}
+    ground.apply(objects.pod("young", cpu="1500m", **only_a))
+    ground.apply(objects.pod("small", cpu="200m", **only_a))
+    ground.wait(lambda: where(ground, "small") == "na", "the small pod on na")
+    # Now there is a choice: without the pending pod, na and nc would be as good as each other.
+    ground.apply(objects.node("nc", zone="c", cpu="2"))
+    operations.wait_nodes_ready(ground.api, 3)
+    [victim] = [name for name in ground.names() if name[:2] == "db" and where(ground, name) == "na"]
+    others = set(ground.names())
+    explanation = explained(ground, victim)
+    assert explanation["pending"] == [{"pod": "default/young", "node": "na"}]
+    assert [one["node"] for one in explanation["landings"]] == ["nc"]
+
+    before = ground.pod(victim)["metadata"]["uid"]
+    ground.evict(victim)
+    ground.wait(lambda: where(ground, "young") == "na", "the pending pod on na", 60)
+
+    def landed() -> str | None:
+        replacements = operations.pods(ground.api, "default", "app=db")
+        fresh = [p for p in replacements if p["metadata"]["name"] not in others - {victim}]
+        fresh = [p for p in fresh if p["metadata"]["uid"] != before]
+        return fresh[0]["spec"].get("nodeName") if fresh else None
+
+    assert ground.wait(landed, "the replacement on a node", 60) == "nc"
+
+
+def where(ground: Ground, name: str) -> str | None:
+    """Return the node of a pod, None as long as it has none."""
+    return ground.pod(name)["spec"].get("nodeName")
+
+
+def explained(ground: Ground, pod: str) -> dict[str, Any]:
+    """Return what the command says of a pod of the default namespace, as JSON has it."""
+    done = rebalancer(
+        "explain", "pod", f"default/{pod}", f"--kubeconfig={ground.kubeconfig}", "--output=json"
+    )
+    assert done.code == 0, done.err
+    return dict(json.loads(done.out))

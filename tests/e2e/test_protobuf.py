@@ -1,11 +1,13 @@
 """The same cluster is the same snapshot, whether the server sends protobuf or JSON, whole or in pages."""
 
+from typing import Any
+
 import pytest
 
 from rebalancer.kube import decoders, lists, read
 from rebalancer.kube.client import JSON, Client, connect
 from rebalancer.wire.protobuf import PROTOBUF
-from tests.controlplane import ControlPlane, drift, operations
+from tests.controlplane import ControlPlane, drift, objects, operations
 from tests.same import contents
 
 
@@ -13,7 +15,27 @@ from tests.same import contents
 def client(cluster: ControlPlane) -> Client:
     drift.DRIFTS["zone-back"](cluster, seed=1)
     operations.wait_nodes_labelled(cluster.api)
+    cluster.api.post("/api/v1/namespaces/default/pods", peculiar())
+    [name, *_] = sorted(node["metadata"]["name"] for node in cluster.api.list_all("/api/v1/nodes"))
+    declared = {"status": {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}}
+    cluster.api.patch(f"/api/v1/nodes/{name}/status", declared)
     return connect(kubeconfig=cluster.kubeconfig, environ={})
+
+
+def peculiar() -> dict[str, Any]:
+    """Return a pending pod with what few pods have."""
+    disks: list[dict[str, Any]] = [
+        {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+        {"awsElasticBlockStore": {"volumeID": "v"}},
+        {"iscsi": {"iqn": "iqn.2026-01.com.example:x", "targetPortal": "t", "lun": 0}},
+        {"rbd": {"monitors": ["m1", "m2"], "image": "i"}},
+    ]
+    pod = objects.pod("peculiar", nodeSelector={"no": "where"})
+    pod["spec"]["volumes"] = [{"name": f"disk-{i}", **disk} for i, disk in enumerate(disks)]
+    pod["spec"]["hostUsers"] = False
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}
+    pod["spec"]["containers"][0].update(restartPolicy="Never", restartPolicyRules=[rule])
+    return pod
 
 
 def test_protobuf_and_json_give_the_same_snapshot(
@@ -25,6 +47,11 @@ def test_protobuf_and_json_give_the_same_snapshot(
     monkeypatch.setattr(decoders, "IN_PROTOBUF", frozenset())
     in_json = read.read_cluster(client, clock=lambda: 0.0)
     assert len(in_json.snapshot.pods) > 100
+    [spec] = [c.spec for c in in_json.snapshot.classes if c.labels.get("app") == "peculiar"]
+    assert [volume.disk is not None for volume in spec.volumes or ()] == [True] * 4
+    assert spec.host_users is False
+    assert spec.containers[0].restart_policy_rules is not None
+    assert in_json.snapshot.nodes.declared_features["RestartAllContainersOnContainerExits"].sum()
     assert in_json.readings.read_bytes > 1.3 * streamed.readings.read_bytes
     assert contents(streamed.snapshot) == contents(in_json.snapshot)
     assert contents(paged.snapshot) == contents(in_json.snapshot)

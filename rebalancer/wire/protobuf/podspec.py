@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.protobuf.plain import plain, structured
 from rebalancer.wire.protobuf.schema import message, shared_text, text
 
+_Disk = TypeVar("_Disk", o.GCEDisk, o.AWSDisk, o.ISCSIDisk, o.RBDDisk)
+_DISKS: dict[str, Any] = {
+    "gcePersistentDisk": o.GCEDisk,
+    "awsElasticBlockStore": o.AWSDisk,
+    "iscsi": o.ISCSIDisk,
+    "rbd": o.RBDDisk,
+}
 _MEMO = 4096
 """Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
 
@@ -41,7 +48,12 @@ def _volume_key(volume: Any) -> Hashable:
         return ("ephemeral", volume.name)
     if source.HasField("image"):
         return ("image", source.image.reference)
-    return "local"
+    (kind, _), *_ = fields
+    return (
+        structured(getattr(source, kind.name), _DISKS[kind.name])
+        if kind.name in _DISKS
+        else "local"
+    )
 
 
 def forget_pinned_node(spec: Any) -> None:
@@ -73,6 +85,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         priority_class_name=text(spec.priorityClassName) or None,
         scheduler_name=shared_text(spec.schedulerName) or "default-scheduler",
         host_network=spec.hostNetwork,
+        host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
         resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
         volumes=tuple(_volume(volume) for volume in volumes if _volume_key(volume) is not None),
@@ -108,6 +121,7 @@ def _container(container: Any) -> o.Container:
         restart_policy=text(container.restartPolicy)
         if container.HasField("restartPolicy")
         else None,
+        restart_policy_rules=tuple(map(_restart_rule, container.restartPolicyRules)) or None,
     )
 
 
@@ -125,7 +139,20 @@ def _volume(volume: Any) -> o.Volume:
         empty_dir={} if source.HasField("emptyDir") else None,
         host_path={} if source.HasField("hostPath") else None,
         image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
+        gce_persistent_disk=_disk(source, "gcePersistentDisk", o.GCEDisk),
+        aws_elastic_block_store=_disk(source, "awsElasticBlockStore", o.AWSDisk),
+        iscsi=_disk(source, "iscsi", o.ISCSIDisk),
+        rbd=_disk(source, "rbd", o.RBDDisk),
     )
+
+
+def _disk(source: Any, field: str, struct: type[_Disk]) -> _Disk | None:
+    return structured(getattr(source, field), struct) if source.HasField(field) else None
+
+
+@lru_cache(_MEMO)
+def _restart_rule(item: bytes) -> o.RestartRule:
+    return structured(message("RestartRule").FromString(item), o.RestartRule)
 
 
 @lru_cache(_MEMO)

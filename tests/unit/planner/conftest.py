@@ -20,7 +20,14 @@ def _terms(strategy, params, view):
 
 
 def make_planner(
-    objects, *, strategies=FOUR, settings=None, protections=None, params=None, signals=None
+    objects,
+    *,
+    strategies=FOUR,
+    settings=None,
+    protections=None,
+    params=None,
+    signals=None,
+    profile=None,
 ):
     """A planner over objects or their snapshot, with the strategies as installed and their default parameters.
 
@@ -36,7 +43,7 @@ def make_planner(
         contributions.append(Contribution(name, 1.0, False, terms, signals))
     return Planner(
         snapshot,
-        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
+        SchedulerModel(snapshot, profile or SchedulerProfile.for_version(snapshot.version)),
         contributions,
         settings or Settings(),
         protect(snapshot, protections or Protect(), Scope()),

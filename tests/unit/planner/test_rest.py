@@ -73,9 +73,9 @@ def overloaded(seed):
 def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monkeypatch, seed):
     told, judged = [], []
 
-    def watched(self, pod, *rest):
+    def watched(self, pod, *rest, **options):
         judged.append(pod)
-        return judge(self, pod, *rest)
+        return judge(self, pod, *rest, **options)
 
     judge = Judge.judge
     monkeypatch.setattr(Judge, "judge", watched)

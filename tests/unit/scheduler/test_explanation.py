@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from rebalancer.scheduler.explain import explain_pod
 from tests.unit.scheduler.worlds import HOSTNAME, ZONE, Json, World, node, pod, spread
 
@@ -28,7 +30,15 @@ def test_the_json_has_every_node_and_every_landing() -> None:
     ]
     world = World(nodes, [pod("p", on="a", requests={"cpu": "1"})])
     found = explained(world, "p")
-    assert set(found) == {"pod", "nodes", "landings", "unmodelled", "assumptions", "note"}
+    assert set(found) == {
+        "pod",
+        "nodes",
+        "landings",
+        "pending",
+        "unmodelled",
+        "assumptions",
+        "note",
+    }
     assert found["pod"] == "default/p"
     assert found["landings"] == [{"node": "b", "domains": {ZONE: "z2"}, "probability": 1.0}]
     a, b, c = found["nodes"]
@@ -117,3 +127,20 @@ def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:
         "a": ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
         "b": ("NodeAffinity", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
     }
+
+
+@pytest.mark.parametrize(("grace", "landings"), [(30, []), (0, ["a"]), (None, [])])
+def test_a_pod_without_a_grace_period_is_gone_before_its_replacement_comes(
+    grace: int | None, landings: list[str]
+) -> None:
+    owner = ("ReplicaSet", "web", "rs")
+    full = pod(
+        "p",
+        on="a",
+        owner=owner,
+        requests={"cpu": "6"},
+        terminationGracePeriodSeconds=grace,
+    )
+    world = World([node("a")], [full])
+    assert [one["node"] for one in explained(world, "p")["landings"]] == landings
+    assert world.snapshot.waits(world.cls("p")) is (grace == 0)

@@ -115,3 +115,46 @@ def test_a_selector_for_a_value_that_no_node_has_matches_none() -> None:
     )
     assert world.feasible("p") == []
     assert world.feasible("q") == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (expression("generation", "Gt", "four"), "Gt 'four' is not an integer"),
+        (expression("generation", "Lt", ""), "Lt '' is not an integer"),
+        (expression("generation", "Gt", "-5"), "'-5' is not a label value"),
+        (expression("disk", "In", "ssd", "not a value"), "'not a value' is not a label value"),
+        (expression("disk", "NotIn", "a" * 64), f"'{'a' * 64}' is not a label value"),
+    ],
+)
+def test_a_preference_that_cannot_be_parsed_fails_wherever_there_is_a_choice(
+    broken: Json, why: str
+) -> None:
+    affinity = preferred((1, expression("disk", "In", "ssd")), (1, broken))
+    several = World([node("a"), node("b")], [pod("p", affinity=affinity)])
+    prediction = several.model.predict(several.state, several.cls("p"))
+    assert prediction.nodes.tolist() == []
+    assert prediction.unmodelled == (
+        f"preferred node affinity: {why}: pending for as long as two nodes are feasible",
+    )
+    # What alone is feasible is not scored.
+    one = World([node("a"), node("b", unschedulable=True)], [pod("p", affinity=affinity)])
+    assert one.landings("p") == {"a": 1.0}
+    assert one.model.predict(one.state, one.cls("p")).unmodelled == ()
+
+
+def test_a_preference_without_weight_is_not_parsed() -> None:
+    affinity = preferred((0, expression("generation", "Gt", "four")))
+    world = World([node("a"), node("b")], [pod("p", affinity=affinity)])
+    assert world.landings("p") == {"a": 0.5, "b": 0.5}
+
+
+@pytest.mark.parametrize(
+    "broken", [expression("disk", "NotIn", "not a value"), expression("n", "Lt", "x")]
+)
+def test_a_required_term_that_cannot_be_parsed_matches_no_node(broken: Json) -> None:
+    nodes = [node("a", labels={"disk": "ssd"}), node("b")]
+    good = {"matchExpressions": [expression("disk", "Exists")]}
+    bad = {"matchExpressions": [broken]}
+    assert World(nodes, [pod("p", affinity=required(bad))]).feasible("p") == []
+    assert World(nodes, [pod("p", affinity=required(bad, good))]).feasible("p") == ["a"]

@@ -151,6 +151,26 @@ def test_a_pod_without_room_makes_its_owner_wait_and_is_placed_when_there_is_roo
     assert on(world, "big") == ["n-b", "n-c"]
 
 
+def test_a_pending_pod_takes_the_room_of_a_pod_whose_replacement_comes_later():
+    web = workload("web", ["n-a", "n-a"], kind="StatefulSet", cpu="2", spec=spread("web"))
+    [late] = [item for item in workload("late", [""], cpu="2") if item["kind"] == "Pod"]
+    late["spec"]["nodeSelector"] = {ZONE: "a"}
+    late["status"] = {"phase": "Pending"}
+    loaded = load_policy(None, REGISTRY)
+    world = World(
+        snapshot_of([*zones("ab"), *web, late]),
+        lambda of: scheduler_profile(loaded.policy, of),
+        None,
+    )
+    planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
+    [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
+    assert move.reason.endswith("pending default/late-0 takes room on n-a")
+    assert world.evict(move.uid).node == "n-b"
+    assert move.landings[0].node == "n-b"
+    assert on(world, "late") == ["n-a"]
+    assert world.pending == 0
+
+
 def test_a_victim_holds_its_place_until_it_is_gone():
     objects = [*zones("ab"), *workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))]
     loaded = load_policy(None, REGISTRY)

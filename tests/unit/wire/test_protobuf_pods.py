@@ -55,6 +55,7 @@ FULL_JSON: dict[str, Any] = {
         "priority": 5,
         "priorityClassName": "high",
         "hostNetwork": True,
+        "hostUsers": False,
         "terminationGracePeriodSeconds": 30,
         "restartPolicy": "OnFailure",
         "nodeSelector": {"disk": "ssd"},
@@ -84,7 +85,13 @@ FULL_JSON: dict[str, Any] = {
             }
         ],
         "initContainers": [
-            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": {}}
+            {
+                "name": "side",
+                "image": "mesh",
+                "restartPolicy": "Always",
+                "restartPolicyRules": [{"action": "RestartAllContainers"}],
+                "resources": {},
+            }
         ],
         "overhead": {"cpu": "10m"},
         "schedulingGates": [{"name": "wait"}],
@@ -93,6 +100,10 @@ FULL_JSON: dict[str, Any] = {
             {"name": "scratch", "emptyDir": {}},
             {"name": "own", "ephemeral": {}},
             {"name": "img", "image": {"reference": "models:1"}},
+            {"name": "gce", "gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            {"name": "aws", "awsElasticBlockStore": {"volumeID": "v"}},
+            {"name": "iscsi", "iscsi": {"iqn": "i", "readOnly": True}},
+            {"name": "rbd", "rbd": {"monitors": ["m1", "m2"], "image": "i", "pool": "p"}},
             {"name": "config", "configMap": {"name": "x"}},
         ],
     },
@@ -129,7 +140,13 @@ def full_protobuf() -> bytes:
             }
         ],
         "initContainers": [
-            {"name": "side", "image": "mesh", "restartPolicy": "Always", "resources": b""}
+            {
+                "name": "side",
+                "image": "mesh",
+                "restartPolicy": "Always",
+                "restartPolicyRules": [encoded("RestartRule", action="RestartAllContainers")],
+                "resources": b"",
+            }
         ],
         "overhead": [field(1, b"cpu") + field(2, field(1, b"10m"))],
         "schedulingGates": [field(1, b"wait")],
@@ -141,6 +158,16 @@ def full_protobuf() -> bytes:
             {"name": "scratch", "volumeSource": {"emptyDir": b""}},
             {"name": "own", "volumeSource": {"ephemeral": b""}},
             {"name": "img", "volumeSource": {"image": {"reference": "models:1"}}},
+            {
+                "name": "gce",
+                "volumeSource": {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            },
+            {"name": "aws", "volumeSource": {"awsElasticBlockStore": {"volumeID": "v"}}},
+            {"name": "iscsi", "volumeSource": {"iscsi": {"iqn": "i", "readOnly": True}}},
+            {
+                "name": "rbd",
+                "volumeSource": {"rbd": {"monitors": ["m1", "m2"], "image": "i", "pool": "p"}},
+            },
             {"name": "config", "volumeSource": {}},
         ],
     }
@@ -149,6 +176,7 @@ def full_protobuf() -> bytes:
         "priorityClassName",
         "hostNetwork",
         "restartPolicy",
+        "hostUsers",
         "terminationGracePeriodSeconds",
     )
     meta = FULL_JSON["metadata"]

@@ -1,0 +1,232 @@
+"""Pods that wait for room, and which of them take the room that a move frees.
+
+The scheduler tries pending pods again as soon as a pod whose end may help them is gone (``QueueingHint`` of
+each plug-in), in the order of ``queuesort.PrioritySort``: highest priority first, then the one that waits
+longest. They are in its queue before the replacement of a pod that was removed is even made; the
+replacement of a pod that still terminates comes before them, for the room is not free yet.
+
+Not known from any object are back-off times (at most 10 s) and nominated nodes; the age of a pod stands for
+the time since which it waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rebalancer.scheduler.prediction import Prediction, Taker
+from rebalancer.scheduler.resources import checked
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+if TYPE_CHECKING:
+    from rebalancer.scheduler.model import SchedulerModel
+
+# So many pending pods at most are looked for behind one move.
+_MOST_TAKERS = 64
+
+
+class Pending:
+    """The pods of a snapshot that wait for a node, by class.
+
+    Pods that the scheduler does not look at (scheduling gates, a missing claim) and pods whose landing cannot
+    be predicted are left out.
+    """
+
+    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
+        self._snapshot, self._model = snapshot, model
+        pods = snapshot.pods
+        lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
+        rows = np.flatnonzero((pods.node < 0) & ~lost)
+        self._queues: dict[int, Int32s] = {}
+        """Class -> its pods, in the scheduler's order; classes in order."""
+        for cls in np.unique(pods.cls[rows]).tolist():
+            if not model.unmodelled(cls) and not model.rejection(cls):
+                mine = rows[pods.cls[rows] == cls]
+                order = np.lexsort((mine, pods.created[mine]))
+                self._queues[cls] = mine[order].astype(np.int32)
+        self._classes = np.array(list(self._queues), np.int32)
+        self._answers: dict[tuple[int, int], bool] = {}
+        self._state: ClusterState | None = None
+        self._version = -1
+
+    # -- asked by explanations and by the planner --------------------------------------------------
+
+    def foresee(self, state: ClusterState, pod: int) -> Prediction:
+        """Return where the replacement of ``pod`` lands if it is evicted now, and which pending pods that feeds."""
+        cls = int(state.cls_of[pod])
+        concerned = self._concerned(state, pod) if self._queues else []
+        if not concerned:
+            return self._model.predict_replacement(state, pod)
+        with self._before_landing(state, pod, concerned) as first:
+            prediction = self._model.predict(state, self._snapshot.classes[cls].replacement)
+        then: tuple[Taker, ...] = ()
+        if len(prediction.nodes) and not prediction.unmodelled:
+            then = self._after_landing(state, pod, concerned, first, int(prediction.nodes[0]))
+        return replace(prediction, takers=first + then)
+
+    @contextmanager
+    def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
+        """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.lifted``.
+
+        The victim terminates; or it is gone, and the pending pods stand that took its room.
+        """
+        concerned = self._concerned(state, pod) if self._queues else []
+        with self._before_landing(state, pod, concerned):
+            yield
+
+    @staticmethod
+    @contextmanager
+    def standing(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
+        """Hold the state in which pending pods stand where they would go; terms of the cost may be asked."""
+        for taker in takers:
+            state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
+        try:
+            yield
+        finally:
+            for taker in reversed(takers):
+                state.unplace(taker.pod)
+
+    # -- pods that take room ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _before_landing(
+        self, state: ClusterState, pod: int, concerned: Sequence[int]
+    ) -> Iterator[tuple[Taker, ...]]:
+        """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take what is free in it."""
+        gone = self._snapshot.waits(int(state.cls_of[pod]))
+        with state.lifted(pod, gone=gone):
+            if not (gone and concerned):
+                yield ()
+                return
+            with ExitStack() as stack:
+                yield self._take(state, concerned, stack)
+
+    def _after_landing(
+        self,
+        state: ClusterState,
+        pod: int,
+        concerned: Sequence[int],
+        first: tuple[Taker, ...],
+        landing: int,
+    ) -> tuple[Taker, ...]:
+        """Return the pending pods that take room once the victim is gone and its replacement stands."""
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        gone = [ghost for ghost in state.ghosts if ghost.node == node]
+        with ExitStack() as stack:
+            stack.enter_context(state.lifted(pod, gone=True))
+            stack.enter_context(state.without(gone))
+            replacement = self._snapshot.classes[cls].replacement
+            for taker in (*first, Taker(pod, landing)):
+                of_pod = replacement if taker.pod == pod else int(state.cls_of[taker.pod])
+                stack.enter_context(state.filled(taker.pod, of_pod, taker.node))
+            return self._take(state, concerned, stack)
+
+    def _take(
+        self, state: ClusterState, classes: Sequence[int], stack: ExitStack
+    ) -> tuple[Taker, ...]:
+        """Return where pods of ``classes`` land, one after the other, and let them stand until ``stack`` ends."""
+        queue = [key for cls in classes if (key := self._next(state, cls)) is not None]
+        heapq.heapify(queue)
+        takers: list[Taker] = []
+        while queue and len(takers) < _MOST_TAKERS:
+            *_, pod, cls = heapq.heappop(queue)
+            nodes = self._model.predict(state, cls).nodes
+            if not len(nodes):
+                continue  # the others of its class fit nowhere either
+            takers.append(Taker(pod, int(nodes[0])))
+            stack.enter_context(state.filled(pod, cls, int(nodes[0])))
+            if (key := self._next(state, cls)) is not None:
+                heapq.heappush(queue, key)
+        return tuple(takers)
+
+    def _next(self, state: ClusterState, cls: int) -> tuple[int, float, int, int] | None:
+        """Return (order by priority, age, pod, class) of the pod of a class that is tried next, None if none is left."""
+        queue = self._queues[cls]
+        left = np.flatnonzero(state.node_of[queue] < 0)
+        if not len(left):
+            return None
+        pod = int(queue[left[0]])
+        return (
+            -self._snapshot.classes[cls].priority,
+            float(self._snapshot.pods.created[pod]),
+            pod,
+            cls,
+        )
+
+    # -- classes that may be concerned ----------------------------------------------------------------------
+
+    def _concerned(self, state: ClusterState, pod: int) -> list[int]:
+        """Return the pending classes that fit nowhere now, and may once ``pod`` has moved."""
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        replacement = self._snapshot.classes[cls].replacement
+        others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
+        concerned = {other for other in others if self._has_room(state, other)}
+        concerned.update(self._given_room(state, cls, node))
+        return [
+            other
+            for other in sorted(concerned)
+            if self._next(state, other) is not None and not self._fits(state, other)
+        ]
+
+    def _given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
+        """Return the pending classes whose requests fit on ``node`` only without a pod of ``cls``.
+
+        Victims that terminate there count as gone.
+        """
+        nodes, requests = self._snapshot.nodes, self._snapshot.requests
+        free = nodes.allocatable[:, node] - state.used[:, node]
+        places = int(nodes.max_pods[node]) - int(state.pod_count[node])
+        before = self._fit_into(free, places)
+        leaving = [cls, *(ghost.cls for ghost in state.ghosts if ghost.node == node)]
+        after = self._fit_into(free + requests[:, leaving].sum(axis=1), places + len(leaving))
+        given = self._classes[after & ~before].tolist()
+        return [other for other in given if self._model.static_mask(other)[node]]
+
+    def _fit_into(self, free: Ints, places: int) -> Bools:
+        """Return which pending classes fit into what a node has free (R,), and into so many places for pods."""
+        if places <= 0:
+            return np.zeros(len(self._classes), bool)
+        rows, requests = self._asked
+        fits = (requests <= free[rows][:, None]) | (requests <= 0)
+        return np.asarray(fits.all(axis=0))
+
+    @cached_property
+    def _asked(self) -> tuple[Int32s, Ints]:
+        """Rows of the resources that the scheduler checks, and what each pending class asks of them."""
+        rows = [row for row, name in enumerate(self._snapshot.resources) if checked(name)]
+        return np.array(rows, np.int32), self._snapshot.requests[rows][:, self._classes]
+
+    @cached_property
+    def _interacting(self) -> dict[int, set[int]]:
+        """Class -> pending classes to which its pods matter otherwise than by their requests."""
+        pending_of: dict[int, set[int]] = {}
+        for pending in self._queues:
+            for other in self._model.filters.interacting(pending):
+                pending_of.setdefault(other, set()).add(pending)
+        return pending_of
+
+    def _has_room(self, state: ClusterState, cls: int) -> bool:
+        """Tell whether some node has room for a class, so that something else keeps it waiting."""
+        return self._kept(state, cls, 0)
+
+    def _fits(self, state: ClusterState, cls: int) -> bool:
+        """Tell whether pods of a class fit somewhere already, and wait for no room."""
+        return self._kept(state, cls, 1)
+
+    def _kept(self, state: ClusterState, cls: int, question: int) -> bool:
+        if state is not self._state or state.version != self._version:
+            self._state, self._version = state, state.version
+            self._answers.clear()
+        answer = self._answers.get((cls, question))
+        if answer is None:
+            ask = self._model.feasible if question else self._model.filters.with_room
+            answer = self._answers[cls, question] = bool(ask(state, cls).any())
+        return answer

@@ -1,0 +1,39 @@
+"""What the model says of one pod: where it will land, and what other pods do because of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """A pending pod that gets a node because another pod leaves."""
+
+    pod: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Where a pod will land."""
+
+    nodes: Int32s
+    """(K,) most probable first, ties by node; empty if nothing is feasible."""
+    probability: Floats
+    """(K,) sums to 1."""
+    unmodelled: tuple[str, ...] = field(default=())
+    """Why the pod cannot be predicted; then every feasible node is equally probable."""
+    takers: tuple[Taker, ...] = ()
+    """Pending pods that the eviction of its predecessor feeds, in the order in which they get their nodes."""
+
+
+def takers_text(snapshot: Snapshot, prediction: Prediction) -> str:
+    """Return which pending pods are fed, in a few words; empty if none is."""
+    if not prediction.takers:
+        return ""
+    first, *others = prediction.takers
+    more = f" and {len(others)} more pending" if others else ""
+    return f"pending {snapshot.pod_ref(first.pod)} takes room on {snapshot.nodes.names[first.node]}{more}"

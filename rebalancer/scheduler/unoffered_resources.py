@@ -1,0 +1,46 @@
+"""Extended resources that pods use on nodes that do not offer them: DeviceClasses stand behind those.
+
+A pod may ask for an extended resource that no device plug-in offers; where a DeviceClass names it, the
+scheduler allocates devices for it (KEP-5004). DeviceClasses and ResourceSlices are not read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.scheduler.resources import Resources
+from rebalancer.snapshot.model import Snapshot
+
+
+class UnofferedResources:
+    """Which extended resources do not, or not all, come from device plug-ins."""
+
+    def __init__(self, snapshot: Snapshot, resources: Resources) -> None:
+        self._snapshot, self._resources = snapshot, resources
+        self._unoffered: dict[int, bool] = {}
+
+    def of(self, cls: int) -> list[str]:
+        """Return the resources that a class asks for and that may be allocated behind the nodes' backs."""
+        names = self._resources.names
+        return [
+            names[row]
+            for row in self._resources.asked(cls)
+            if _extended(names[row]) and self._is_unoffered(row)
+        ]
+
+    def _is_unoffered(self, row: int) -> bool:
+        unoffered = self._unoffered.get(row)
+        if unoffered is None:
+            offered = self._snapshot.nodes.allocatable[row] > 0
+            pods = self._snapshot.pods
+            using = (pods.node >= 0) & (self._snapshot.requests[row] > 0)[pods.cls]
+            elsewhere = not offered[pods.node[using]].all()
+            unoffered = self._unoffered[row] = elsewhere or not np.any(offered)
+        return unoffered
+
+
+def _extended(name: str) -> bool:
+    """Tell whether a DeviceClass may stand for a resource (``IsDRAExtendedResourceName``)."""
+    if name.startswith("deviceclass.resource.kubernetes.io/"):
+        return True
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
