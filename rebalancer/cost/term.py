@@ -27,7 +27,7 @@ class Entry(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where pods stand that a term would rather see elsewhere: parallel arrays, one row per pair."""
+    """Where pods stand that a term would rather see elsewhere: parallel arrays; rows of the same pair add up."""
 
     cls: Int32s
     node: Int32s

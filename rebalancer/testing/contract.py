@@ -101,10 +101,13 @@ def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
     _check_rows(rows, twin.candidates(), where)
     if term.potential() == 0:
         _require(len(rows.cls) == 0, f"{where}: candidates although the potential is 0")
-    for cls, node_index, gain in zip(
-        rows.cls.tolist(), rows.node.tolist(), rows.gain.tolist(), strict=True
+    gains: dict[tuple[int, int], float] = {}
+    for pair, gain in zip(
+        zip(rows.cls.tolist(), rows.node.tolist(), strict=True), rows.gain.tolist(), strict=True
     ):
-        _check_candidate(view, term, (cls, node_index, gain), where)
+        gains[pair] = gains.get(pair, 0.0) + gain
+    for pair, gain in gains.items():
+        _check_candidate(view, term, (*pair, gain), where)
 
 
 def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:

@@ -105,6 +105,7 @@ HELD_AS_BYTES = {
     "PodSpec.resources": "ResourceRequirements",
     "Container.ports": "ContainerPort",
     "Container.resources": "ResourceRequirements",
+    "Container.restartPolicyRules": "RestartRule",
     "VolumeSource.hostPath": "",
     "VolumeSource.emptyDir": "",
     "VolumeSource.ephemeral": "",
