@@ -23,8 +23,7 @@ from rebalancer.snapshot.labels import ZONE_KEYS
 # Judgements for one pod that cannot go alone, and for all pods of one plan.
 _TRIES = 48
 _TRIES_IN_ALL = 600
-# Nodes that draw the replacement, and nodes from which somebody is asked to make way for it.
-_DRAWING = 2
+# Nodes from which some pod may make way for a replacement.
 _GIVING = 8
 # Least probability with which the pod that makes way lands where it is meant to.
 _CERTAIN = 0.75
@@ -65,7 +64,7 @@ class Chains:
         if alone.refused is None:
             return None
         tries = min(_TRIES, self._left)
-        for draws in alone.vain[:_DRAWING]:
+        for draws in alone.vain:
             for other in self._landing_on(draws, pod, may_go):
                 if tries <= 0:
                     return None

@@ -22,6 +22,8 @@ GAMBLE = 0.05
 # More than this share of the landings on nodes marked for deletion, and the move is refused.
 _LEAVING_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
+# So many nodes that draw a replacement in vain are noted.
+DRAWING = 2
 # So many landings are kept with the verdicts on them.
 _KEPT_LANDINGS = 2_000_000
 
@@ -48,7 +50,7 @@ class Verdict:
     """Expected gain of each strategy in the entry that decides."""
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
-    """Where it is refused: nodes of its landings where no rule is mended, the most probable first."""
+    """Where it is refused: a few nodes of its landings where no rule is mended, the most probable first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class Judge:
         if refused is None:
             return expected.verdict(best, None)
         vain = expected.prediction.nodes[_signs(expected.changes[:2]) >= 0]
-        return expected.verdict(best, refused, tuple(vain.tolist()))
+        return expected.verdict(best, refused, tuple(vain[:DRAWING].tolist()))
 
     def harmless(self, pod: int, cls: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.

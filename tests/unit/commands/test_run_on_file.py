@@ -75,9 +75,23 @@ def test_namespace_and_selector_narrow_what_may_move(drifted):
     assert {move["owner"] for move in moves} == {"StatefulSet/default/db"}
 
 
+def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drifted, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {inFlight: 1}\n"
+        "strategies: {anti-affinity: {}, topology-spread: {}}\n"
+    )
+    command = ("run", f"--snapshot={drifted}", f"--policy={policy}", "-o", "json", "--deadline=1")
+    part, whole = (report_of(run(*command, *more)) for more in ((), ("--whole",)))
+    assert (len(part["moves"]), part["rest"]) == (1, {"moves": 1, "runs": 1, "more": True})
+    assert (len(whole["moves"]), whole["rest"]["moves"]) == (2, 0)
+    assert part["moves"][0] == whole["moves"][0]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (["--whole"], "--whole needs --dry-run"),
         (["--snapshot=/nowhere.json"], "/nowhere.json"),
         (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
         (["--kubeconfig=/nowhere.conf"], "/nowhere.conf"),
