@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Phase = Literal["first", "second", "later", "always"]
-"""Which requests of a kind are hit: the first, the second, all from the third on, or all."""
+Phase = Literal["first", "second", "third", "later", "always"]
+"""Which requests of a kind are hit: that one, all from the third on, or all."""
 
 LISTED = (
     "pods",
@@ -66,6 +66,12 @@ class Effect:
     flip: bool = False
     """One bit of the body is another."""
 
+    @property
+    def quick(self) -> bool:
+        """Whether the client knows of it at once."""
+        slow = self.delay or self.hold or self.drip_head or self.drip_body
+        return not (slow or self.silent or self.mute or self.flip or (self.retry_after or 0) > 1)
+
 
 EFFECTS: Mapping[str, Effect] = {
     "delay": Effect(delay=2.5),
@@ -104,7 +110,7 @@ def phases_of(kind: str) -> Sequence[Phase]:
         return ("first", "always")
     if kind.startswith("watch "):
         return ("first", "second", "always")
-    return ("first", "second", "later", "always")
+    return ("first", "second", "later", "always")  # the third is the first of the later ones
 
 
 def kind_of(method: str, target: str) -> str:
@@ -143,7 +149,7 @@ class Fault:
     @property
     def transient(self) -> bool:
         """Whether it hits one request only."""
-        return self.phase in ("first", "second")
+        return self.phase in ("first", "second", "third")
 
     def hits(self, number: int) -> bool:
         """Whether it hits the request of this number, counted from 1, of its kind."""
@@ -152,6 +158,8 @@ class Fault:
                 return number == 1
             case "second":
                 return number == 2
+            case "third":
+                return number == 3
             case "later":
                 return number >= 3
             case "always":

@@ -65,12 +65,12 @@ def two_moves() -> History:
     return history
 
 
-def report(**outcomes: str) -> str:
-    """Return a report with these outcomes by uid."""
+def report(*warnings: str, **outcomes: str) -> str:
+    """Return a report with these warnings, and outcomes by uid."""
     moves = [
         {"uid": uid, "pod": f"web-{uid}", "outcome": outcome} for uid, outcome in outcomes.items()
     ]
-    return json.dumps({"moves": moves, "standstill": [], "cut": None})
+    return json.dumps({"moves": moves, "standstill": [], "cut": None, "warnings": warnings})
 
 
 def ran(**more: Any) -> Ran:

@@ -23,7 +23,7 @@ _LONGEST = 45.0
 _CLEAN_RUNS = 4
 _CLEAN_DEADLINE = 60.0
 _STREAMS = ("stdout full", "stdout closed", "stderr full", "stderr closed", "stderr gone")
-_PROCESS_ACTS = (*_STREAMS, "SIGTERM", "SIGKILL", "SIGSTOP", "rival", "wrong clock")
+_PROCESS_ACTS = (*_STREAMS, "SIGTERM", "SIGKILL", "SIGSTOP", "rival", "wrong clock", "next run")
 _ACCOUNTS = ("storm-main", "storm-rival")
 _RIVAL_TRIES = 25
 _RIVAL_PAUSE = 2.0
@@ -99,6 +99,9 @@ class Stage:
         runs = [self._finished(self._main, proxy)]
         for thread in self._threads:
             thread.join(_RIVAL_TRIES * 10)
+        if self._scenario.has("next run"):
+            again = self._proxy(Script(), lambda _: None)
+            self._rivals.append(self._start("storm-rival", again, self._scenario.deadline))
         for rival, passed in zip(self._rivals, self._proxies[1:], strict=True):
             runs.append(self._finished(rival, passed))
         if self._errors:

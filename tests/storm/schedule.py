@@ -1,11 +1,12 @@
 """From a seed to a scenario: which requests fail and how, and what else happens beside the run.
 
-The first seeds cover every pair of kind, fault and phase; those after them are drawn at random.
+The first seeds are combinations that a review has found to break promises; CI plays these. The next ones cover every
+pair of kind, fault and phase; those after them are drawn at random.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tests.storm.faults import CENTRAL, KINDS, Fault, effects_on, phases_of
@@ -18,6 +19,7 @@ _LONG_AT = 37
 DEADLINE = 12.0
 LONG_DEADLINE = 110.0
 LEASE_TERM = 60.0
+SERVER_ERRORS = ("500 after commit", "502 after commit", "503 after commit", "504 after commit")
 
 SIGNALS = ("SIGTERM", "SIGKILL", "SIGSTOP")
 MOMENTS = (
@@ -58,6 +60,7 @@ ACTS = (
     "stderr gone",
     "nodes not ready",
     "memory newer",
+    "next run",
 )
 """What happens beside the run; see `world`. Every third run has none of it."""
 
@@ -107,26 +110,28 @@ class Scenario:
 
 def scenario(seed: int) -> Scenario:
     """Return the scenario of a seed; the same for the same seed."""
+    if seed < len(COMBINED):
+        return replace(COMBINED[seed], seed=seed)
     rng = random.Random(f"storm {seed}")
     if seed % _LONG_EVERY == _LONG_AT:
         return _long(seed, rng)
     acts = _acts(seed, rng)
     rows = _covering()
-    size = _SIZES[seed % len(_SIZES)]
-    start = _faults_before(seed)
+    number = seed - len(COMBINED)
+    size = _SIZES[number % len(_SIZES)]
+    start = _faults_before(number)
     faults = rows[start : start + size]
     if start + size > len(rows):
         faults = tuple(_random_fault(rng) for _ in range(size))
-    slow = rng.choice((0.3, 0.3, 1.0))
-    return Scenario(seed, _distinct(faults), acts, ready_after=slow)
+    return Scenario(seed, _distinct(faults), acts, ready_after=rng.choice((0.3, 0.3, 1.0)))
 
 
 def covering_seeds() -> int:
     """Return how many seeds it takes until all pairs of kind, fault and phase were there."""
-    seed = 0
-    while _faults_before(seed) < len(_covering()):
-        seed += 1
-    return seed
+    number = 0
+    while _faults_before(number) < len(_covering()):
+        number += 1
+    return number + len(COMBINED)
 
 
 def _faults_before(seed: int) -> int:
@@ -192,12 +197,62 @@ def _act(name: str, rng: random.Random) -> Act:
 
 
 def _long(seed: int, rng: random.Random) -> Scenario:
-    """Return a scenario in which the Lease runs out while its holder goes on, or is stopped."""
+    """Return a scenario in which the Lease is renewed, or runs out, or replacements are waited for in silence."""
     rival = Act("rival", "after 62")
-    if seed // _LONG_EVERY % 2:
-        stopped = Act("SIGSTOP", "eviction 1", 0.0, rng.choice((65.0, 80.0, 90.0)))
-        return Scenario(seed, (), (stopped, rival), LONG_DEADLINE, 5.0)
-    fault = rng.choice(("200 with HTML", "silence before commit", "dripping body", "dripping head"))
-    return Scenario(
-        seed, (Fault("lease", fault, "later", rng.randrange(500)),), (rival,), LONG_DEADLINE, 14.0
-    )
+    at = rng.randrange(500)
+    match seed // _LONG_EVERY % 4:
+        case 0:
+            # The holder cannot renew and another takes over: it must have stopped by then.
+            names = ("200 with HTML", "silence before commit", "dripping body", "dripping head")
+            lost = Fault("lease", rng.choice(names), "later", at)
+            return Scenario(seed, (lost,), (rival,), LONG_DEADLINE, 14.0)
+        case 1:
+            stopped = Act("SIGSTOP", "eviction 1", 0.0, rng.choice((65.0, 80.0, 90.0)))
+            return Scenario(seed, (), (stopped, rival), LONG_DEADLINE, 5.0)
+        case 2:
+            once = Fault("lease", rng.choice(SERVER_ERRORS), "third", at)
+            return Scenario(seed, (once,), (), LONG_DEADLINE, 14.0)
+        case _:
+            silent = Fault("watch pods", "silence in the body", "first", 0)
+            return Scenario(seed, (silent,), (), LONG_DEADLINE, 0.3)
+
+
+def _combined() -> Iterator[Scenario]:
+    """Yield what a review has found to break promises, each with the promise that was broken."""
+
+    def made(*what: Fault | Act, deadline: float = DEADLINE, ready_after: float = 0.3) -> Scenario:
+        faults = tuple(one for one in what if isinstance(one, Fault))
+        acts = tuple(one for one in what if isinstance(one, Act))
+        return Scenario(0, faults, acts, deadline, ready_after)
+
+    # A replica more of an owner whose status is stale, or that is unready.
+    yield made(Act("stale status"), Fault("events", "500 after commit", "always"))
+    yield made(Act("owner unready"), Fault("list deployments", "410", "first"))
+    # One tenant stops every run, or has another's pods evicted.
+    yield made(Act("hostile quantities"), Fault("watch pods", "502 after commit", "second"))
+    yield made(Act("hostile anti-affinity"), Fault("memory", "delay", "second"))
+    # Evictions after SIGTERM, after the deadline, and such that nothing is told of.
+    yield made(Fault("get pod", "delayed answer", "always"), Act("SIGTERM", "get pod 2", 0.2))
+    yield made(Fault("eviction", "drop after commit", "second"), Act("SIGTERM", "eviction 2"))
+    yield made(Fault("get pod", "delayed answer", "always"))
+    yield made(Fault("eviction", "500 after commit", "always"))
+    # What is in flight over two runs.
+    yield made(Act("next run"), ready_after=30.0)
+    # Nobody is listened to while the server throttles, or while an answer drips.
+    yield made(Fault("eviction", "429 Retry-After 60", "always"), Act("SIGTERM", "eviction 1", 0.3))
+    yield made(Fault("list pods", "dripping body", "first", 100))
+    yield made(Fault("events", "429 Retry-After 1", "always"))
+    # The hour's count where the memory cannot be read or written.
+    yield made(Act("memory newer"))
+    yield made(Act("memory nonsense"), Fault("events", "cut", "always", 30))
+    yield made(Act("hour nearly used"), Fault("memory", "200 with HTML", "always"))
+    yield made(Fault("memory", "500 after commit", "second"))
+    # Streams that cannot be written.
+    yield made(Act("stderr full"), Fault("eviction", "504 after commit", "first"))
+    yield made(Act("stdout full"), Fault("get pod", "503 after commit", "second"))
+    # Pods that change between the plan and their eviction.
+    yield made(Act("opt-out", "eviction 1"))
+    yield made(Act("rival", "lease 1", 0.1), Act("SIGKILL", "eviction 2"))
+
+
+COMBINED = tuple(_combined())

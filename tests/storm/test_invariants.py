@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.storm.faults import Fault
 from tests.storm.invariants import INVARIANTS, violations
 from tests.storm.records import START, History, ran, record, report, two_moves
+from tests.storm.schedule import Act, Scenario
 from tests.storm.witnesses import Evicted
 
 FIRST, SECOND = START + 10, START + 14
@@ -52,6 +54,9 @@ def another_holds_it():
 
 
 ONE = [Evicted("main", "web-u1", "u1", FIRST)]
+EVENTS = Fault("events", "429 Retry-After 3600", "always")
+RENEWAL = Fault("lease", "503 after commit", "third")
+MEMORY = Fault("memory", "503 after commit", "always")
 HOUR_OF_ONE = {"hour_after": 3}
 
 
@@ -98,6 +103,10 @@ def test_nothing_is_violated_where_all_was_kept():
         ("k", {"changes": both_at_once()}),
         ("l", {"acted": {"opt-out": FIRST + 1}, "opted_out": {"u2": "web-u2"}}),
         ("m", {"deleted": 1}),
+        ("c", {"scenario": Scenario(0, (), (Act("memory newer"),))}),
+        ("g", {"hour_after": 2, "memory_hindered": True}),
+        ("n", {"scenario": Scenario(0, (EVENTS,), ()), "runs": [ran(code=4)]}),
+        ("n", {"scenario": Scenario(0, (RENEWAL,), ()), "least": 3}),
     ],
 )
 def test_what_is_violated_is_said(letter, changed):
@@ -115,7 +124,15 @@ def test_every_invariant_has_been_seen_violated():
         ("b", {"changes": unready_just_now(), "evicted": ONE}),
         ("f", {"runs": [ran(ended=START + 60, continued=START + 55)]}),
         ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
-        ("g", {"hour_after": 2, "memory_hindered": True}),
+        (
+            "g",
+            {
+                "runs": [ran(out=report("could not be remembered", u1="evicted", u2="evicted"))],
+                "hour_after": 2,
+                "memory_hindered": True,
+            },
+        ),
+        ("n", {"scenario": Scenario(0, (MEMORY,), ()), "runs": [ran(code=4)]}),
         ("l", {"acted": {"opt-out": SECOND - 0.05}, "opted_out": {"u2": "web-u2"}}),
     ],
 )

@@ -36,20 +36,11 @@ strategies:
   anti-affinity: {{}}
 """
 
-_NONSENSE = {
-    "version": 1,
-    "owners": {
-        "Deployment/storm/x": {
-            "fingerprint": "",
-            "zones": "",
-            "seen": 10**18,
-            "terms": {"topology-spread/hard": {"moves": 1, "until": 10**18, "colour": {"a": [1]}}},
-        }
-    },
-    "evictions": [[10**15, 3], [-5, 2]],
-    "signals": {},
-}
-_NEWER = {"version": 99, "owners": [], "evictions": {"hour": 20}}
+_DEPTH = 3000
+_NONSENSE = (
+    f'{{"version": 1, "owners": {{}}, "signals": {{}}, "colour": {"[" * _DEPTH}{"]" * _DEPTH}}}'
+)
+_NEWER = '{"version": 99, "owners": [], "evictions": {"hour": 20}}'
 
 
 class World:
@@ -120,8 +111,8 @@ class World:
             "hour nearly used": self._use_hour,
             "hostile quantities": self._hostile_quantities,
             "pods unready": self._pods_unready,
-            "memory nonsense": lambda: self._give_memory(json.dumps(_NONSENSE)),
-            "memory newer": lambda: self._give_memory(json.dumps(_NEWER)),
+            "memory nonsense": lambda: self._give_memory(_NONSENSE),
+            "memory newer": lambda: self._give_memory(_NEWER),
             "hostile anti-affinity": self._hostile_anti_affinity,
             "node not ready": lambda: self._not_ready(["c-1"]),
             "nodes not ready": self._nodes_not_ready,
@@ -170,7 +161,7 @@ class World:
     def hour_given(self) -> int:
         """What the memory counted before the run."""
         text = self._given.get(MEMORY_KEY, "")
-        if text in ("", json.dumps(_NONSENSE), json.dumps(_NEWER)):
+        if text in ("", _NONSENSE, _NEWER):
             return 0
         return hour_count(self._given) or 0
 
