@@ -30,7 +30,7 @@ def main() -> int:
                 break
             one = scenario(seed)
             started = time.monotonic()
-            record = stage.play(one)
+            record = stage.play(one, chosen.source)
             found = violations(record)
             rows.append(row_of(record, found))
             codes = ", ".join(str(ran.code) for ran in record.runs)
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=int, help="so many seeds, from the first one on")
     parser.add_argument("--minutes", type=float, help="begin no further run after so long")
+    parser.add_argument("--source", type=Path, help="play another tree than the installed one")
     parser.add_argument("--keep", metavar="FOLDER", help="where the runs' outputs are kept")
     parser.add_argument(
         "--rows", metavar="FILE", help="add a line of JSON per run, for the results"

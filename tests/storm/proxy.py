@@ -58,7 +58,7 @@ class Seen:
 
 
 Hook = Callable[[Seen], None]
-"""Called when the server has answered, before its answer is passed on, which waits for the hook's end."""
+"""Called when the server has answered, or would be asked, before an answer is given, which waits for its end."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Exchange:
             if replaced and not self._request_watches:
                 for _ in pieces:
                     pass  # the answer is whole before it is thrown away: what was asked is done
-            self._proxy.hook(seen)
+        self._proxy.hook(seen)
         if effect.hold:
             seen.hit = True
             self._wait(effect.hold)

@@ -18,6 +18,7 @@ _LONG_AT = 37
 """Runs of these seeds outlast the term of the Lease."""
 DEADLINE = 12.0
 LONG_DEADLINE = 110.0
+RIVAL_DEADLINE = 20.0
 LEASE_TERM = 60.0
 SERVER_ERRORS = ("500 after commit", "502 after commit", "503 after commit", "504 after commit")
 
@@ -202,13 +203,13 @@ def _long(seed: int, rng: random.Random) -> Scenario:
     at = rng.randrange(500)
     match seed // _LONG_EVERY % 4:
         case 0:
-            # The holder cannot renew and another takes over: it must have stopped by then.
+            # The holder cannot renew, and another takes over before its second wave: it must have stopped by then.
             names = ("200 with HTML", "silence before commit", "dripping body", "dripping head")
             lost = Fault("lease", rng.choice(names), "later", at)
-            return Scenario(seed, (lost,), (rival,), LONG_DEADLINE, 14.0)
+            return Scenario(seed, (lost,), (rival,), LONG_DEADLINE, LEASE_TERM + 7)
         case 1:
-            stopped = Act("SIGSTOP", "eviction 1", 0.0, rng.choice((65.0, 80.0, 90.0)))
-            return Scenario(seed, (), (stopped, rival), LONG_DEADLINE, 5.0)
+            stopped = Act("SIGSTOP", "eviction 1", 0.0, rng.choice((66.0, 75.0, 90.0)))
+            return Scenario(seed, (), (stopped, rival), LONG_DEADLINE, 10.0)
         case 2:
             once = Fault("lease", rng.choice(SERVER_ERRORS), "third", at)
             return Scenario(seed, (once,), (), LONG_DEADLINE, 14.0)
@@ -239,7 +240,11 @@ def _combined() -> Iterator[Scenario]:
     # What is in flight over two runs.
     yield made(Act("next run"), ready_after=30.0)
     # Nobody is listened to while the server throttles, or while an answer drips.
-    yield made(Fault("eviction", "429 Retry-After 60", "always"), Act("SIGTERM", "eviction 1", 0.3))
+    yield made(
+        Fault("eviction", "429 Retry-After 60", "always"),
+        Act("SIGTERM", "eviction 1", 0.3),
+        deadline=40.0,
+    )
     yield made(Fault("list pods", "dripping body", "first", 100))
     yield made(Fault("events", "429 Retry-After 1", "always"))
     # The hour's count where the memory cannot be read or written.
