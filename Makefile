@@ -36,7 +36,7 @@ e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by 
 	$(BIN)/python -m pytest -p no:randomly -m ticks --capture=no tests
 
 storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on
-	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN))
 
 storm-mutants: $(STAMP)  ## the storm against each mend undone, one at a time: it must fail each time; ONLY=name
 	$(BIN)/python -m tests.storm.mutants $(if $(ONLY),--only $(ONLY))
