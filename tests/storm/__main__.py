@@ -38,7 +38,11 @@ def main() -> int:
 def _holds(stage: Ground, seed: int, chosen: argparse.Namespace) -> bool:
     """Play the scenario of a seed, say how it went, and return whether nothing was violated."""
     started = time.monotonic()
-    record = stage.play(scenario(seed), chosen.source)
+    try:
+        record = stage.play(scenario(seed), chosen.source)
+    except Exception as error:  # noqa: BLE001 - the next one may tell more; this one counts as failed
+        _say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
+        return False
     found = violations(record)
     codes = ", ".join(str(ran.code) for ran in record.runs)
     _say(

@@ -42,14 +42,14 @@ class Verdict:
         return self.clean and bool(self.found)
 
 
-def undone(mend: Mend, folder: Path) -> Path:
+def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
     """Return a folder with the packages in which a mend is undone.
 
     Files are searched for the mend's text, so that it does not matter where they are moved.
     """
     target = folder / mend.name.replace(" ", "-")
     for package in _PACKAGES:
-        shutil.copytree(_HERE / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
+        shutil.copytree(tree / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
     for old, new in mend.changes:
         places = [path for path in target.rglob("*.py") if old in path.read_text()]
         counts = [path.read_text().count(old) for path in places]
@@ -59,9 +59,9 @@ def undone(mend: Mend, folder: Path) -> Path:
     return target
 
 
-def judge(stage: Ground, mend: Mend, folder: Path, clean: dict[int, bool]) -> Verdict:
+def judge(stage: Ground, mend: Mend, folder: Path, tree: Path, clean: dict[int, bool]) -> Verdict:
     """Play the seeds of a mend, as it stands and undone, until the storm has found it."""
-    source = undone(mend, folder)
+    source = undone(mend, folder, tree)
     stands = True
     for seed in mend.seeds:
         if seed not in clean:
@@ -73,24 +73,25 @@ def judge(stage: Ground, mend: Mend, folder: Path, clean: dict[int, bool]) -> Ve
     return Verdict(mend, stands, ())
 
 
-def _verdicts(mends: Sequence[Mend]) -> Iterator[Verdict]:
+def _verdicts(mends: Sequence[Mend], tree: Path) -> Iterator[Verdict]:
     clean: dict[int, bool] = {}
     with (
         tempfile.TemporaryDirectory(prefix="storm-mutants-") as folder,
         ground(Path(folder)) as stage,
     ):
         for mend in mends:
-            yield judge(stage, mend, Path(folder), clean)
+            yield judge(stage, mend, Path(folder), tree, clean)
 
 
 def main() -> int:
     """Undo each mend in turn; return 1 if one is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.storm.mutants", description=__doc__)
     parser.add_argument("--only", help="mends whose name has this in it")
-    only = parser.parse_args().only or ""
-    mends = [mend for mend in MENDS if only in mend.name]
+    parser.add_argument("--source", type=Path, default=_HERE, help="another tree than this one")
+    chosen = parser.parse_args()
+    mends = [mend for mend in MENDS if (chosen.only or "") in mend.name]
     missed = 0
-    for verdict in _verdicts(mends):
+    for verdict in _verdicts(mends, chosen.source.resolve()):
         letter, text = verdict.found[0] if verdict.found else ("-", "nothing is violated")
         said = "found " if verdict.killed else "MISSED"
         unclean = "" if verdict.clean else " (violated where it stands, too)"

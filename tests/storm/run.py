@@ -14,7 +14,7 @@ from tests.controlplane import ControlPlane, Options
 from tests.storm.faults import Script
 from tests.storm.product import Command, Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
-from tests.storm.schedule import RIVAL_DEADLINE, Act, Scenario
+from tests.storm.schedule import Act, Scenario
 from tests.storm.witnesses import AUDIT_POLICY, Audit, Evicted, Ran, Record, Recorder
 from tests.storm.world import BUDGETS, POLICY, World
 
@@ -101,7 +101,7 @@ class Stage:
             thread.join(_RIVAL_TRIES * 10)
         if self._scenario.has("next run"):
             again = self._proxy(Script(), lambda _: None)
-            self._rivals.append(self._start("storm-rival", again, RIVAL_DEADLINE))
+            self._rivals.append(self._start("storm-rival", again, self._scenario.rival_deadline))
         for rival, passed in zip(self._rivals, self._proxies[1:], strict=True):
             runs.append(self._finished(rival, passed))
         if self._errors:
@@ -248,7 +248,7 @@ class Stage:
         tries = _RIVAL_TRIES if self._scenario.long else 1
         for _ in range(tries):
             proxy = self._proxy(Script(), lambda _: None)
-            rival = self._start("storm-rival", proxy, RIVAL_DEADLINE)
+            rival = self._start("storm-rival", proxy, self._scenario.rival_deadline)
             self._rivals.append(rival)
             while not rival.ended and not any(s.kind == "list pods" for s in proxy.seen):
                 time.sleep(0.05)

@@ -18,6 +18,9 @@ _LONG_AT = 37
 """Runs of these seeds outlast the term of the Lease."""
 DEADLINE = 12.0
 LONG_DEADLINE = 110.0
+TAKEN_OVER = 2 * 60.0 + 2
+"""Seconds after which a Lease that is not renewed can be another's: its term, and as long again to watch it."""
+LONGEST_DEADLINE = TAKEN_OVER + 50
 RIVAL_DEADLINE = 20.0
 LEASE_TERM = 60.0
 SERVER_ERRORS = ("500 after commit", "502 after commit", "503 after commit", "504 after commit")
@@ -94,6 +97,13 @@ class Scenario:
     deadline: float = DEADLINE
     ready_after: float = 0.3
     """Seconds that a replacement needs to be Ready."""
+
+    @property
+    def rival_deadline(self) -> float:
+        """Seconds that a rival has."""
+        return (
+            LONGEST_DEADLINE - LEASE_TERM if self.deadline == LONGEST_DEADLINE else RIVAL_DEADLINE
+        )
 
     @property
     def long(self) -> bool:
@@ -206,7 +216,7 @@ def _long(seed: int, rng: random.Random) -> Scenario:
             # The holder cannot renew, and another takes over before its second wave: it must have stopped by then.
             names = ("200 with HTML", "silence before commit", "dripping body", "dripping head")
             lost = Fault("lease", rng.choice(names), "later", at)
-            return Scenario(seed, (lost,), (rival,), LONG_DEADLINE, LEASE_TERM + 7)
+            return Scenario(seed, (lost,), (rival,), LONGEST_DEADLINE, TAKEN_OVER + 8)
         case 1:
             stopped = Act("SIGSTOP", "eviction 1", 0.0, rng.choice((66.0, 75.0, 90.0)))
             return Scenario(seed, (), (stopped, rival), LONG_DEADLINE, 10.0)

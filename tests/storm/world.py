@@ -35,6 +35,7 @@ apiVersion: rebalancer/v1
 kind: Policy
 budgets: {json.dumps(BUDGETS)}
 protect: {{minPodAge: 0s}}
+safety: {{maxReadyTime: 5m}}
 strategies:
   topology-spread: {{}}
   anti-affinity: {{}}
@@ -68,6 +69,7 @@ class World:
     def prepare(self, scenario: Scenario) -> None:
         """Make the workloads while a zone is away, bring the zone back, do what is due before the run."""
         self._number += 1
+        self._repair()
         self._clear()
         self.opted_out = {}
         self.forget()
@@ -149,10 +151,7 @@ class World:
 
     def calm(self, seconds: float = 60.0) -> None:
         """Undo what was done beside the run, and wait until all stands still."""
-        os.kill(self._plane.pid("kube-controller-manager"), signal.SIGCONT)
-        operations.cordon(self._api, _NODES, on=False)
-        for name in _NODES:
-            self._annotate(f"/api/v1/nodes/{name}", stages.NODE_NOT_READY, None)
+        self._repair()
         for pod in operations.pods(self._api, APPS):
             annotations = pod["metadata"].get("annotations", {})
             for key in (stages.NEVER_READY, "rebalancer/evict"):
@@ -169,6 +168,14 @@ class World:
                 path = f"{_BUDGETS}/{found['metadata']['name']}/status"
                 self._api.patch(path, {"status": {"disruptedPods": None}})
         self._wait_budgets()
+
+    def _repair(self) -> None:
+        """Undo what was done to nodes and controllers."""
+        os.kill(self._plane.pid("kube-controller-manager"), signal.SIGCONT)
+        for name in _NODES:
+            self._annotate(f"/api/v1/nodes/{name}", stages.NODE_NOT_READY, None)
+            if self._api.find(f"/api/v1/nodes/{name}") is not None:
+                operations.cordon(self._api, [name], on=False)
 
     def forget(self) -> None:
         """Empty the Lease and the memory."""
