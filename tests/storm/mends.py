@@ -96,8 +96,8 @@ MENDS: tuple[Mend, ...] = (
         "D10",
         [
             (
-                "            self._stop.wait(min(last.retry_after or backoff, left))",
-                "            __import__('time').sleep(last.retry_after or backoff)",
+                "            self._stop.wait(min(asked, left))",
+                "            __import__('time').sleep(asked)",
             )
         ],
         [9],
@@ -174,5 +174,76 @@ MENDS: tuple[Mend, ...] = (
             )
         ],
         [15],
+    ),
+    Mend(
+        "sums of requests saturate",
+        "D2",
+        [
+            (
+                "    return max(-LARGEST, min(LARGEST, parse_resource(name, text)))",
+                "    return parse_resource(name, text)",
+            ),
+            (
+                "        total[name] = min(LARGEST, total.get(name, 0) + amount)",
+                "        total[name] = total.get(name, 0) + amount",
+            ),
+        ],
+        [2],
+    ),
+    Mend(
+        "the Lease is lost by the clock, whatever the renewing thread does",
+        "D4",
+        [("        if self._lost is None and self._left() <= 0:\n", "        if False:\n")],
+        [37],
+    ),
+    Mend(
+        "an answer that does not say what happened is a lost reply",
+        "D9",
+        [("    if status >= 500 or not said.code:\n", "    if not said.code:\n")],
+        [7],
+    ),
+    Mend(
+        "events hold up no eviction",
+        "D11",
+        [
+            (
+                "        self._queue.put((subject, msgspec.json.encode(body)))",
+                "        self._client.post(EVENTS.path(subject.namespace), msgspec.json.encode(body))",
+            )
+        ],
+        [11],
+    ),
+    Mend(
+        "calls that drip are ended in time",
+        "D12",
+        [
+            (
+                "                if (why := call.over()) is not None:\n                    call.cut(why)",
+                "                pass",
+            )
+        ],
+        [10],
+    ),
+    Mend(
+        "a renewal that fails once is made again",
+        "D13",
+        [
+            (
+                '                if _is_final(error):\n                    self._lost = f"the Lease was lost: {error}"',
+                '                self._lost = f"the Lease was lost: {error}"',
+            )
+        ],
+        [137],
+    ),
+    Mend(
+        "what is no Lease is no answer",
+        "D4",
+        [
+            (
+                "            return msgspec.json.decode(body, type=dict[str, Any])\n        except ValueError:",
+                "            return msgspec.json.decode(body, type=dict[str, Any])\n        except ZeroDivisionError:",
+            )
+        ],
+        [47],
     ),
 )
