@@ -41,7 +41,7 @@ MENDS: tuple[Mend, ...] = (
         [3],
     ),
     Mend(
-        "whether the run must end is asked right before the eviction",
+        "nothing is asked for any more once the run must end",
         "D5",
         [
             (
@@ -50,7 +50,11 @@ MENDS: tuple[Mend, ...] = (
                     "                or self._stopped(move, last, lost=lost)\n"
                 ),
                 "                or self._looked(move, last, lost=lost)\n",
-            )
+            ),
+            (
+                "        why, now = self._stop.reason(), self._stop.now()\n",
+                "        why, now = None, self._stop.now()\n",
+            ),
         ],
         [4],
     ),

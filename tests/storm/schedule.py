@@ -17,6 +17,8 @@ _LONG_EVERY = 50
 _LONG_AT = 37
 """Runs of these seeds outlast the term of the Lease."""
 DEADLINE = 12.0
+_SHORT = 8.0
+"""For runs that are waited for until their deadline anyway."""
 LONG_DEADLINE = 110.0
 TAKEN_OVER = 2 * 60.0 + 2
 """Seconds after which a Lease that is not renewed can be another's: its term, and as long again to watch it."""
@@ -237,7 +239,7 @@ def _combined() -> Iterator[Scenario]:
         return Scenario(0, faults, acts, deadline, ready_after)
 
     # A replica more of an owner whose status is stale, or that is unready.
-    yield made(Act("stale status"), Fault("events", "500 after commit", "always"))
+    yield made(Act("stale status"), Fault("events", "500 after commit", "always"), deadline=_SHORT)
     yield made(Act("owner unready"), Fault("list deployments", "410", "first"))
     # One tenant stops every run, or has another's pods evicted.
     yield made(Act("hostile quantities"), Fault("watch pods", "502 after commit", "second"))
@@ -248,14 +250,14 @@ def _combined() -> Iterator[Scenario]:
     yield made(Fault("get pod", "delayed answer", "always"))
     yield made(Fault("eviction", "500 after commit", "always"))
     # What is in flight over two runs.
-    yield made(Act("next run"), ready_after=30.0)
+    yield made(Act("next run"), deadline=_SHORT, ready_after=30.0)
     # Nobody is listened to while the server throttles, or while an answer drips.
     yield made(
         Fault("eviction", "429 Retry-After 60", "always"),
         Act("SIGTERM", "eviction 1", 0.3),
         deadline=40.0,
     )
-    yield made(Fault("list pods", "dripping body", "first", 100))
+    yield made(Fault("list pods", "dripping body", "first", 100), deadline=_SHORT)
     yield made(Fault("events", "429 Retry-After 1", "always"))
     # The hour's count where the memory cannot be read or written.
     yield made(Act("memory newer"))
