@@ -17,6 +17,8 @@ TERM_GRACE = 1.0
 """Seconds after SIGTERM within which the last eviction may be sent."""
 CLOCK_GRACE = 0.3
 """Seconds that the machine may take between a look at the clock and a request."""
+START_GRACE = 1.5
+"""Seconds by which a run's clock may have started before its first request was seen."""
 NEWS = 3.0
 """Seconds after which a run must know what a healthy watch, or a single read, would say."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -187,7 +189,7 @@ def exit_code(record: Record) -> Iterator[str]:
         if bad:
             yield f"{ran.identity} exited with 0 although it failed with {', '.join(bad)}"
         undone = [m["pod"] for m in report["moves"] if m["outcome"] == "not-attempted"]
-        late = ran.ended > ran.clock_started + ran.deadline
+        late = ran.ended > ran.clock_started + ran.deadline - START_GRACE
         if undone and (ran.terms or late) and not report["standstill"]:
             why = "SIGTERM" if ran.terms else "its deadline"
             yield f"{ran.identity} exited with 0 although {why} cut off {', '.join(undone)}"
