@@ -265,7 +265,7 @@ def _combined() -> Iterator[Scenario]:
     yield made(Act("hour nearly used"), Fault("memory", "200 with HTML", "always"))
     yield made(Fault("memory", "500 after commit", "second"))
     # Streams that cannot be written.
-    yield made(Act("stderr full"), Fault("eviction", "504 after commit", "first"))
+    yield made(Act("stderr full"), Fault("events", "504 after commit", "always"))
     yield made(Act("stdout full"), Fault("get pod", "503 after commit", "second"))
     # Pods that change between the plan and their eviction.
     yield made(Act("opt-out", "eviction 1"))
