@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.storm.faults import EFFECTS, Fault
+from tests.storm.schedule import Scenario
 from tests.storm.witnesses import Change, Evicted, Ran, Record, is_ending, is_ready
 
 EXIT_GRACE = 10.0
@@ -23,7 +24,7 @@ NEWS = 3.0
 """Seconds after which a run must know what a healthy watch, or a single read, would say."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FAILURES = ("failed", "lost", "misconfigured", "refused")
-_DONE, _OUR_FAULT = 0, 1
+_DONE, _OUR_FAULT, _USAGE, _UNREADABLE = 0, 1, 2, 3
 
 Invariant = Callable[[Record], Iterator[str]]
 
@@ -172,10 +173,13 @@ def _counted(record: Record, said: int) -> Iterator[str]:
 
 
 def exit_code(record: Record) -> Iterator[str]:
-    """(h) Exit 0 only where nothing failed or was cut; 1 never."""
+    """(h) Exit 0 only where nothing failed or was cut; 1 never; 2 and 3 only where nothing was evicted."""
     for ran in record.runs:
+        alone = sum(other.user == ran.user for other in record.runs) == 1
         if ran.code == _OUR_FAULT:
             yield f"{ran.identity} exited with 1: {_last_line(ran.err)}"
+        if ran.code in (_USAGE, _UNREADABLE) and _evicted_by(record, ran) and alone:
+            yield f"{ran.identity} exited with {ran.code}, as if it had evicted nothing"
         if ran.killed is None and ran.code is not None and ran.code < 0:
             yield f"{ran.identity} was ended by signal {-ran.code}"
         if ran.code != _DONE:
@@ -248,14 +252,14 @@ def optional_is_optional(record: Record) -> Iterator[str]:
     """(n) Events or progress that fail, one failed renewal of the Lease, one broken watch never end a run in part."""
     scenario, main = record.scenario, record.main
     spoken = all(act.name.startswith("stderr") for act in scenario.acts)
-    if not spoken or not all(_does_not_matter(fault) for fault in scenario.faults):
+    if not spoken or not all(_does_not_matter(fault, scenario) for fault in scenario.faults):
         return
     if main.code != _DONE or len(record.evicted) < record.least:
         yield f"exit {main.code} after {len(record.evicted)} of {record.least} evictions"
 
 
-def _does_not_matter(fault: Fault) -> bool:
-    if fault.kind == "events":
+def _does_not_matter(fault: Fault, scenario: Scenario) -> bool:
+    if fault.kind == "events" or (fault.kind.startswith("watch ") and scenario.long):
         return True
     # What delays a watch or hides what it would say takes its time.
     once = fault.transient and EFFECTS[fault.name].quick

@@ -97,10 +97,10 @@ def _verdicts(mends: Sequence[Mend], tree: Path) -> Iterator[Verdict]:
 def main() -> int:
     """Undo each mend in turn; return 1 if one is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.storm.mutants", description=__doc__)
-    parser.add_argument("--only", help="mends whose name has this in it")
+    parser.add_argument("--only", help="mends whose name or defect has this in it")
     parser.add_argument("--source", type=Path, default=_HERE, help="another tree than this one")
     chosen = parser.parse_args()
-    mends = [mend for mend in MENDS if (chosen.only or "") in mend.name]
+    mends = [mend for mend in MENDS if (chosen.only or "") in f"{mend.defect} {mend.name}"]
     missed = 0
     for verdict in _verdicts(mends, chosen.source.resolve()):
         letter, text = verdict.found[0] if verdict.found else ("-", "nothing is violated")

@@ -226,7 +226,7 @@ def _long(seed: int, rng: random.Random) -> Scenario:
             once = Fault("lease", rng.choice(SERVER_ERRORS), "third", at)
             return Scenario(seed, (once,), (), LONG_DEADLINE, 14.0)
         case _:
-            silent = Fault("watch pods", "silence in the body", "first", 0)
+            silent = Fault("watch pods", "silence in the body", "always", 0)
             return Scenario(seed, (silent,), (), LONG_DEADLINE, 0.3)
 
 

@@ -86,6 +86,8 @@ def test_nothing_is_violated_where_all_was_kept():
         ("g", {"runs": [ran(out="", code=4)]}),
         ("h", {"runs": [ran(code=1)]}),
         ("h", {"runs": [ran(code=-11)]}),
+        ("h", {"runs": [ran(code=2)]}),
+        ("h", {"runs": [ran(code=3)]}),
         ("h", {"runs": [ran(out=report(u1="evicted", u3="not-attempted"), ended=START + 30)]}),
         ("h", {"runs": [ran(out=report(u1="evicted", u2="lost"))]}),
         (
