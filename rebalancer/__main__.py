@@ -21,6 +21,9 @@ def main() -> None:
     gc.set_threshold(_YOUNG, 20, 50)
     for name, value in _UNUSED.items():
         os.environ.setdefault(name, value)
+    from rebalancer.output import open_closed_streams  # noqa: PLC0415
+
+    open_closed_streams()
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
     code = command(sys.argv[1:])

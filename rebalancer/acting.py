@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.environment import SystemClock, Timings, collector_paused
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
 from rebalancer.evictor.feed import PodFeed
@@ -15,9 +16,9 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
 from rebalancer.planner.plan import Move
-from rebalancer.planner.recheck import recheck
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
+from rebalancer.stop import Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,13 @@ class Acting:
     clock: SystemClock
     timings: Timings
     safety: Safety
-    deadline: float
-    """Of the clock."""
     instance: str
     """Who acts, in the events that are written."""
     progress: Progress
-    stopped: Callable[[], str | None]
-    """Says why the run must end, or None."""
+    stop: Stop
     warn: Callable[[str], None]
-    remember: Callable[[Iterable[Outcome]], None]
-    """Keeps what came of the moves so far."""
+    remember: Callable[[Iterable[Outcome]], str | None]
+    """Keeps what came of the moves so far; returns why it could not, or None."""
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
@@ -55,66 +53,56 @@ class Acting:
         )
         feed = open_feed(planned.snapshot, moves)
         follower = self._follower(kept, feed, moves)
+        feed.read_all = follower.list_pods
         with self.timings.phase("act"), follower:
             executor = Executor(
                 actor,
                 feed,
-                self.clock,
-                self._pace(),
+                self.stop,
+                Pace.of(self.safety),
                 self.progress,
-                stopped=self.stopped,
                 domains=planned.snapshot.nodes.labels_of,
             )
 
             recount = Recount(
                 lambda: follower.snapshot(_evicted(executor.outcomes)),
                 lambda: follower.exhausted(_evicted(executor.outcomes)),
-                self.clock,
-                self.stopped,
+                self.stop,
             )
 
             def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
                 # A run that is killed in a later wave has used up its part of the hour all the same.
-                self.remember(executor.outcomes)
-                return self._recheck(rest, recount, clock_skew)
+                why = self.remember(executor.outcomes)
+                if why is not None and self.planning.counts_the_hour:
+                    raise ClusterReadError(why)
+                with collector_paused():
+                    return self.planning.rechecked(recount.snapshot(rest), rest, clock_skew)
 
+            forgotten: str | None = None
             try:
-                return executor.run(planned.left, checked)
+                execution = executor.run(planned.left, checked)
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
-                self.remember(executor.outcomes)
+                forgotten = self.remember(executor.outcomes)
+                actor.close()
                 for note in follower.notes:
                     self.warn(note)
+            unknown = forgotten is not None and any(
+                o.status.may_have_evicted for o in execution.outcomes
+            )
+            return replace(execution, failed=execution.failed or unknown)
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""
-        left = self.deadline - self.clock.now()
         namespaces = {move.namespace for move in moves}
         waves = {move.wave for move in moves}
         return Follower(
             self.client,
             kept,
             feed,
-            seconds=max(1.0, left),
+            seconds=max(1.0, self.stop.left()),
             everything=len(waves) > 1,
             namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
-        )
-
-    def _recheck(
-        self, rest: Sequence[Move], recount: Recount, clock_skew: float
-    ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of the plan on the cluster as it is now."""
-        with collector_paused():
-            snapshot = recount.snapshot(rest, self.deadline)
-            if reasons := self.planning.standstill(snapshot, clock_skew):
-                return [(move, f"standing still: {reasons[0]}") for move in rest]
-            return recheck(self.planning.planner(snapshot), rest)
-
-    def _pace(self) -> Pace:
-        return Pace(
-            deadline=self.deadline,
-            pending=self.safety.max_pending_time.total_seconds(),
-            ready=self.safety.max_ready_time.total_seconds(),
         )
 
 

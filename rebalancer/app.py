@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from rebalancer.deciding import Deciding
 from rebalancer.environment import Environment
-from rebalancer.errors import ExitCode, PolicyError
+from rebalancer.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.options import RunOptions, duration, reference, scope_of
+from rebalancer.output import say
 from rebalancer.planning import Planned, Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
@@ -26,6 +27,7 @@ from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.reporting import Reporting
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
@@ -33,10 +35,6 @@ if TYPE_CHECKING:
     from rebalancer.kube.lease import HeldByAnother, HeldLease
     from rebalancer.kube.read import Reading
     from rebalancer.report.plan_file import ReviewedPlan
-
-
-_LAST_WORDS = 10.0
-"""Seconds after a run's deadline for what ends it: a request under way, the memory, the Lease."""
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -50,7 +48,12 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     run = _Run(options, environment, loaded, registry, _reviewed(options, loaded))
     if options.snapshot_path is not None:
         return run.on_file(options.snapshot_path)
-    return run.on_cluster()
+    try:
+        return run.on_cluster()
+    except ClusterReadError:
+        if environment.stop.is_set() and not environment.committed.is_set():
+            raise StoppedError from None
+        raise
 
 
 def _reviewed(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
@@ -78,7 +81,8 @@ class _Run:
         reviewed: ReviewedPlan | None,
     ) -> None:
         self._options, self._environment, self._loaded = options, environment, loaded
-        self._deadline = environment.clock.now() + options.deadline
+        deadline = environment.clock.now() + options.deadline
+        self._stop = Stop(environment.clock, deadline, environment.stop)
         scope = scope_of(options, environment)
         self._planning = Planning(
             loaded,
@@ -89,11 +93,10 @@ class _Run:
         )
         self._reporting = Reporting(options, environment, loaded, self._acts, reviewed)
         self._reviewed, self._max_age = reviewed, duration("--max-age", options.max_age)
-        self._held: HeldLease | None = None
         lease, memory = options.lease, options.memory
         self._lease = reference("--lease", lease) if lease is not None else None
-        remembered = reference("--memory", memory) if memory is not None else None
-        self._deciding = Deciding(self._planning, environment, loaded, remembered)
+        self._memory = reference("--memory", memory) if memory is not None else None
+        self._deciding = Deciding(self._planning, environment, loaded, self._memory)
         self._timings, self._notes = self._deciding.timings, self._deciding.notes
 
     def on_file(self, path: str) -> ExitCode:
@@ -110,6 +113,7 @@ class _Run:
             READ_RULES,
             USAGE_RULES,
             lease_rules,
+            memory_rules,
             require,
         )
         from rebalancer.kube.client import connect  # noqa: PLC0415
@@ -120,15 +124,16 @@ class _Run:
             kubeconfig=options.kubeconfig,
             context=options.context_name,
             environ=environment.environ,
-            seconds=self._deadline - environment.clock.now() + _LAST_WORDS,
+            stop=self._stop,
             limits=Limits(in_flight=options.max_requests, compressed=options.compress),
         )
         with ExitStack() as stack:
             if self._acts:
                 with self._timings.phase("access"):
                     lease = lease_rules(*self._lease) if self._lease else ()
+                    memory = memory_rules(*self._memory) if self._memory else ()
                     usage = USAGE_RULES if self._planning.needs_usage else ()
-                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease))
+                    require(client, (*READ_RULES, *usage, *ACT_RULES, *lease, *memory))
                 if (held := self._acquire(client, stack)) is not None:
                     return self._reporting.report_held(held, client.server)
             reading = self._deciding.read(client, keep=self._acts)
@@ -157,31 +162,32 @@ class _Run:
 
     # -- what is kept from run to run --------------------------------------------------------------
 
-    def _remember(self, outcomes: Iterable[Outcome]) -> None:
-        if self._deciding.keeper is not None:
-            self._deciding.keeper.record(outcomes, self._environment.clock.unix())
+    def _remember(self, outcomes: Iterable[Outcome]) -> str | None:
+        keeper = self._deciding.keeper
+        if keeper is None:
+            return None
+        return keeper.record(outcomes, self._environment.clock.unix())
 
     def _acquire(self, client: Client, stack: ExitStack) -> HeldByAnother | None:
         """Take the Lease; return whose it is, if another run holds it: this one must not go on then."""
         if self._lease is None:
             return None
-        from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease  # noqa: PLC0415
+        from rebalancer.kube.lease import HeldByAnother, Lease  # noqa: PLC0415
 
-        clock = self._environment.clock.unix
-        lease = Lease(client, *self._lease, identity=self._identity, clock=clock)
+        environment = self._environment
+        # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
+        identity = f"{self._identity}_{environment.random(4).hex()}"
+        lease = Lease(client, *self._lease, identity=identity, clock=environment.clock.unix)
         found = lease.acquire()
         if isinstance(found, HeldByAnother):
             return found
-        if isinstance(found, HeldLease):
-            self._held = found
-            stack.callback(self._release, found)
-        else:
-            self._notes.append(found.message)
+        self._stop.add(found.lost)
+        stack.callback(self._release, found)
         return None
 
     def _release(self, lease: HeldLease) -> None:
         if (warning := lease.release()) is not None:
-            self._environment.err.write(f"rebalancer: {warning}\n")
+            say(self._environment.err, f"rebalancer: {warning}")
 
     # -- acting ------------------------------------------------------------------------------------
 
@@ -198,21 +204,13 @@ class _Run:
             clock=self._environment.clock,
             timings=self._timings,
             safety=self._loaded.policy.safety,
-            deadline=self._deadline,
             instance=self._identity,
             progress=self._progress(),
-            stopped=self._stopped,
+            stop=self._stop,
             warn=self._notes.append,
             remember=self._remember,
         )
         return acting.execute(planned, reading.kept, reading.readings.clock_skew or 0.0)
-
-    def _stopped(self) -> str | None:
-        if self._environment.stop.is_set():
-            return "stopped by a signal"
-        if self._held is not None and self._held.lost.is_set():
-            return "the Lease was lost to another run"
-        return None
 
     @property
     def _identity(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import click
 
 from rebalancer import __version__
-from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.errors import ExitCode, RebalancerError, StoppedError
+from rebalancer.output import OutputError, say, write
 
 _EPILOG = """\b
 Exit codes:
-  0   done, nothing to do, or held back by a PodDisruptionBudget, a budget or another run
+  0   done, nothing to do, standing still, or held back by a PodDisruptionBudget, a budget or another run
   1   our fault
-  2   the policy, a flag or a file is wrong
+  2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction
-  4   partly executed: something planned failed or was cut off
+  4   partly executed: something planned failed or was cut off, or was done and could not be reported
   10  with --detailed-exitcode: a dry run found moves
 """
 
@@ -29,22 +31,26 @@ def command(argv: Sequence[str]) -> int:
     """Run the command line ``argv``; return the exit code. Errors are shown without a traceback."""
     try:
         result = main.main(args=list(argv), prog_name="rebalancer", standalone_mode=False)
+    except OutputError as error:
+        if error.reader_has_left:
+            return int(ExitCode.DONE)
+        say(sys.stderr, f"rebalancer: {error}")
+        return int(error.exit_code)
     except RebalancerError as error:
-        click.echo(f"rebalancer: {error}", err=True)
+        say(sys.stderr, f"rebalancer: {error}")
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        say(sys.stdout, error.format_message())
         return int(ExitCode.USAGE)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("rebalancer: stopped by a signal, before anything was moved", err=True)
-        return int(ExitCode.PARTIAL)
-    except BrokenPipeError:
-        # The reader of a pipe (head, say) has gone; there is nobody left to tell.
-        sys.stderr.close()
-        return int(ExitCode.DONE)
+        stopped = StoppedError()
+        say(sys.stderr, f"rebalancer: {stopped}")
+        return int(stopped.exit_code)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
 
 
@@ -409,9 +415,9 @@ def policy_check(policy_path: str | None) -> None:
 
     loaded = load_policy(policy_path, Registry.installed())
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
-    click.echo(f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})")
+    write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
 
 
 @policy.command("show")
@@ -422,7 +428,7 @@ def policy_show(policy_path: str | None) -> None:
     from rebalancer.policy.load import load_policy  # noqa: PLC0415
     from rebalancer.registry import Registry  # noqa: PLC0415
 
-    click.echo(effective(load_policy(policy_path, Registry.installed()).policy), nl=False)
+    write(sys.stdout, [effective(load_policy(policy_path, Registry.installed()).policy)])
 
 
 @policy.command("schema")
@@ -436,7 +442,7 @@ def policy_schema() -> None:
     from rebalancer.policy.forms import schema  # noqa: PLC0415
     from rebalancer.registry import Registry  # noqa: PLC0415
 
-    click.echo(json.dumps(schema(Registry.installed()), indent=2, sort_keys=True))
+    write(sys.stdout, [json.dumps(schema(Registry.installed()), indent=2, sort_keys=True), "\n"])
 
 
 @policy.command("migrate")
@@ -468,7 +474,8 @@ def strategies() -> None:
     registry = Registry.installed()
     for listed in registry.listed():
         text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
-        click.echo(f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]")
+        line = f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]"
+        write(sys.stdout, [f"{line}\n"])
 
 
 @main.command()

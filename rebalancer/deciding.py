@@ -85,4 +85,9 @@ class Deciding:
         if not signals and self._loaded.policy.mode is not Mode.ENFORCE:
             # Runs that only observe write nothing: whoever waits for the next one waits in vain.
             signals = None
-        self.planning.remember(self.keeper.cooling(), self.keeper.moved_last_hour(), signals)
+        unknown = self.keeper.hour_unknown
+        if unknown is not None and not self.planning.counts_the_hour:
+            self.notes.append(f"nothing is remembered: {unknown}")
+        self.planning.remember(
+            self.keeper.cooling(), self.keeper.moved_last_hour(), signals, unknown
+        )

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -62,6 +62,8 @@ class Environment:
     """Set by SIGTERM and SIGINT: finish the call in flight, report, leave."""
     committed: threading.Event = field(default_factory=threading.Event)
     """Set once pods may be evicted, or the report is made: nothing is cut off then, a signal only sets ``stop``."""
+    random: Callable[[int], bytes] = os.urandom
+    """Returns so many random bytes."""
 
 
 def system_environment(patience: float = 0.0) -> Environment:

@@ -4,6 +4,7 @@
     |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
     |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
     |- PluginError            2  a strategy could not be loaded or broke its contract
+    |- StoppedError           4  a signal came before anything was moved
 
 The answers to an eviction are not exceptions but outcomes (``rebalancer.evictor.outcomes``).
 """
@@ -54,3 +55,12 @@ class ClusterReadError(RebalancerError):
     """The cluster could not be read; the message names the verb, the resource and what to do."""
 
     exit_code = ExitCode.UNREADABLE
+
+
+class StoppedError(RebalancerError):
+    """A signal ended the command before anything was moved."""
+
+    exit_code = ExitCode.PARTIAL
+
+    def __init__(self) -> None:
+        super().__init__("stopped by a signal, before anything was moved")

@@ -11,6 +11,7 @@ from rebalancer.environment import Timings, collector_paused
 from rebalancer.evictor.outcomes import Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.planner import Contribution, Onlooker, Planner
+from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
@@ -58,6 +59,7 @@ class Planning:
         self._policy, self._registry = loaded.policy, registry
         self._scope, self._lifted = scope, lifted
         self._moved_last_hour = 0
+        self._hour_unknown: str | None = None
         self._signals: Mapping[str, Signals] | None = None
 
     @property
@@ -70,6 +72,11 @@ class Planning:
         )
 
     @property
+    def counts_the_hour(self) -> bool:
+        """Whether the budget perHour holds, for which the memory has to be read and written."""
+        return not self._lifted
+
+    @property
     def _active(self) -> list[str]:
         """The strategies that are not off."""
         policy = self._policy
@@ -80,11 +87,14 @@ class Planning:
         cooling: Mapping[str, str],
         moved_last_hour: int,
         signals: Mapping[str, Signals] | None = None,
+        hour_unknown: str | None = None,
     ) -> None:
         """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals.
 
-        ``signals`` are None where this run and its like leave nothing to the next one.
+        ``signals`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
+        the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
         """
+        self._hour_unknown = hour_unknown
         self._scope = replace(self._scope, cooling=cooling)
         self._moved_last_hour = moved_last_hour
         self._signals = signals
@@ -117,7 +127,18 @@ class Planning:
 
     def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
         """Return why nothing may be moved on this snapshot; empty if moves may be made."""
-        return standstill(snapshot, self._policy.safety, clock_skew)
+        reasons = standstill(snapshot, self._policy.safety, clock_skew)
+        if self._hour_unknown is not None and self.counts_the_hour:
+            reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
+        return reasons
+
+    def rechecked(
+        self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Judge what is left of a plan on the cluster as it is now; see :func:`rebalancer.planner.recheck.recheck`."""
+        if reasons := self.standstill(snapshot, clock_skew):
+            return [(move, f"standing still: {reasons[0]}") for move in moves]
+        return recheck(self.planner(snapshot), moves)
 
     def planner(self, snapshot: Snapshot) -> Planner:
         """Return a planner on ``snapshot`` with the policy's strategies and budgets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.options import RunOptions
+from rebalancer.output import OutputError, say, write
 from rebalancer.planning import Planned
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.model import RunReport
@@ -58,8 +59,8 @@ class Reporting:
             warnings=(*notes, *planned.plan.warnings),
             exit_code=int(code),
         )
-        self._write(render(report, self.options.output, color=self._color))
-        return code
+        pieces = render(report, self.options.output, color=self._color)
+        return self._written(pieces, code, report.outcomes)
 
     def report_held(self, held: HeldByAnother, source: str) -> ExitCode:
         """Say who holds the Lease, and until when; that is no failure."""
@@ -73,12 +74,29 @@ class Reporting:
             holder=held.holder,
             until=rfc3339(held.expires_at),
         )
-        self._write((render_held(report, self.options.output),))
-        return ExitCode.DONE
+        return self._written((render_held(report, self.options.output),), ExitCode.DONE, ())
 
-    def _write(self, pieces: Iterable[str]) -> None:
-        self.environment.out.writelines(pieces)
-        self.environment.out.flush()
+    def _written(
+        self, pieces: Iterable[str], code: ExitCode, outcomes: Sequence[Outcome]
+    ) -> ExitCode:
+        """Write the report; return the exit code ``code``, or another if it could not be written.
+
+        What was evicted is said on standard error then. A reader that has left (``head``) misses nothing that
+        it wanted, unless something was evicted.
+        """
+        try:
+            write(self.environment.out, pieces)
+        except OutputError as error:
+            evicted = [one.move.ref for one in outcomes if one.status.may_have_evicted]
+            if evicted:
+                done = f"evicted or lost: {len(evicted)}: {', '.join(evicted)}"
+                say(self.environment.err, f"rebalancer: {error}\n{done}")
+                return ExitCode.PARTIAL
+            if error.reader_has_left:
+                return code
+            say(self.environment.err, f"rebalancer: {error}")
+            return code if code is ExitCode.PARTIAL else error.exit_code
+        return code
 
     @property
     def _color(self) -> bool:

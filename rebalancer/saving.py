@@ -9,6 +9,7 @@ from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
+from rebalancer.output import say
 
 
 def save_snapshot(
@@ -28,6 +29,6 @@ def save_snapshot(
     target = sys.stdout.buffer if path == "-" else Path(path)
     captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
     for note in captured.notes:
-        environment.err.write(f"rebalancer: {note}\n")
-    environment.err.write(f"{path}: {sum(captured.counts.values())} objects\n")
+        say(environment.err, f"rebalancer: {note}")
+    say(environment.err, f"{path}: {sum(captured.counts.values())} objects")
     return ExitCode.DONE

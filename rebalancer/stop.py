@@ -22,7 +22,7 @@ class Clock(Protocol):
 
 
 class Stop:
-    """Says when to stop, and why. Thread-safe."""
+    """Says when to stop, and why; what it has said once it says for ever. Thread-safe."""
 
     def __init__(
         self,
@@ -31,10 +31,26 @@ class Stop:
         signalled: threading.Event | None = None,
     ) -> None:
         """``deadline``: time of the clock; ``signalled``: set by SIGTERM and SIGINT."""
-        self.deadline = deadline
         self._clock = clock
+        self._deadline = deadline
         self._signalled = signalled or threading.Event()
         self._conditions: list[Callable[[], str | None]] = []
+        self._lock = threading.Lock()
+        self._came: tuple[float, str] | None = None
+
+    @property
+    def deadline(self) -> float:
+        """Time of the clock by which the run ends, whatever else happens."""
+        return self._deadline
+
+    @property
+    def since(self) -> float | None:
+        """Time of the clock at which the stop came, as far as :meth:`reason` was asked; None before."""
+        return None if self._came is None else self._came[0]
+
+    def now(self) -> float:
+        """Return the time of the clock."""
+        return self._clock.now()
 
     def add(self, condition: Callable[[], str | None]) -> None:
         """Add a condition that returns why the run must end, or None; a lost Lease, for example."""
@@ -42,27 +58,58 @@ class Stop:
 
     def reason(self) -> str | None:
         """Return why the run must end now, or None."""
-        if self._signalled.is_set():
-            return "stopped by a signal"
-        for condition in self._conditions:
-            if (why := condition()) is not None:
-                return why
-        if self._clock.now() >= self.deadline:
-            return "the run's deadline has passed"
-        return None
+        if self._came is None and (why := self._why()) is not None:
+            with self._lock:
+                self._came = self._came or (min(self.now(), self.deadline), why)
+        return None if self._came is None else self._came[1]
 
     def left(self) -> float:
         """Return the seconds until the deadline, at least 0; 0 once the run must end for another reason."""
         if self.reason() is not None:
             return 0.0
-        return max(0.0, self.deadline - self._clock.now())
+        return max(0.0, self.deadline - self.now())
 
     def wait(self, seconds: float) -> str | None:
         """Wait, at most until the run must end; return why it must, or None."""
-        until = self._clock.now() + seconds
+        until = self.now() + seconds
         while (why := self.reason()) is None:
-            left = min(until, self.deadline) - self._clock.now()
+            left = min(until, self.deadline) - self.now()
             if left <= 0:
                 return self.reason()
             self._signalled.wait(min(left, _SLICE))
         return why
+
+    def sooner(self, seconds: float, signalled: threading.Event) -> Stop:
+        """Return a Stop that comes with this one, after so many seconds, or when ``signalled`` is set."""
+        stop = Stop(self, min(self.deadline, self.now() + seconds), signalled)
+        stop.add(self.reason)
+        return stop
+
+    def later(self, seconds: float) -> Stop:
+        """Return a Stop that comes so many seconds after this one: for what is said and kept at a run's end."""
+        return _Later(self, seconds)
+
+    def _why(self) -> str | None:
+        if self._signalled.is_set():
+            return "stopped by a signal"
+        for condition in self._conditions:
+            if (why := condition()) is not None:
+                return why
+        return "the run's deadline has passed" if self.now() >= self.deadline else None
+
+
+class _Later(Stop):
+    """Comes some seconds after another."""
+
+    def __init__(self, first: Stop, seconds: float) -> None:
+        super().__init__(first)
+        self._first, self._seconds = first, seconds
+
+    @property
+    def deadline(self) -> float:
+        first = self._first
+        return (first.deadline if first.since is None else first.since) + self._seconds
+
+    def _why(self) -> str | None:
+        why = self._first.reason()
+        return None if why is None or self.now() < self.deadline else why

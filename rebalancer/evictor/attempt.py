@@ -11,19 +11,9 @@ from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.planner.plan import Move
+from rebalancer.stop import Stop
 
-Stopped = Callable[[], str | None]
-"""Says why the run must end (a signal, a lost Lease), or None."""
-
-
-class Clock(Protocol):
-    """Time as an argument."""
-
-    def now(self) -> float:
-        """Return seconds; only differences matter."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 
 
 class Actor(Protocol):
@@ -32,85 +22,128 @@ class Actor(Protocol):
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         """Ask for the eviction, once."""
 
-    def read_pod(self, namespace: str, name: str) -> PodView | None:
-        """Return the pod of this name as it is now; raises ClusterReadError."""
+    def read_pod(
+        self, namespace: str, name: str, *, seconds: float | None = None
+    ) -> PodView | None:
+        """Return the pod of this name as it is now, within ``seconds`` if given; raises ClusterReadError."""
 
     def announce(self, move: Move) -> None:
-        """Tell the pod's people that it was evicted, and why."""
+        """Write events about an eviction for the people who run the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try, in seconds of the clock."""
+    """How long one eviction is tried."""
 
-    deadline: float
-    blocked: float = 20.0
-    """For a PodDisruptionBudget to allow the eviction."""
+    seconds: float = 20.0
+    """While a PodDisruptionBudget allows none, the API server throttles, or replies are lost."""
     conflicts: int = 3
-    """Answers of 409 or lost replies, each checked by reading, before it is given up."""
+    """Answers of 409, each checked by reading, before it is given up."""
+    last_read: float = 2.0
+    """Seconds for the read that says what became of a lost request, also after the run had to end."""
 
 
 class Attempt:
     """Evicts pods one after the other."""
 
-    def __init__(self, actor: Actor, clock: Clock, patience: Patience, stopped: Stopped) -> None:
-        self._actor, self._clock, self._patience, self._stopped = actor, clock, patience, stopped
+    def __init__(
+        self,
+        actor: Actor,
+        stop: Stop,
+        *,
+        unready_sibling: Callable[[Move], str | None],
+        patience: Patience | None = None,
+    ) -> None:
+        """``unready_sibling`` returns the name of another pod of the same controller that is not Ready, or None."""
+        self._actor, self._stop = actor, stop
+        self._unready_sibling = unready_sibling
+        self._patience = patience or Patience()
 
     def evict(self, move: Move) -> Outcome:
         """Return the outcome: evicted, or the final reason why not."""
-        started = self._clock.now()
-        doubts = 0
+        started = self._stop.now()
+        last: Answer | None = None
         lost = False
-        backoff = 0.5
+        conflicts, backoff = 0, _FIRST_BACKOFF
         while True:
-            if (why := self._stopped()) is not None:
-                return Outcome(move, Status.NOT_ATTEMPTED, why)
-            if self._clock.now() >= self._patience.deadline:
-                return Outcome(move, Status.NOT_ATTEMPTED, "the run's deadline has passed")
-            # Read first: the server spends the PDB before it checks the uid.
-            try:
-                if (ended := self._changed(move, lost=lost)) is not None:
-                    return ended
-            except ClusterReadError as error:
-                # The client has tried as long as it may: whether a lost request was heard stays open.
-                return Outcome(move, Status.LOST if lost else Status.FAILED, str(error))
-            answer = self._actor.evict(move.namespace, move.pod, move.uid)
-            final = _FINAL.get(answer.kind)
-            if final is not None:
-                return Outcome(move, final, answer.message)
-            if answer.kind in (AnswerKind.CHANGED, AnswerKind.LOST):
-                lost = lost or answer.kind is AnswerKind.LOST
-                doubts += 1
-                if doubts > self._patience.conflicts:
-                    status = Status.LOST if lost else Status.FAILED
-                    return Outcome(move, status, answer.message)
-            elif self._clock.now() - started >= self._patience.blocked:
-                # Blocked by a PDB for so long, or throttled.
-                blocked = answer.kind is AnswerKind.BLOCKED
-                return Outcome(move, Status.BLOCKED if blocked else Status.FAILED, answer.message)
-            self._clock.sleep(self._pause(answer, backoff))
-            backoff = min(backoff * 2, 5.0)
+            # Read first: the server spends the PDB before it checks the uid. Reading may take long.
+            ended = (
+                self._stopped(move, last, lost=lost)
+                or self._looked(move, last, lost=lost)
+                or self._stopped(move, last, lost=lost)
+            )
+            if ended is not None:
+                return ended
+            last = self._actor.evict(move.namespace, move.pod, move.uid)
+            lost = lost or last.kind is AnswerKind.LOST
+            conflicts += last.kind is AnswerKind.CHANGED
+            left = self._patience.seconds - (self._stop.now() - started)
+            if last.kind in _FINAL or left <= 0 or conflicts > self._patience.conflicts:
+                return self._ended(move, last, lost=lost)
+            asked = last.retry_after or backoff
+            if last.kind is AnswerKind.LOST:
+                # What became of it is to be known soon, whatever a proxy says of when to come back.
+                asked = min(asked, _LONGEST_BACKOFF)
+            self._stop.wait(min(asked, left))
+            backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
-    def _pause(self, answer: Answer, backoff: float) -> float:
-        wanted = answer.retry_after if answer.retry_after is not None else backoff
-        left = self._patience.deadline - self._clock.now()
-        return max(0.0, min(wanted, left))
+    def _stopped(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
+        """Return how the move ends if the run must end now."""
+        why = self._stop.reason()
+        if why is None:
+            return None
+        if last is None:
+            return Outcome(move, Status.NOT_ATTEMPTED, why)
+        return self._ended(move, last, lost=lost)
 
-    def _changed(self, move: Move, *, lost: bool) -> Outcome | None:
-        """Read the pod by name; say how it ended if it is no longer the one that was planned."""
-        pod = self._actor.read_pod(move.namespace, move.pod)
-        mine = pod is not None and pod.uid == move.uid
-        if lost and (not mine or (pod is not None and pod.deleting)):
-            return Outcome(move, Status.EVICTED, "the reply was lost; the pod is going")
+    def _ended(self, move: Move, last: Answer, *, lost: bool) -> Outcome:
+        """Return how the move ends with its ``last`` answer; an earlier reply may have been lost."""
+        status = _FINAL.get(last.kind) or _GIVEN_UP[last.kind]
+        if not lost or status is Status.EVICTED:
+            return Outcome(move, status, last.message)
+        try:
+            pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.last_read)
+        except ClusterReadError as error:
+            return Outcome(move, Status.LOST, f"{last.message}; the pod could not be read: {error}")
+        if pod is None or pod.uid != move.uid or pod.deleting:
+            return _carried_out(move)
+        return Outcome(move, status, last.message)
+
+    def _looked(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
+        """Read the pod by name; return how the move ends if it is not as planned any more."""
+        try:
+            pod = self._actor.read_pod(move.namespace, move.pod)
+        except ClusterReadError as error:
+            # The client has tried as long as it may: whether a lost request was carried out stays open.
+            unread = Outcome(move, Status.LOST if lost else Status.FAILED, str(error))
+            return self._stopped(move, last, lost=lost) or unread
+        if lost and (pod is None or pod.uid != move.uid or pod.deleting):
+            return _carried_out(move)
         if pod is None:
             return Outcome(move, Status.GONE, "the pod is gone")
-        if not mine:
+        if pod.uid != move.uid:
             return Outcome(move, Status.CHANGED, "another pod has its name now")
         if pod.deleting:
             return Outcome(move, Status.GONE, "the pod is terminating already")
         if pod.node != move.node:
             return Outcome(move, Status.CHANGED, f"the pod is on {pod.node or 'no node'} now")
+        if (why := self._protected(move, pod)) is not None:
+            return Outcome(move, Status.LOST if lost else Status.DROPPED, why)
         return None
+
+    def _protected(self, move: Move, pod: PodView) -> str | None:
+        """Return why the pod must not be evicted any more, as it and its siblings are now."""
+        if pod.opted_out is not None:
+            return f"protected now: {pod.opted_out}"
+        if not pod.ready:
+            return "protected now: the pod is not Ready"
+        if (sibling := self._unready_sibling(move)) is not None:
+            return f"protected now: {sibling} of the same controller is not Ready"
+        return None
+
+
+def _carried_out(move: Move) -> Outcome:
+    return Outcome(move, Status.EVICTED, "the reply was lost; the pod is going")
 
 
 _FINAL = {
@@ -120,3 +153,11 @@ _FINAL = {
     AnswerKind.FORBIDDEN: Status.REFUSED,
     AnswerKind.FAILED: Status.FAILED,
 }
+"""Answers after which another attempt is of no use."""
+_GIVEN_UP = {
+    AnswerKind.BLOCKED: Status.BLOCKED,
+    AnswerKind.THROTTLED: Status.FAILED,
+    AnswerKind.CHANGED: Status.FAILED,
+    AnswerKind.LOST: Status.LOST,
+}
+"""The others: how a move ends that is not tried again."""

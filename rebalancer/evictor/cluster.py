@@ -8,7 +8,7 @@ import numpy as np
 
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.client import Client
-from rebalancer.kube.events import Subject, write_move_events
+from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import Answer, evict, read_pod
 from rebalancer.kube.podview import PodView
 from rebalancer.planner.plan import Move
@@ -27,17 +27,19 @@ class ClusterActor:
         instance: str,
         warn: Callable[[str], None],
     ) -> None:
-        self._client, self._clock = client, clock
-        self._instance, self._warn = instance, warn
+        self._client, self._warn = client, warn
+        self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         """See Actor."""
         return evict(self._client, namespace, name, uid)
 
-    def read_pod(self, namespace: str, name: str) -> PodView | None:
+    def read_pod(
+        self, namespace: str, name: str, *, seconds: float | None = None
+    ) -> PodView | None:
         """See Actor."""
-        return read_pod(self._client, namespace, name)
+        return read_pod(self._client, namespace, name, seconds=seconds)
 
     def announce(self, move: Move) -> None:
         """See Actor: one event on the pod, one on its owner."""
@@ -47,15 +49,15 @@ class ClusterActor:
             f"moved off {move.node} by {move.strategy}: {move.reason}; "
             f"expected on {landing.node} ({landing.probability:.0%})"
         )
-        warnings = write_move_events(
-            self._client,
+        self._events.write(
             Subject("Pod", move.namespace, move.pod, move.uid),
             Subject(owner.kind, owner.namespace, owner.name, owner.uid) if owner else None,
             note,
-            now=self._clock(),
-            instance=self._instance,
         )
-        for warning in warnings:
+
+    def close(self) -> None:
+        """End what is still being written."""
+        if (warning := self._events.close()) is not None:
             self._warn(warning)
 
 

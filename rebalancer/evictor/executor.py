@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.attempt import Actor, Attempt, Clock, Patience, Stopped
+from rebalancer.evictor.attempt import Actor, Attempt
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.planner.plan import Move
+from rebalancer.policy.cluster import Safety
+from rebalancer.stop import Stop
 
 
 class Progress(Protocol):
@@ -42,8 +44,8 @@ class Progress(Protocol):
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 """Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
 
-GONE_SECONDS = 40.0
-"""Longest wait for who made way to be gone; the default grace period is 30."""
+_LOOK = 0.25
+"""Longest wait for news of pods: after that it is asked whether the run must end."""
 _MISSES = 0.05
 _LEAST_MISSES = 3
 _CHANCE = 0.01
@@ -55,8 +57,6 @@ _ROUNDED = 1e-4
 class Pace:
     """How long things may take, in seconds."""
 
-    deadline: float
-    """Clock time at which the run ends, whatever is left."""
     ready: float = 120.0
     """For all replacements of a wave to be ready."""
     pending: float = 30.0
@@ -65,10 +65,18 @@ class Pace:
     """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
     placed: float = 1.0
     """For one replacement to have a node, before the next eviction of such a wave."""
-    gone: float = GONE_SECONDS
-    """For who made way to be gone, before the pod whose way it is."""
+    gone: float = 40.0
+    """For the pods that a chain evicted first to be gone; the default grace period is 30."""
     parallel: int = 8
     """Evictions at once in larger waves."""
+
+    @classmethod
+    def of(cls, safety: Safety) -> Pace:
+        """Return the pace that a policy asks for."""
+        return cls(
+            pending=safety.max_pending_time.total_seconds(),
+            ready=safety.max_ready_time.total_seconds(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +100,15 @@ class Executor:
         self,
         actor: Actor,
         feed: Feed,
-        clock: Clock,
+        stop: Stop,
         pace: Pace,
         progress: Progress,
         *,
-        stopped: Stopped,
         domains: Callable[[str], Mapping[str, str]],
     ) -> None:
         """``domains`` returns the labels of a node, for comparing landings by their domains."""
-        self._actor, self._clock, self._pace = actor, clock, pace
-        self._progress, self._stopped, self._domains = progress, stopped, domains
+        self._actor, self._stop, self._pace = actor, stop, pace
+        self._progress, self._domains = progress, domains
         self._arrivals = Arrivals(feed)
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
@@ -121,7 +128,7 @@ class Executor:
             if not first:
                 self._until_gone(left)
                 left = self._rechecked(left, recheck)
-            if self._why is not None:
+            if self._why is not None or self._cut_by_stop():
                 break
             now = [move for move in left if move.wave == wave]
             left = [move for move in left if move.wave != wave]
@@ -129,9 +136,9 @@ class Executor:
                 first = False
                 self._progress.wave_started(wave, waves, len(now))
                 self._wave(now, wave)
-        if left and self._clock.now() >= self._pace.deadline:
-            # Cut off by the clock, not held back by a budget: work that was planned is not done.
-            self._failed = True
+        if left:
+            # Moves that the deadline or a signal leaves undone were cut, whatever ended the last wave.
+            self._cut_by_stop()
         for move in left:
             self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
         outcomes = tuple(self._outcomes[move.uid] for move in moves)
@@ -143,28 +150,39 @@ class Executor:
         return tuple(self._outcomes.values())
 
     def _until_gone(self, left: Sequence[Move]) -> None:
-        """Wait until those are gone that made way for a move of ``left``.
+        """Wait until the pods are gone that were evicted to make room for a move of ``left``.
 
-        The plan counts on their room. As long as they hold it, the way looks shut, and the eviction of who
-        made way would have been for nothing.
+        The plan counts on their room. As long as they hold it, that move cannot land, and the evictions before
+        it would have been for nothing.
         """
         before = made_way(self._outcomes.values(), left)
-        until = min(self._clock.now() + self._pace.gone, self._pace.deadline)
+        until = self._stop.now() + self._pace.gone
         while before and self._arrivals.ending(before):
-            wait = until - self._clock.now()
-            if wait <= 0 or self._stopped() is not None:
+            if self._stop.now() >= until or not self._wait(until):
                 return
-            try:
-                self._arrivals.wait(min(1.0, wait))
-            except ClusterReadError:
-                return  # whoever reads the cluster next says so
+
+    def _wait(self, until: float) -> bool:
+        """Wait for news of pods, at most until a time of the clock; False if there is no point in going on.
+
+        Pods that cannot be seen any more are an error where the whole wave is awaited, or the cluster is read.
+        """
+        if self._stop.reason() is not None:
+            return False
+        try:
+            self._arrivals.wait(max(0.0, min(_LOOK, until - self._stop.now())))
+        except ClusterReadError:
+            return False
+        return True
 
     def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
+        if self._cut_by_stop():
+            return list(left)
         kept: list[Move] = []
         try:
             judged = recheck(left)
         except ClusterReadError as error:
-            self._cut(f"the cluster could not be read between waves: {error}")
+            if not self._cut_by_stop():
+                self._cut(f"the run could not go on to its next wave: {error}")
             return list(left)
         for move, why in judged:
             if why is None:
@@ -181,14 +199,10 @@ class Executor:
             done = self._in_order(moves)
         else:
             done = self._in_parallel(moves)
-        gone = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
-        for outcome in done:
-            self._note(outcome)
-            if outcome.status is not Status.EVICTED:
-                self._progress.not_evicted(outcome)
         self._judge_answers(done)
-        if gone:
-            self._await(gone, wave)
+        evicted = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
+        if evicted:
+            self._await(evicted, wave)
             self._judge_landings()
 
     def _in_order(self, moves: Sequence[Move]) -> list[Outcome]:
@@ -206,15 +220,10 @@ class Executor:
 
     def _until_placed(self, move: Move) -> None:
         """Wait a moment for the replacement of ``move`` to have a node; some come only much later."""
-        until = self._clock.now() + self._pace.placed
+        until = self._stop.now() + self._pace.placed
         while _unplaced(self._arrivals.found([move]).get(move.uid)):
-            left = min(until, self._pace.deadline) - self._clock.now()
-            if left <= 0 or self._stopped() is not None:
+            if self._stop.now() >= until or not self._wait(until):
                 return
-            try:
-                self._arrivals.wait(left)
-            except ClusterReadError:
-                return  # whoever waits for the whole wave says so
 
     def _in_parallel(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict in parallel across PodDisruptionBudgets, one by one within each."""
@@ -225,28 +234,34 @@ class Executor:
             return [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
 
     def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
-        """Evict the moves of one PodDisruptionBudget one after the other."""
-        attempt = Attempt(self._actor, self._clock, Patience(self._pace.deadline), self._stopped)
+        """Evict the moves of one PodDisruptionBudget one after the other; each outcome is kept at once."""
+        attempt = Attempt(
+            self._actor,
+            self._stop,
+            unready_sibling=lambda move: self._arrivals.unready_sibling(move.uid),
+        )
         outcomes: list[Outcome] = []
         for move in moves:
             outcome = attempt.evict(move)
+            self._note(outcome)
+            outcomes.append(outcome)
             if outcome.status is Status.EVICTED:
                 self._progress.evicted(move)
                 self._actor.announce(move)
-            outcomes.append(outcome)
+            else:
+                self._progress.not_evicted(outcome)
         return outcomes
 
     def _judge_answers(self, done: Sequence[Outcome]) -> None:
         refused = [o for o in done if o.status is Status.REFUSED]
         if refused:
-            evicted = any(o.status is Status.EVICTED for o in self._outcomes.values())
+            evicted = any(o.status.may_have_evicted for o in self._outcomes.values())
             self._cut(refused[0].message)
             if not evicted:
                 self._refused = refused[0].message
-        if any(o.status in (Status.FAILED, Status.LOST, Status.MISCONFIGURED) for o in done):
-            self._failed = True
-        if (why := self._stopped()) is not None:
-            self._cut(why)
+        self._failed |= any(outcome.status.is_failure for outcome in done)
+        if any(outcome.status is Status.NOT_ATTEMPTED for outcome in done):
+            self._cut_by_stop()
 
     def _judge_landings(self) -> None:
         """Stop if replacements landed outside their predictions more often than those may be wrong."""
@@ -262,47 +277,72 @@ class Executor:
         self._why = self._why or why
         self._failed = True
 
+    def _cut_by_stop(self) -> bool:
+        """Note it if the run must end with moves undone; return whether it must."""
+        why = self._stop.reason()
+        if why is not None:
+            self._cut(why)
+        return why is not None
+
     # -- landings ----------------------------------------------------------------------------------
 
     def _await(self, moves: Sequence[Move], wave: int) -> None:
         """Wait until every replacement of the wave is ready, noting where each landed."""
-        started = self._clock.now()
+        started = self._stop.now()
         announced: set[str] = set()
-        told: tuple[int, int] | None = None
+        counted: tuple[int, int] | None = None
+        listed = False
         while True:
             found = self._arrivals.found(moves)
-            now = self._clock.now()
-            self._record(moves, found, now - started, announced)
+            waited = self._stop.now() - started
+            self._record(moves, found, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
             awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, found)]
             pending = sum(1 for uid in awaited if _unplaced(found.get(uid)))
             unready = sum(1 for uid in awaited if not _is_ready(found.get(uid)))
-            if unready == 0:
+            if unready == 0 or self._stopped_waiting(waited, unready):
                 return
-            if self._over(now - started, pending, unready):
+            late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
+            if late and listed:
+                self._give_up(waited, pending, unready)
                 return
-            if (pending, unready) != told:
-                told = (pending, unready)
+            if (pending, unready) != counted:
+                counted = (pending, unready)
                 self._progress.waiting(wave, pending, unready)
             try:
-                self._arrivals.wait(min(1.0, max(0.05, self._pace.deadline - now)))
+                if late:
+                    # A watch may have gone silent: what it did not say, a list does.
+                    listed = True
+                    self._arrivals.list_again()
+                else:
+                    self._arrivals.wait(_LOOK)
             except ClusterReadError as error:
                 self._cut(f"lost sight of the pods: {error}")
                 return
 
-    def _over(self, waited: float, pending: int, unready: int) -> bool:
-        """Tell whether waiting is over, and note why the run ends if it does."""
-        if (why := self._stopped()) is not None:
+    def _stopped_waiting(self, waited: float, unready: int) -> bool:
+        """Tell whether the run must end while replacements are awaited, and note why."""
+        why = self._stop.reason()
+        if why is None:
+            return False
+        if self._stop.since == self._stop.deadline:
+            self._leave_in_flight(waited, unready)
+        else:
             self._cut(why)
-        elif pending and waited >= self._pace.pending:
+        return True
+
+    def _give_up(self, waited: float, pending: int, unready: int) -> None:
+        if pending:
             self._cut(f"{pending} replacement(s) still without a node after {waited:.0f} s")
-        elif self._clock.now() >= self._pace.deadline or waited >= self._pace.ready:
-            # Held back by the budget of what may be in flight: normal life, the next run goes on.
-            self._why = self._why or (
-                f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
-                "what is in flight counts in the next run"
-            )
-        return self._why is not None
+        else:
+            self._leave_in_flight(waited, unready)
+
+    def _leave_in_flight(self, waited: float, unready: int) -> None:
+        """Note that the run ends held back by the budget of what may be in flight: the next run goes on."""
+        self._why = self._why or (
+            f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
+            "what is in flight counts in the next run"
+        )
 
     def _record(
         self,

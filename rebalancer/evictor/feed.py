@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
@@ -19,10 +19,14 @@ class PodFeed:
     """
 
     def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
+        self.read_all: Callable[[], bool] = lambda: False
+        """Has all pods read once more, and handed over here; tells whether it could. Set by what follows the cluster."""
         self._controllers = controllers
         self._wanted = frozenset(controllers.values())
         self._known = set(known)
         self._pods: dict[str, PodRecord] = {}
+        self._seen: set[str] = set()
+        """uids of the pods that were handed over since they were read once more last."""
         self._news = threading.Condition()
         self._changed = False
         self._error: ClusterReadError | None = None
@@ -60,6 +64,25 @@ class PodFeed:
         with self._news:
             return frozenset(pod.uid for pod in self._pods.values() if pod.deleting)
 
+    def unready_sibling(self, uid: str) -> str | None:
+        """Return the name of a pod of the same controller that is not Ready, as far as changes were seen.
+
+        A pod that has not changed since the snapshot is as it was planned on.
+        """
+        controller = self._controllers.get(uid)
+        with self._news:
+            return next(
+                (
+                    pod.name
+                    for pod in self._pods.values()
+                    if pod.controller_uid == controller
+                    and pod.uid in self._known
+                    and pod.uid != uid
+                    and not (pod.ready or pod.deleting)
+                ),
+                None,
+            )
+
     def wait(self, seconds: float) -> None:
         """Return at the next change, or after so many seconds.
 
@@ -73,6 +96,15 @@ class PodFeed:
             if self._error is not None:
                 raise self._error
 
+    def list_again(self) -> None:
+        """See Feed; pods that are not seen meanwhile are gone."""
+        with self._news:
+            self._seen = set()
+        complete = self.read_all()
+        with self._news:
+            if complete:
+                self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
+
     # -- what it is told ---------------------------------------------------------------------------
 
     def take(self, event: EventType, pod: PodRecord) -> None:
@@ -84,6 +116,7 @@ class PodFeed:
                 self._pods.pop(pod.uid, None)
             else:
                 self._pods[pod.uid] = pod
+                self._seen.add(pod.uid)
             self._changed = True
             self._news.notify_all()
 

@@ -38,8 +38,17 @@ class Feed(Protocol):
     def ending(self) -> Collection[str]:
         """Return the uids of the pods that are on their way out, and still hold their places."""
 
+    def unready_sibling(self, uid: str) -> str | None:
+        """Return the name of a pod that has the controller of pod ``uid`` and is not Ready, None if none is known.
+
+        Replacements of this wave do not count: they are about to be Ready.
+        """
+
     def wait(self, seconds: float) -> None:
-        """Return when something may have changed, or after so many seconds."""
+        """Return when something may have changed, or after so many seconds; raises ClusterReadError."""
+
+    def list_again(self) -> None:
+        """Read all pods once more, in case a watch has gone silent; raises ClusterReadError."""
 
 
 class Arrivals:
@@ -59,9 +68,17 @@ class Arrivals:
         ending = self._feed.ending()
         return sum(1 for move in moves if move.uid in ending)
 
+    def unready_sibling(self, uid: str) -> str | None:
+        """See Feed."""
+        return self._feed.unready_sibling(uid)
+
     def wait(self, seconds: float) -> None:
-        """Wait for news."""
+        """Wait for news; raises ClusterReadError."""
         self._feed.wait(seconds)
+
+    def list_again(self) -> None:
+        """See Feed."""
+        self._feed.list_again()
 
     def found(self, moves: Sequence[Move]) -> dict[str, Replacement]:
         """Return victim uid -> replacement for those seen so far.

@@ -28,7 +28,7 @@ class Status(enum.StrEnum):
     LOST = "lost"
     """The reply was lost, and what became of the pod could not be found out."""
     DROPPED = "dropped"
-    """Looked at again before its wave, it no longer paid."""
+    """Looked at again before its eviction, it no longer paid, or is protected now."""
     NOT_ATTEMPTED = "not-attempted"
     """The run ended before its turn."""
     OBSERVED = "observed"
@@ -40,6 +40,11 @@ class Status(enum.StrEnum):
     def is_failure(self) -> bool:
         """Whether something planned went wrong for a reason of its own (exit code 4)."""
         return self in _FAILURES
+
+    @property
+    def may_have_evicted(self) -> bool:
+        """Whether the pod was evicted, or nothing rules it out: what budgets over runs count."""
+        return self in (Status.EVICTED, Status.LOST)
 
 
 _FAILURES = frozenset({Status.MISCONFIGURED, Status.REFUSED, Status.FAILED, Status.LOST})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from rebalancer.evictor.attempt import Clock, Stopped
 from rebalancer.planner.plan import Move
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.stop import Stop
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.8
 _PATIENCE = 5.0
@@ -25,34 +25,32 @@ class Recount:
         self,
         look: Callable[[], Snapshot],
         exhausted: Callable[[], Collection[str]],
-        clock: Clock,
-        stopped: Stopped,
+        stop: Stop,
     ) -> None:
         """``look`` returns the cluster as it is now, ``exhausted`` the budgets in it that allow nothing.
 
         The latter is asked many times, and takes no snapshot.
         """
         self._look, self._exhausted = look, exhausted
-        self._clock, self._stopped = clock, stopped
+        self._stop = stop
         self._given_up: set[str] = set()
 
-    def snapshot(self, moves: Sequence[Move], deadline: float) -> Snapshot:
+    def snapshot(self, moves: Sequence[Move]) -> Snapshot:
         """Return the cluster once the budgets of the next wave of ``moves`` allow something again.
 
-        ``deadline`` is of the clock. After five seconds it is returned as it is.
+        After five seconds, or once the run must end, it is returned as it is.
         """
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
-        until = min(self._clock.now() + _PATIENCE, deadline)
+        until = self._stop.now() + _PATIENCE
         wait = _FIRST_WAIT
         # Where nothing is waited for, nothing is asked: a list that cannot be watched would be read for it.
         while (waited := next_wave - self._given_up) and (
             missing := waited & set(self._exhausted())
         ):
-            if self._stopped() is not None:
-                break
-            if self._clock.now() + wait > until:
+            if self._stop.now() + wait > until:
                 self._given_up |= missing
                 break
-            self._clock.sleep(wait)
+            if self._stop.wait(wait) is not None:
+                break
             wait = min(2 * wait, _LONGEST_WAIT)
         return self._look()

@@ -19,6 +19,8 @@ from rebalancer.explaining.watched import Watched
 from rebalancer.explaining.workload import WatchedWorkload, workload_data, workload_facts
 from rebalancer.explaining.workload_table import workload_table
 from rebalancer.options import RunOptions, reference, scope_of
+from rebalancer.output import write
+from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.planner.planner import Onlooker
 from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
@@ -160,11 +162,11 @@ class _Explaining:
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
         """Write the explanation in the form that was asked for."""
-        text = table
+        text = printable_lines(table)
         if self._options.output == "json":
-            text = json.dumps({**_head(kind, report), **data}, indent=2, ensure_ascii=False) + "\n"
-        self._environment.out.write(text)
-        self._environment.out.flush()
+            text = json.dumps({**_head(kind, report), **data}, indent=2, ensure_ascii=False)
+            text = printable_json(text) + "\n"
+        write(self._environment.out, [text])
         return ExitCode.DONE
 
 

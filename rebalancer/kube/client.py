@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
 
 from rebalancer import __version__
+from rebalancer.environment import SystemClock
+from rebalancer.kube.calls import Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
 from rebalancer.kube.resources import Rule
 from rebalancer.kube.transport import Limits, Response, Stream, Transport
+from rebalancer.stop import Stop
 
 JSON = "application/json"
 USER_AGENT = f"kube-rebalancer/{__version__}"
@@ -29,6 +31,11 @@ _THROTTLED = frozenset({429})
 
 _FIRST_CONTACT_ATTEMPTS = 3
 """A server that has never answered is more likely misspelt than restarting."""
+LAST_WORDS = 6.0
+"""Seconds after a run's stop for what ends it: pods whose fate is open, the memory, the Lease. The chart's pod has
+10 from SIGTERM on, and the report takes some of them."""
+_LOOK = 0.1
+"""Seconds after which a request that waits for its turn looks whether its time is over."""
 
 Query = Mapping[str, str | int]
 _Answer = TypeVar("_Answer", Response, Stream)
@@ -41,6 +48,9 @@ class Client:
     there was none. Reads are repeated after transport errors and the answers 429, 500, 502, 503 and 504;
     writes only where nothing can have happened: the request was never sent, or the answer is 429 and
     ``retry_throttled`` is set.
+
+    Once ``stop`` comes nothing is sent, waits end, and what is under way is cut off; only a write that was sent
+    has a second left for its answer.
     """
 
     def __init__(
@@ -48,25 +58,31 @@ class Client:
         credentials: Credentials,
         *,
         limits: Limits | None = None,
-        seconds: float = math.inf,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        stop: Stop | None = None,
     ) -> None:
-        """After ``seconds`` no request is under way any more, and none is made, whatever the limits say."""
         self.limits = limits or Limits()
-        self.monotonic = monotonic
-        self.sleep = sleep
+        self.stop = stop or Stop(SystemClock())
         self.server = credentials.server
         self._credentials = credentials
         self._transport = Transport(credentials, self.limits, USER_AGENT)
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
         self._reached = False
-        self._ends = monotonic() + seconds
+        self._last: Client | None = None
 
-    def deadline(self, seconds: float | None = None) -> float:
-        """Return the monotonic time until which a call may last that begins now: ``seconds``, or the limit."""
-        wanted = self.limits.deadline if seconds is None else seconds
-        return min(self.monotonic() + wanted, self._ends)
+    def beside(self, stop: Stop) -> Client:
+        """Return a client of the same server that waits for no request of this one, and goes on until ``stop``."""
+        return Client(self._credentials, limits=self.limits, stop=stop)
+
+    @property
+    def last_words(self) -> Client:
+        """The client of what is read and written at a run's end: some seconds longer than this one's stop."""
+        if self._last is None:
+            self._last = self.beside(self.stop.later(LAST_WORDS))
+        return self._last
+
+    def monotonic(self) -> float:
+        """Return the time of the stop's clock."""
+        return self.stop.now()
 
     def get(
         self,
@@ -90,13 +106,16 @@ class Client:
         *,
         query: Query | None = None,
         retry_throttled: bool = True,
+        seconds: float | None = None,
     ) -> Response:
         """Create, as JSON.
 
         Raises:
             TransportError: no answer; ``sent`` tells whether it may have happened.
         """
-        return self._call("POST", path, query, body, retry_throttled=retry_throttled)
+        return self._call(
+            "POST", path, query, body, retry_throttled=retry_throttled, seconds=seconds
+        )
 
     def put(self, path: str, body: bytes, *, seconds: float | None = None) -> Response:
         """Replace, as JSON; guard it by ``metadata.resourceVersion``. Raises as :meth:`post`."""
@@ -114,18 +133,27 @@ class Client:
         return self._call("PATCH", path, query, body, content_type=content_type)
 
     def stream(
-        self, path: str, *, query: Query | None = None, accept: str = JSON, silence: float
+        self,
+        path: str,
+        *,
+        query: Query | None = None,
+        accept: str = JSON,
+        silence: float,
+        stop: Stop,
     ) -> Stream:
-        """Open an answer that is read as it comes; ``silence`` seconds without data break it off.
+        """Open an answer that is read as it comes, until ``stop``; ``silence`` seconds without data break it off.
 
         One attempt; takes no place among the requests in flight.
 
         Raises:
             TransportError: no answer.
         """
-        left = self._must_be_left(self._ends)
         return self._transport.open(
-            "GET", _target(path, query), headers={"Accept": accept}, read_seconds=min(silence, left)
+            "GET",
+            _target(path, query),
+            self._begin(stop, stop.deadline),
+            headers={"Accept": accept},
+            read_seconds=silence,
         )
 
     def open_list(self, path: str, *, query: Query | None = None, accept: str) -> Stream:
@@ -139,15 +167,17 @@ class Client:
         """
         headers = {"Accept": accept, **self._encoding()}
         target = _target(path, query)
+        deadline = self._deadline(None)
 
         def ask() -> Stream:
-            self._slots.acquire()
+            self._take_slot(deadline)
             try:
                 stream = self._transport.open(
                     "GET",
                     target,
+                    self._begin(self.stop, deadline),
                     headers=headers,
-                    read_seconds=min(self.limits.read, self._must_be_left(self._ends)),
+                    read_seconds=self.limits.read,
                 )
             except BaseException:
                 self._slots.release()
@@ -155,7 +185,7 @@ class Client:
             stream.at_end = self._slots.release
             return stream
 
-        return self._repeated(ask, self.deadline(), again=_THROTTLED, repeat_error=_never)
+        return self._repeated(ask, deadline, again=_THROTTLED, repeat_error=_never)
 
     def expect(self, response: Response, rule: Rule) -> Response:
         """Return ``response`` if it is a success.
@@ -170,6 +200,8 @@ class Client:
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._transport.close()
+        if self._last is not None:
+            self._last.close()
 
     # -- attempts ----------------------------------------------------------------------------------
 
@@ -189,14 +221,54 @@ class Client:
         reads = method == "GET"
         if reads:
             headers |= self._encoding()
-        deadline = self.deadline(seconds)
-        self._must_be_left(self._ends)
+        deadline = self._deadline(seconds)
+
+        def ask() -> Response:
+            self._take_slot(deadline)
+            try:
+                return self._transport.exchange(
+                    method,
+                    _target(path, query),
+                    self._begin(self.stop, deadline, 0.0 if reads else self.limits.grace),
+                    body=body,
+                    headers=headers,
+                    read_seconds=self.limits.read,
+                )
+            finally:
+                self._slots.release()
+
         return self._repeated(
-            lambda: self._once(method, _target(path, query), body, headers, deadline),
+            ask,
             deadline,
             again=_READ_AGAIN if reads else _THROTTLED if retry_throttled else frozenset(),
             repeat_error=lambda error: not error.final and (reads or not error.sent),
         )
+
+    def _deadline(self, seconds: float | None) -> float:
+        """Return when a call must end that begins now: after so many ``seconds``, or by the limits."""
+        return self.monotonic() + (self.limits.deadline if seconds is None else seconds)
+
+    def _begin(self, stop: Stop, deadline: float, grace: float = 0.0) -> Call:
+        """Return a new call.
+
+        Raises:
+            TransportError: there is no time for it.
+        """
+        call = Call(stop, deadline, grace)
+        if (why := call.over()) is not None:
+            raise TransportError(
+                f"{self.server} was not asked: {why}", sent=False, final=call.stopped
+            )
+        return call
+
+    def _take_slot(self, deadline: float) -> None:
+        """Wait until there may be one more request.
+
+        Raises:
+            TransportError: the time is over.
+        """
+        while not self._slots.acquire(timeout=_LOOK):
+            self._begin(self.stop, deadline)
 
     def _encoding(self) -> dict[str, str]:
         return {"Accept-Encoding": "gzip"} if self.limits.compressed else {}
@@ -224,7 +296,7 @@ class Client:
                 self._reached = True
                 if answer.status == 401 and not renewed:
                     renewed = True
-                    if self._credentials.renew():
+                    if self._credentials.renew(self._begin(self.stop, deadline)):
                         answer.close()
                         continue
                 if answer.status not in again:
@@ -233,48 +305,25 @@ class Client:
                 if wait is None:
                     return answer
                 answer.close()
-            self.sleep(wait)
-
-    def _must_be_left(self, until: float) -> float:
-        """Return the seconds until then.
-
-        Raises:
-            TransportError: there are none.
-        """
-        left = until - self.monotonic()
-        if left <= 0:
-            raise TransportError(
-                f"no time is left to ask {self.server} for anything", sent=False, final=True
-            )
-        return left
-
-    def _once(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        deadline: float,
-    ) -> Response:
-        with self._slots:
-            return self._transport.exchange(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                left=lambda: deadline - self.monotonic(),
-            )
+            # Should the stop come meanwhile, the next attempt says so.
+            self.stop.wait(wait)
 
     def _wait_after(self, attempt: int, asked: float | None, deadline: float) -> float | None:
-        """Return the seconds to wait before another attempt, None if there should be none."""
+        """Return the seconds to wait before another attempt, None if there should be none.
+
+        A server that asks for more patience than there is (a proxy's Retry-After of an hour) is asked once more
+        when half of it is used up.
+        """
         attempts = self.limits.attempts
         if not self._reached:
             attempts = min(attempts, _FIRST_CONTACT_ATTEMPTS)
-        if attempt >= attempts:
-            return None
+        left = deadline - self.monotonic()
         wait = min(self.limits.first_wait * 2.0 ** (attempt - 1), self.limits.longest_wait)
-        wait = max(wait, asked or 0.0)
-        return wait if self.monotonic() + wait < deadline else None
+        if attempt >= attempts or wait >= left:
+            return None
+        if asked is None:
+            return wait
+        return max(wait, asked if asked < left else left / 2)
 
 
 def connect(
@@ -283,9 +332,9 @@ def connect(
     context: str | None = None,
     environ: Mapping[str, str],
     limits: Limits | None = None,
-    seconds: float = math.inf,
+    stop: Stop | None = None,
 ) -> Client:
-    """Return a client for the cluster that kubectl would talk to, for so many seconds. Nothing is sent yet.
+    """Return a client for the cluster that kubectl would talk to, until ``stop``. Nothing is sent yet.
 
     ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and
     the pod's service account are tried in turn. ``environ`` also names the proxies.
@@ -293,8 +342,11 @@ def connect(
     Raises:
         ClusterReadError: there is no cluster to talk to, or its configuration is wrong; says what to do.
     """
-    credentials = find_credentials(file=kubeconfig, context=context, environ=environ)
-    return Client(credentials, limits=limits, seconds=seconds)
+    stop = stop or Stop(SystemClock())
+    credentials = find_credentials(
+        file=kubeconfig, context=context, environ=environ, call=Call(stop, math.inf)
+    )
+    return Client(credentials, limits=limits, stop=stop)
 
 
 def _never(_: TransportError) -> bool:

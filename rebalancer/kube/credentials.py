@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube import kubeconfig, library
+from rebalancer.kube.calls import Call, CutOffError
+from rebalancer.kube.failures import TransportError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_SECONDS = 120.0
@@ -20,43 +22,49 @@ class Credentials:
     """The library's configuration, kept fresh; thread-safe.
 
     ``load`` fills a new configuration; it is called again when the server says that we are not who we
-    say, since a token may have been renewed in its file or by its plugin.
+    say, since a token may have been renewed in its file or by its plugin. Whatever may take its time is part
+    of a :class:`Call`, and ends with it.
     """
 
-    def __init__(self, load: Callable[[], Any], *, runs: str | None = None) -> None:
+    def __init__(self, load: Callable[[Call], Any], call: Call, *, runs: str | None = None) -> None:
         self._load = load
         self._runs = runs
         self._lock = threading.Lock()
-        self.configuration = load()
+        self.configuration = load(call)
         self.server = str(self.configuration.host).rstrip("/")
 
-    def authorization(self) -> str | None:
+    def authorization(self, call: Call) -> str | None:
         """Return the value of the Authorization header, or None with a client certificate only.
 
         The library re-reads a service account's token every minute, and runs a plugin again when its
         token expires.
+
+        Raises:
+            ClusterReadError: the credentials could not be renewed.
         """
-        with self._lock, _translated("the credentials could not be renewed"), _Complaints():
-            value = self._run(lambda: self.configuration.get_api_key_with_prefix("BearerToken"))
+        with self._lock, _translated("the credentials could not be renewed"):
+            value = self._run(self.configuration.get_api_key_with_prefix, call)
         return " ".join(value.split()) if value else None
 
-    def _run(self, ask: Callable[[], Any]) -> Any:
-        return ask() if self._runs is None else _bounded(ask, self._runs)
+    def _run(self, ask: Callable[[str], Any], call: Call) -> Any:
+        if self._runs is None:
+            return ask("BearerToken")
+        return _bounded(lambda: ask("BearerToken"), self._runs, call)
 
-    def renew(self) -> bool:
-        """Read the credentials anew; return whether they are others than before."""
-        before = self.authorization()
+    def renew(self, call: Call) -> bool:
+        """Read the credentials anew; return whether they are others than before. Raises as :meth:`authorization`."""
+        before = self.authorization(call)
         with self._lock:
-            fresh = self._load()
+            fresh = self._load(call)
             self.configuration.api_key = fresh.api_key
             self.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
-        return self.authorization() != before
+        return self.authorization(call) != before
 
 
 def find_credentials(
-    *, file: str | Path | None, context: str | None, environ: Mapping[str, str]
+    *, file: str | Path | None, context: str | None, environ: Mapping[str, str], call: Call
 ) -> Credentials:
-    """Return the credentials that kubectl would use in this environment.
+    """Return the credentials that kubectl would use in this environment; a plugin runs as part of ``call``.
 
     Raises:
         ClusterReadError: there are none, or something is wrong with them.
@@ -64,21 +72,23 @@ def find_credentials(
     files = kubeconfig.find_files(file, environ)
     if files:
         choice = kubeconfig.choose(files, context)
-        return Credentials(lambda: _from_kubeconfig(choice, environ), runs=choice.runs)
+        return Credentials(
+            lambda call: _from_kubeconfig(choice, environ, call), call, runs=choice.runs
+        )
     if context is not None:
         raise ClusterReadError(f"--context {context} needs a kubeconfig, and there is none")
     if environ.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster(environ, _SERVICE_ACCOUNT)
+        return in_cluster(environ, _SERVICE_ACCOUNT, call)
     raise ClusterReadError(
         "no cluster to talk to: there is no --kubeconfig, KUBECONFIG is not set, ~/.kube/config does"
         " not exist, and this is not a pod with a service account"
     )
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path) -> Credentials:
+def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credentials:
     """Return the credentials of the pod that we run in, from its service account's ``folder``."""
 
-    def load() -> Any:
+    def load(_: Call) -> Any:
         config = _new_configuration()
         module = library.part("config.incluster_config")
         with _translated(f"the pod's service account in {folder} cannot be used"):
@@ -90,10 +100,10 @@ def in_cluster(environ: Mapping[str, str], folder: Path) -> Credentials:
         _set_proxy(config, None, environ)
         return config
 
-    return Credentials(load)
+    return Credentials(load, call)
 
 
-def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str]) -> Any:
+def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str], call: Call) -> Any:
     module = library.part("config.kube_config")
     config = _new_configuration()
     separator = module.ENV_KUBECONFIG_PATH_SEPARATOR
@@ -109,7 +119,7 @@ def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str]) -> A
         if choice.runs is None:
             load()
         else:
-            _run_plugin(load, config, choice)
+            _run_plugin(load, config, choice, call)
     if choice.server.startswith("http://"):
         config.tls_server_name = None
     _set_proxy(config, choice.proxy, environ)
@@ -120,34 +130,25 @@ def _new_configuration() -> Any:
     return library.part("client.configuration").Configuration()
 
 
-def _run_plugin(load: Callable[[], None], config: Any, choice: kubeconfig.Choice) -> None:
+def _run_plugin(
+    load: Callable[[], None], config: Any, choice: kubeconfig.Choice, call: Call
+) -> None:
     """Run ``load``, and raise the plugin's failure, which the library only logs."""
     with _Complaints() as complaints:
-        _bounded(load, f"{choice.runs} of user {choice.user}")
+        _bounded(load, f"{choice.runs} of user {choice.user}", call)
     if not config.api_key and not config.cert_file:
         said = "; ".join(complaints.texts)[:_LONGEST] or "it gave no credentials"
         raise ClusterReadError(f"the {choice.runs} of user {choice.user} failed: {said}")
 
 
-def _bounded(ask: Callable[[], Any], what: str) -> Any:
-    """Return what ``ask`` returns, with a limit of time: the library gives plugins none."""
-    results: list[Any] = []
-    failures: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(ask())
-        except Exception as error:  # noqa: BLE001  (handed over to the caller's thread)
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="credential-plugin", daemon=True)
-    thread.start()
-    thread.join(_PLUGIN_SECONDS)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise ClusterReadError(f"the {what} did not answer in {_PLUGIN_SECONDS:.0f} s")
-    return results[0]
+def _bounded(ask: Callable[[], Any], what: str, call: Call) -> Any:
+    """Return what ``ask`` returns, as part of ``call``: the library gives plugins all the time they take."""
+    try:
+        return call.at_most(_PLUGIN_SECONDS).apart(ask)
+    except CutOffError as error:
+        raise TransportError(
+            f"the {what} gave no answer: {error}", sent=False, final=True
+        ) from None
 
 
 def _set_proxy(config: Any, of_cluster: str | None, environ: Mapping[str, str]) -> None:

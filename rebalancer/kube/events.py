@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from queue import SimpleQueue
 
 import msgspec
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import EVENTS, Rule
 
 REASON = "Rebalanced"
 ACTION = "Evict"
 CONTROLLER = "kube-rebalancer"
 _CREATE = Rule("create", EVENTS.group, EVENTS.plural)
+_SECONDS = 5.0
+"""For one event."""
+_GOODBYE = 2.0
+"""Seconds for what is not written yet when the run ends."""
 _LONGEST_NOTE = 1024
 """The API's own limit, in bytes."""
 
@@ -53,22 +61,78 @@ class Subject:
         }
 
 
-def write_event(
-    client: Client,
-    subject: Subject,
-    note: str,
-    *,
-    now: float,
-    instance: str,
-    related: Subject | None = None,
-) -> str | None:
-    """Write a Normal event ``Rebalanced``/``Evict`` about ``subject``.
+class EventWriter:
+    """Writes the events of moves from a thread of its own: evictions never wait for what is optional.
+
+    Each is tried once, for a short time. What is not written soon after the end is left out.
+    """
+
+    def __init__(self, client: Client, *, clock: Callable[[], float], instance: str) -> None:
+        """``clock`` returns Unix seconds, ``instance`` is who we are (our pod's name)."""
+        self._client, self._clock = client, clock
+        self._instance = instance[:128] or CONTROLLER
+        self._queue: SimpleQueue[tuple[Subject, bytes] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._asked = self._tried = 0
+        self._failures: list[str] = []
+
+    def write(self, pod: Subject, owner: Subject | None, note: str) -> None:
+        """Write the event of one move on the pod and on its owner, some time later."""
+        self._add(pod, note, owner)
+        if owner is not None:
+            self._add(owner, f"pod {pod.name}: {note}", pod)
+
+    def close(self) -> str | None:
+        """Wait a moment for what is not written yet; return None, or what to say of events that were not."""
+        if self._thread is None:
+            return None
+        self._queue.put(None)
+        self._thread.join(_GOODBYE)
+        failures = self._failures + ["there was no time"] * (self._asked - self._tried)
+        if not failures:
+            return None
+        count = "1 event was" if len(failures) == 1 else f"{len(failures)} events were"
+        return f"{count} not written: {failures[0]}"
+
+    def _add(self, subject: Subject, note: str, related: Subject | None) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+            self._thread.start()
+        body = event_of(subject, note, now=self._clock(), instance=self._instance, related=related)
+        self._asked += 1
+        self._queue.put((subject, msgspec.json.encode(body)))
+
+    def _run(self) -> None:
+        # Connections and places among the requests of its own: events hold up nothing else either.
+        client = self._client.beside(self._client.stop.later(_GOODBYE))
+        while (event := self._queue.get()) is not None:
+            try:
+                _create(client, *event)
+            except ClusterReadError as error:
+                self._failures.append(str(error).splitlines()[0])
+                if isinstance(error, ForbiddenError):
+                    return  # none of the others will be allowed
+            finally:
+                self._tried += 1
+
+
+def _create(client: Client, subject: Subject, body: bytes) -> None:
+    response = client.post(
+        EVENTS.path(subject.namespace), body, retry_throttled=False, seconds=_SECONDS
+    )
+    if response.status != 409:  # by its name the very same event: it is there already
+        client.expect(response, _CREATE)
+
+
+def event_of(
+    subject: Subject, note: str, *, now: float, instance: str, related: Subject | None = None
+) -> dict[str, object]:
+    """Return a Normal event ``Rebalanced``/``Evict`` about ``subject``.
 
     ``now`` is Unix seconds, ``instance`` who we are (our pod's name); ``related`` is a second object.
-    Returns None, or a warning: an event that cannot be written never fails a run.
     """
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    body = {
+    body: dict[str, object] = {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
         "metadata": {"name": _name(subject, note, now), "namespace": subject.namespace},
@@ -79,29 +143,11 @@ def write_event(
         "note": shortened(note),
         "regarding": subject.reference(),
         "reportingController": CONTROLLER,
-        "reportingInstance": instance[:128] or CONTROLLER,
+        "reportingInstance": instance,
     }
     if related is not None:
         body["related"] = related.reference()
-    try:
-        response = client.post(EVENTS.path(subject.namespace), msgspec.json.encode(body))
-        if response.status != 409:  # by its name the very same event: told already
-            client.expect(response, _CREATE)
-    except ClusterReadError as error:
-        first = str(error).splitlines()[0]
-        return f"no event on {subject.kind} {subject.namespace}/{subject.name}: {first}"
-    return None
-
-
-def write_move_events(
-    client: Client, pod: Subject, owner: Subject | None, note: str, *, now: float, instance: str
-) -> tuple[str, ...]:
-    """Write the event of one move on the pod and on its owner; return the warnings."""
-    told = [write_event(client, pod, note, now=now, instance=instance, related=owner)]
-    if owner is not None:
-        text = f"pod {pod.name}: {note}"
-        told.append(write_event(client, owner, text, now=now, instance=instance, related=pod))
-    return tuple(warning for warning in told if warning is not None)
+    return body
 
 
 def shortened(note: str) -> str:

@@ -33,7 +33,7 @@ class AnswerKind(enum.Enum):
     BLOCKED = "blocked"
     """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now."""
     THROTTLED = "throttled"
-    """The server is busy (any other 429, 503, 504); nothing happened."""
+    """Any other 429: the server is busy; nothing happened."""
     CHANGED = "changed"
     """409: another pod has the name now, or something changed at the same moment; read it again."""
     GONE = "gone"
@@ -45,7 +45,8 @@ class AnswerKind(enum.Enum):
     FAILED = "failed"
     """Refused in another way (an admission webhook, say), or the server could not be reached at all."""
     LOST = "lost"
-    """The connection broke after the request was sent: whether it happened must be read from the pod."""
+    """No answer that says what happened: the connection broke, a 5xx, an answer of something else than an API server.
+    Whether it happened must be read from the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,42 +110,52 @@ def evict(
     return _answer(response, client.server)
 
 
-def read_pod(client: Client, namespace: str, name: str) -> PodView | None:
-    """Return the pod of this name as it is now, None if there is none.
+def read_pod(
+    client: Client, namespace: str, name: str, *, seconds: float | None = None
+) -> PodView | None:
+    """Return the pod of this name as it is now, None if there is none; within ``seconds`` if given.
+
+    With ``seconds`` it is read also for a moment after the run had to end: what became of a lost request.
 
     Raises:
         ClusterReadError: it could not be read.
     """
-    response = client.get(PODS.path(namespace, name))
-    if response.status == 404:
+    asked = client if seconds is None else client.last_words
+    response = asked.get(PODS.path(namespace, name), seconds=seconds)
+    if response.status == 404 and status_of(response.body).code == 404:
         return None
     return decode_pod(client.expect(response, GET_POD).body)
 
 
 def _answer(response: Response, server: str) -> Answer:
+    """Return what the answer means.
+
+    From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out all the same.
+    """
     status = response.status
-    if response.ok:
-        return Answer(AnswerKind.EVICTED, "evicted")
     said = status_of(response.body)
     text = said.message or f"HTTP {status} without a text"
     wait = _retry_after(response, said)
+    if response.ok and said.status == "Success":
+        return Answer(AnswerKind.EVICTED, "evicted")
     if status == 429 and said.has_cause("DisruptionBudget"):
         causes = (said.details.causes if said.details else None) or ()
         details = "; ".join(cause.message for cause in causes if cause.message)
         return Answer(AnswerKind.BLOCKED, f"{text} {details}".strip(), wait)
-    if status in (429, 503, 504):
+    if status == 429:
         return Answer(AnswerKind.THROTTLED, text, wait if wait is not None else 1.0)
-    if status == 409:
-        return Answer(AnswerKind.CHANGED, text)
-    if status == 404:
-        return Answer(AnswerKind.GONE, text)
     if status == 500 and "more than one PodDisruptionBudget" in text:
         return Answer(AnswerKind.MISCONFIGURED, text)
     if status == 403 and said.has_cause("NamespaceTerminating"):
         return Answer(AnswerKind.GONE, text)
     if status == 401 or (status == 403 and (_RBAC_SAYS in text or not said.code)):
         return Answer(AnswerKind.FORBIDDEN, str(refusal(status, response.body, EVICT, server)))
-    return Answer(AnswerKind.FAILED, f"HTTP {status}: {text}")
+    if status >= 500 or not said.code:
+        return Answer(AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait)
+    return Answer(_REFUSALS.get(status, AnswerKind.FAILED), f"HTTP {status}: {text}")
+
+
+_REFUSALS = {404: AnswerKind.GONE, 409: AnswerKind.CHANGED}
 
 
 def _retry_after(response: Response, said: Status) -> float | None:

@@ -72,6 +72,8 @@ class Status(msgspec.Struct, frozen=True):
     message: str = ""
     reason: str = ""
     code: int = 0
+    status: str = ""
+    """``Success`` or ``Failure``."""
     details: StatusDetails | None = None
     metadata: ListMetaOfStatus | None = None
 
@@ -85,7 +87,7 @@ _statuses = msgspec.json.Decoder(Status)
 
 
 def status_of(body: bytes) -> Status:
-    """Return the Status in ``body``; one with the text as its message if it is none.
+    """Return the Status in ``body``; one with the text as its message, and no code, if it is none.
 
     Proxies, load balancers and the priority-and-fairness filter answer in plain text, and who asked for
     protobuf is refused in protobuf.

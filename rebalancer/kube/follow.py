@@ -75,7 +75,8 @@ class Follower:
     ) -> None:
         self._client, self._kept, self._listener = client, kept, listener
         self._fold, self._namespace, self._folds = kept.fold, namespace, everything
-        self._until = client.monotonic() + seconds
+        self._leaving = threading.Event()
+        self._stop = client.stop.sooner(seconds, self._leaving)
         self._lock = threading.Lock()
         self._tracks = [
             _Track(listing.resource, listing)
@@ -89,7 +90,6 @@ class Follower:
         """Kind and uid of controllers that pods name and the server does not have."""
         self._threads: list[threading.Thread] = []
         """Also those of watches that were late and given up: they may still wait for an answer."""
-        self._stop = threading.Event()
         self._fresh: set[str] = set()
         """The kinds that were listed again when the budgets were asked for last."""
         self._notes: dict[str, dict[str, None]] = {}
@@ -101,7 +101,7 @@ class Follower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._leaving.set()
         for track in self._tracks:
             if track.watch is not None:
                 track.watch.close()
@@ -169,8 +169,7 @@ class Follower:
             track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
             mends = any(track.trouble is None for track in behind)
-            if mends and self._client.monotonic() < until:
-                self._stop.wait(_LOOK)
+            if mends and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
                 continue
             listed |= self._list_all_again(behind, "their watch was broken or late")
             if self._pods.resource.kind in listed:
@@ -190,8 +189,7 @@ class Follower:
     def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
         """Return what is known when the objects of controllers are there that pods name already."""
         until = self._client.monotonic() + _PATIENCE
-        while missing and self._client.monotonic() < until:
-            self._stop.wait(_LOOK)
+        while missing and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
             missing = self._settled().without_object() - self._absent
         kinds = {kind for kind, _ in missing}
         tracks = [track for track in self._tracks if track.resource.kind in kinds]
@@ -199,6 +197,14 @@ class Follower:
         settled = self._settled()
         self._absent |= missing & settled.without_object()
         return settled
+
+    def list_pods(self) -> bool:
+        """Read the pods once more, for the listener: their watch may have gone silent; False if another just did.
+
+        Raises:
+            ClusterReadError: they could not be read.
+        """
+        return bool(self._list_all_again([self._pods], "their watch said nothing"))
 
     # -- lists, once more --------------------------------------------------------------------------
 
@@ -218,7 +224,7 @@ class Follower:
     def _list_again(self, track: _Track, watch: Watch[Any] | None, why: str) -> bool:
         """Read a list anew and follow it from there, unless ``watch`` is no longer the list's."""
         with track.renewing:
-            if track.watch is not watch or self._stop.is_set():
+            if track.watch is not watch or self._leaving.is_set():
                 return False
             self._notes.setdefault(track.trouble or why, {})[track.resource.plural] = None
             if watch is not None:
@@ -226,7 +232,7 @@ class Follower:
             with self._lock:
                 track.watch = None
             track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
-            if track.trouble is None and not self._stop.is_set():
+            if track.trouble is None and not self._leaving.is_set():
                 self._start(track)
             return True
 
@@ -238,7 +244,9 @@ class Follower:
 
     def _read(self, resource: Resource) -> Listing:
         wanted = self._fold.controllers if resource in AFTER_PODS else None
-        listing, objects = read_objects(self._client, resource, self._kept.how, self._stop, wanted)
+        listing, objects = read_objects(
+            self._client, resource, self._kept.how, self._leaving, wanted
+        )
         with self._lock:
             self._fold.forget(resource.kind)
             feed(self._fold, resource.kind, objects)
@@ -252,8 +260,8 @@ class Follower:
     # -- watches -----------------------------------------------------------------------------------
 
     def _start(self, track: _Track) -> None:
-        seconds = max(0.0, self._until - self._client.monotonic())
-        track.watch = watch = Watch(self._client, self._where(track), seconds=seconds)
+        where = self._where(track)
+        track.watch = watch = Watch(self._client, where, seconds=self._stop.left())
         name = f"watch-{track.resource.plural}"
         thread = threading.Thread(target=self._follow, args=(track, watch), name=name, daemon=True)
         self._threads.append(thread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,13 +13,17 @@ import msgspec
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import TransportError
+from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.resources import LEASES, Rule
 from rebalancer.kube.transport import Response
 from rebalancer.wire.times import unix_seconds
 
 _RETRY = 1.0
-"""Seconds after a failed renewal."""
+"""Seconds after a renewal that failed."""
+_LOOK = 2.0
+"""Seconds between two looks at a Lease whose holder seems to be dead."""
+_GOODBYE = 5.0
+"""Most seconds for giving the Lease back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,107 +32,20 @@ class HeldByAnother:
 
     holder: str
     expires_at: float
-    """Unix seconds by the server's clock: from then on the Lease is free even if its holder died."""
+    """Unix seconds by the server's clock: when its term ends, unless it is renewed."""
     seconds_left: float
 
 
-@dataclass(frozen=True, slots=True)
-class NoLease:
-    """There is no such Lease: nothing keeps runs apart."""
-
-    message: str
-
-
-class HeldLease:
-    """Our Lease, renewed by a thread until :meth:`release`. ``lost`` is set when it is ours no more.
-
-    It is lost when another run takes it (it can, once ours has expired), or when it could not be renewed
-    for two thirds of its duration: stop acting then, since a third later another may begin.
-    """
-
-    def __init__(self, lease: Lease, found: Mapping[str, Any], now: float) -> None:
-        self.lost = threading.Event()
-        self._lease = lease
-        self._object = found
-        self._renewed = lease.client.monotonic()
-        self._ahead = now - self._renewed
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self._thread.start()
-
-    def release(self) -> str | None:
-        """Give the Lease back; return None, or a warning if that failed (it expires by itself then)."""
-        self._end.set()
-        # The thread may be amid a request; it is bounded like all others.
-        self._thread.join(self._lease.duration)
-        if self.lost.is_set():
-            return "the Lease was lost before the run ended"
-        try:
-            if self._lease._put(self._object, holder=None, now=self._now()) is None:  # noqa: SLF001
-                return "the Lease was taken by another run before this one ended"
-        except ClusterReadError as error:
-            return f"the Lease could not be given back: {error}"
-        return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def _now(self) -> float:
-        """The server's clock, as it was when the Lease was taken, gone on by ours."""
-        return self._lease.client.monotonic() + self._ahead
-
-    def _left(self) -> float:
-        """Seconds until the Lease counts as lost."""
-        return self._renewed + self._lease.duration * 2 / 3 - self._lease.client.monotonic()
-
-    def _keep(self) -> None:
-        pause = self._lease.duration / 3
-        while not self._end.wait(pause):
-            renewed = False
-            try:
-                renewed = self._renew()
-            except TransportError:
-                pass  # tried again soon, unless that is too late
-            except ClusterReadError:
-                self.lost.set()  # forbidden, or no longer there
-            if self._left() <= 0:
-                self.lost.set()
-            if self.lost.is_set():
-                return
-            pause = self._lease.duration / 3 if renewed else min(_RETRY, self._left())
-
-    def _renew(self) -> bool:
-        lease = self._lease
-        started = lease.client.monotonic()
-        found = self._put_ours()
-        if found is None:
-            # The lost answer to a renewal of our own looks the same: whose is it?
-            current, _ = lease._get(self._left())  # noqa: SLF001
-            if current is None or _holder(current) != lease.identity:
-                self.lost.set()
-                return False
-            self._object = current
-            found = self._put_ours()
-        if found is None:
-            return False
-        self._object, self._renewed = found, started
-        return True
-
-    def _put_ours(self) -> Mapping[str, Any] | None:
-        lease = self._lease
-        return lease._put(  # noqa: SLF001
-            self._object, holder=lease.identity, now=self._now(), seconds=self._left()
-        )
-
-
 class Lease:
-    """The Lease ``name`` in ``namespace``, as ``identity`` (our pod's name, say) uses it.
+    """The Lease ``name`` in ``namespace``, as ``identity`` uses it, which no other run ever has.
 
-    ``duration`` is in seconds. Times are the server's (its Date header), so that clocks of nodes that
-    differ neither free a Lease early nor block it for longer than its duration.
+    ``duration`` is in seconds. Times are the server's (its Date header).
+
+    As in client-go's leader election, nobody's clock says that another holder is dead, since no two clocks agree
+    for sure: a Lease that looks expired is taken only after it was watched for its whole duration and did not
+    change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look
+    expired ends the matter at once, since a run comes again by itself: only the run after one that was killed
+    waits.
     """
 
     def __init__(
@@ -147,39 +65,54 @@ class Lease:
         self._namespace, self._name = namespace, name
         self._path = LEASES.path(namespace, name)
 
-    def acquire(self) -> HeldLease | HeldByAnother | NoLease:
-        """Take the Lease if it is free, or its holder has let it expire.
+    def acquire(self) -> HeldLease | HeldByAnother:
+        """Take the Lease if it is free, or its holder is dead.
 
         Raises:
-            ClusterReadError: it could not be read or written.
+            ClusterReadError: there is none, or it could not be read or written.
         """
+        watched: _Watched | None = None
         for _ in range(3):
-            found, now = self._get()
-            if found is None:
-                return NoLease(
-                    f"there is no Lease {self._namespace}/{self._name}: nothing keeps this run apart"
-                    f" from another"
-                )
-            holder, expires_at = _holder(found), _expiry(found, now)
-            if holder and holder != self.identity and now < expires_at:
-                return HeldByAnother(holder, expires_at, expires_at - now)
-            taken = self._put(found, holder=self.identity, now=now, takes_over=True)
+            found, now = self.read(self.client)
+            while (holder := holder_of(found)) not in ("", self.identity):
+                if now < (expires_at := _expiry(found, now)):
+                    return HeldByAnother(holder, expires_at, expires_at - now)
+                if watched is None:
+                    watched = _Watched(_version(found), self.client.monotonic() + _duration(found))
+                left = watched.until - self.client.monotonic()
+                if watched.version != _version(found):  # alive, and its clock is wrong
+                    return HeldByAnother(holder, now + _duration(found), _duration(found))
+                if left <= 0:
+                    break
+                if self.client.stop.wait(min(_LOOK, left)) is not None:
+                    return HeldByAnother(holder, now + left, left)
+                found, now = self.read(self.client)
+            taken = self.write(self.client, found, holder=self.identity, now=now, takes_over=True)
             if taken is not None:
                 return HeldLease(self, taken, now)
         raise ClusterReadError(
             f"Lease {self._namespace}/{self._name} changes faster than it can be taken"
         )
 
-    def _get(self, seconds: float | None = None) -> tuple[Mapping[str, Any] | None, float]:
-        """Return the object, or None if there is none, and the server's time."""
-        response = self.client.get(self._path, seconds=seconds)
+    def read(self, client: Client, seconds: float | None = None) -> tuple[Mapping[str, Any], float]:
+        """Return the object, and the server's time.
+
+        Raises:
+            ClusterReadError: there is none, or it could not be read.
+        """
+        response = client.get(self._path, seconds=seconds)
         now = self._clock() if response.date is None else response.date
         if response.status == 404:
-            return None, now
+            raise StatusError(
+                404,
+                f"there is no Lease {self._namespace}/{self._name}, which --lease names: create it, or"
+                f" run without --lease if nothing else rebalances this cluster",
+            )
         return self._decoded(response, "get"), now
 
-    def _put(
+    def write(
         self,
+        client: Client,
         known: Mapping[str, Any],
         *,
         holder: str | None,
@@ -187,7 +120,11 @@ class Lease:
         takes_over: bool = False,
         seconds: float | None = None,
     ) -> Mapping[str, Any] | None:
-        """Replace ``known``; return it as it is now, None if it was changed meanwhile."""
+        """Replace ``known``; return it as it is now, None if it was changed meanwhile.
+
+        Raises:
+            ClusterReadError: it could not be written, or what was answered does not say whether it was.
+        """
         spec = {**(known.get("spec") or {}), "leaseDurationSeconds": self.duration}
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec["renewTime"] = stamp
@@ -199,26 +136,171 @@ class Lease:
         else:
             spec["holderIdentity"] = holder
         body = msgspec.json.encode({**known, "spec": spec})
-        response = self.client.put(self._path, body, seconds=seconds)
+        response = client.put(self._path, body, seconds=seconds)
         return None if response.status == 409 else self._decoded(response, "update")
 
     def _decoded(self, response: Response, verb: str) -> Mapping[str, Any]:
         rule = Rule(verb, LEASES.group, LEASES.plural, self._namespace, self._name)
         body = self.client.expect(response, rule).body
-        return msgspec.json.decode(body, type=dict[str, Any])
+        try:
+            msgspec.json.decode(body, type=_Shape)
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except ValueError:
+            raise ClusterReadError(
+                f"the answer to {verb} Lease {self._namespace}/{self._name} is not a Lease"
+            ) from None
 
 
-def _holder(found: Mapping[str, Any]) -> str:
+class HeldLease:
+    """Our Lease, renewed by a thread until :meth:`release`."""
+
+    def __init__(self, lease: Lease, found: Mapping[str, Any], now: float) -> None:
+        client = lease.client
+        self._lease = lease
+        self._object = found
+        self._renewed = client.monotonic()
+        self._ahead = now - self._renewed
+        self._lost: str | None = None
+        self._trouble = ""
+        self._end = threading.Event()
+        # Connections and a place among the requests of its own: what else the run asks for cannot hold it up.
+        self._client = client.beside(client.stop.sooner(math.inf, self._end))
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def lost(self) -> str | None:
+        """Return why the Lease is ours no more, None while it is.
+
+        It is lost when another run has taken it (it can, once ours has expired), and when it was not renewed for
+        two thirds of its duration, by our clock and whatever the renewing thread is doing: a third later another
+        run may begin.
+        """
+        if self._lost is None and self._left() <= 0:
+            # Kept, since a renewal that comes after all would come too late.
+            self._lost = f"the Lease was lost: it could not be renewed in time{self._trouble}"
+        return self._lost
+
+    def release(self) -> str | None:
+        """Give the Lease back; return None, or a warning if that failed (it expires by itself then)."""
+        lost = self.lost()
+        self._end.set()
+        self._thread.join(_GOODBYE)
+        if lost is not None:
+            return f"{lost}; the run ended with that"
+        try:
+            if self._write(self._lease.client.last_words, None, _GOODBYE):
+                return None
+        except ClusterReadError as error:
+            return f"the Lease could not be given back: {error}"
+        return "the Lease was taken by another run before this one ended"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _now(self) -> float:
+        """The server's clock, as it was when the Lease was taken, gone on by ours."""
+        return self._client.monotonic() + self._ahead
+
+    def _left(self) -> float:
+        """Seconds until the Lease counts as lost."""
+        return self._renewed + self._lease.duration * 2 / 3 - self._client.monotonic()
+
+    def _keep(self) -> None:
+        pause = self._lease.duration / 3
+        while not self._end.wait(pause) and self.lost() is None:
+            try:
+                self._renew()
+            except ClusterReadError as error:
+                self._trouble = f" ({error})"
+                if _is_final(error):
+                    self._lost = f"the Lease was lost: {error}"
+                pause = max(0.0, min(_RETRY, self._left()))
+            except Exception as error:  # noqa: BLE001  (whatever it is, the Lease is not renewed any more)
+                self._lost = f"the Lease was lost: {type(error).__name__} while it was renewed"
+            else:
+                pause = self._lease.duration / 3
+
+    def _renew(self) -> None:
+        started = self._client.monotonic()
+        if not self._write(self._client, self._lease.identity, self._left()):
+            self._lost = "the Lease was lost to another run"
+        elif self._left() > 0:
+            self._renewed = started
+
+    def _write(self, client: Client, holder: str | None, seconds: float) -> bool:
+        """Write the Lease while it is ours; tell whether it was.
+
+        Raises:
+            ClusterReadError: it could not be read or written.
+        """
+        for _ in range(3):
+            found = self._lease.write(
+                client, self._object, holder=holder, now=self._now(), seconds=seconds
+            )
+            if found is not None:
+                self._object = found
+                return True
+            # Somebody has changed its labels, or the answer to a write of our own was lost: whose is it?
+            self._object, _ = self._lease.read(client, seconds)
+            if holder_of(self._object) != self._lease.identity:
+                return False
+        raise ClusterReadError("it changes faster than it can be written")
+
+
+class _Shape(msgspec.Struct):
+    """What an object must have to be worked with as a Lease."""
+
+    class Meta(msgspec.Struct, rename="camel"):
+        resource_version: str
+
+    class Spec(msgspec.Struct, rename="camel"):
+        holder_identity: str | None = None
+        renew_time: str | None = None
+        lease_duration_seconds: int | None = None
+        lease_transitions: int | None = None
+
+    metadata: Meta
+    spec: Spec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A Lease that does not change, and until when it must not, for its holder to be dead."""
+
+    version: str
+    until: float
+    """Of the client's clock."""
+
+
+def _is_final(error: ClusterReadError) -> bool:
+    """Whether a renewal is refused for good: it is not allowed, or there is no such Lease."""
+    return isinstance(error, ForbiddenError) or (
+        isinstance(error, StatusError) and error.status == 404
+    )
+
+
+def holder_of(found: Mapping[str, Any]) -> str:
+    """Return who holds the Lease, empty if it is free."""
     return str((found.get("spec") or {}).get("holderIdentity") or "")
 
 
+def _version(found: Mapping[str, Any]) -> str:
+    return str(found["metadata"]["resourceVersion"])
+
+
+def _duration(found: Mapping[str, Any]) -> float:
+    return float((found.get("spec") or {}).get("leaseDurationSeconds") or 0)
+
+
 def _expiry(found: Mapping[str, Any], now: float) -> float:
-    """Return when the holder's time is over.
+    """Return when the holder's time is over by its own words.
 
     A renewal further in the future than the Lease lasts is no renewal but a broken clock: it would block
     all runs until that time comes.
     """
-    spec = found.get("spec") or {}
-    renewed = unix_seconds(spec.get("renewTime"))
-    lasts = float(spec.get("leaseDurationSeconds") or 0)
+    renewed = unix_seconds((found.get("spec") or {}).get("renewTime"))
+    lasts = _duration(found)
     return now if renewed > now + lasts else renewed + lasts

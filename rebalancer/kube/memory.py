@@ -34,7 +34,8 @@ class MemoryStore:
     """The ConfigMap ``name`` in ``namespace``."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
-        self._client = client
+        # What came of a run is kept also after it had to end.
+        self._client = client.last_words
         self._namespace, self._name = namespace, name
         self._path = CONFIG_MAPS.path(namespace, name)
 
@@ -75,9 +76,23 @@ class MemoryStore:
         return Rule(verb, "", CONFIG_MAPS.plural, self._namespace, self._name)
 
     def _remembered(self, body: bytes) -> Remembered:
-        found = msgspec.json.decode(body, type=dict[str, Any])
+        try:
+            shape = msgspec.json.decode(body, type=_Shape)
+            found = msgspec.json.decode(body, type=dict[str, Any])
+        except ValueError:
+            raise ClusterReadError(
+                f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
+            ) from None
         return Remembered(
-            data=found.get("data") or {},
-            resource_version=str(found.get("metadata", {}).get("resourceVersion", "")),
-            _object=found,
+            data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=found
         )
+
+
+class _Shape(msgspec.Struct):
+    """What an object must have to be worked with as a ConfigMap."""
+
+    class Meta(msgspec.Struct, rename="camel"):
+        resource_version: str
+
+    metadata: Meta
+    data: dict[str, str] | None = None

@@ -44,7 +44,7 @@ def read_stream(
     Raises:
         NotStreamedError: refused, broken off, too slow, or not a list.
     """
-    started, deadline = client.monotonic(), client.deadline()
+    started = client.monotonic()
     try:
         stream = client.open_list(
             listing.resource.path(),
@@ -59,7 +59,7 @@ def read_stream(
             raise NotStreamedError(f"the server answered {stream.status}")
         listing.server_date, listing.local_date = stream.date, client.monotonic()
         listing.content_type = stream.content_type
-        yield from _decoded(client, stream, listing, decoders, deadline)
+        yield from _decoded(stream, listing, decoders)
         complete = True
     except (TransportError, BrokenListError, msgspec.DecodeError) as error:
         raise NotStreamedError(str(error)) from None
@@ -69,14 +69,10 @@ def read_stream(
     listing.seconds = client.monotonic() - started
 
 
-def _decoded(
-    client: Client, stream: Stream, listing: Listing, decoders: Decoders[T], deadline: float
-) -> Generator[T, None, None]:
+def _decoded(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generator[T, None, None]:
     decoder = decoder_of(decoders, stream.content_type)
     while piece := stream.read_up_to(_PIECE):
         listing.read_bytes += len(piece)
-        if client.monotonic() > deadline:
-            raise NotStreamedError(f"too slow: {listing.read_bytes} bytes until the deadline")
         yield from decoder.feed(piece)
     rest, meta = decoder.close()
     if meta.continue_ or not meta.resource_version:

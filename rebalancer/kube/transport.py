@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import http.client
 import socket
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from rebalancer.kube import library
+from rebalancer.kube.calls import Call, Calls, Watched, making
 from rebalancer.kube.credentials import Credentials
 from rebalancer.kube.failures import TransportError
 
@@ -35,7 +36,9 @@ class Limits:
     first_wait: float = 0.5
     """Doubles from attempt to attempt ..."""
     longest_wait: float = 15.0
-    """... up to here. A longer Retry-After is kept to, if the deadline allows."""
+    """... up to here. A longer Retry-After is kept to where the deadline allows, else for half of what is left."""
+    grace: float = 1.0
+    """For the answer to a write that is under way when the run must end."""
     compressed: bool = False
     """Whether to ask for compressed answers: less than a tenth of the bytes, a third more of the API server's
     CPU."""
@@ -99,8 +102,8 @@ def _date(headers: Mapping[str, str]) -> float | None:
 class Stream:
     """An answer that is read while it is being written; for one thread, but for :meth:`interrupt`."""
 
-    def __init__(self, transport: Transport, raw: BaseHTTPResponse) -> None:
-        self._transport, self._raw = transport, raw
+    def __init__(self, transport: Transport, raw: BaseHTTPResponse, call: Call) -> None:
+        self._transport, self._raw, self._call = transport, raw, call
         self.status = int(raw.status)
         self.headers: Mapping[str, str] = raw.headers
         self.at_end: Callable[[], None] = _nothing
@@ -125,9 +128,9 @@ class Stream:
         """Return the bytes that are there, waiting for the first; none at the end.
 
         Raises:
-            TransportError: silence for longer than agreed, or the connection broke.
+            TransportError: silence for longer than agreed, the time of the call is over, or the connection broke.
         """
-        with self._transport.translated():
+        with self._transport.translated(self._call):
             return bytes(self._raw.read1(_PIECE))
 
     def read_up_to(self, size: int) -> bytes:
@@ -135,7 +138,7 @@ class Stream:
 
         A list comes in as many chunks as it has items, and each ``read`` costs about as much as an item.
         """
-        with self._transport.translated():
+        with self._transport.translated(self._call):
             return bytes(self._raw.read(size))
 
     def end(self, *, complete: bool) -> None:
@@ -144,7 +147,7 @@ class Stream:
             self.close()
             return
         try:
-            with self._transport.translated():
+            with self._transport.translated(self._call):
                 self._raw.drain_conn()
             self._raw.release_conn()
         finally:
@@ -152,9 +155,7 @@ class Stream:
 
     def interrupt(self) -> None:
         """End a ``read`` that waits in another thread, as if the connection had broken."""
-        # Closed already, or nothing to shut down: both are fine.
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
-            self._raw.shutdown()
+        self._call.cut("it was not needed any more")
 
     def close(self) -> None:
         """End the exchange and its connection."""
@@ -164,6 +165,7 @@ class Stream:
             self._end()
 
     def _end(self) -> None:
+        self._transport.ended(self._call)
         at_end, self.at_end = self.at_end, _nothing
         at_end()
 
@@ -176,6 +178,7 @@ class Transport:
         self._credentials = credentials
         self._limits = limits
         self._user_agent = user_agent
+        self._calls = Calls()
         config = credentials.configuration
         import urllib3  # noqa: PLC0415  (with the library's parts: only when there is a cluster)
 
@@ -189,75 +192,116 @@ class Transport:
         self._pool: Any = (
             library.part("client.rest").RESTClientObject(config, maxsize=size).pool_manager
         )
+        self._pool.pool_classes_by_scheme = _watched_pools()
 
     def open(
         self,
         method: str,
         target: str,
+        call: Call,
         *,
         body: bytes | None = None,
         headers: Mapping[str, str],
         read_seconds: float,
     ) -> Stream:
-        """Send a request for ``target`` (path and query); return the answer with its body unread."""
+        """Send a request for ``target`` (path and query); return the answer with its body unread.
+
+        Raises:
+            TransportError: no answer, or one in an encoding that was not asked for.
+        """
         sent = {"User-Agent": self._user_agent, **headers}
-        authorization = self._credentials.authorization()
-        if authorization is not None:
-            sent["Authorization"] = authorization
-        with self.translated():
-            raw = self._pool.urlopen(
-                method,
-                self.server + target,
-                body=body,
-                headers=sent,
-                preload_content=False,
-                decode_content=True,
-                retries=False,
-                redirect=False,
-                timeout=self._timeout(connect=self._limits.connect, read=read_seconds),
+        raw: BaseHTTPResponse | None = None
+        self._calls.begin(call)
+        try:
+            authorization = self._credentials.authorization(call)
+            if authorization is not None:
+                sent["Authorization"] = authorization
+            with self.translated(call), making(call):
+                raw = self._pool.urlopen(
+                    method,
+                    self.server + target,
+                    body=body,
+                    headers=sent,
+                    preload_content=False,
+                    decode_content="Accept-Encoding" in headers,
+                    retries=False,
+                    redirect=False,
+                    timeout=self._timeout(connect=self._limits.connect, read=read_seconds),
+                )
+        except BaseException:
+            if raw is not None:  # headers that were cut off look like headers that ended
+                raw.close()
+            self.ended(call)
+            raise
+        stream = Stream(self, raw, call)
+        encoding = raw.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", headers.get("Accept-Encoding", "identity")):
+            stream.close()
+            raise TransportError(
+                f"{self.server} answers in an encoding that was not asked for ({encoding[:20]!r})",
+                sent=True,
+                final=True,
             )
-        return Stream(self, raw)
+        return stream
 
     def exchange(
         self,
         method: str,
         target: str,
+        call: Call,
         *,
         body: bytes | None,
         headers: Mapping[str, str],
-        left: Callable[[], float],
+        read_seconds: float,
     ) -> Response:
-        """Send a request and read the whole answer, unless no seconds are ``left``."""
-        silence = max(0.05, min(self._limits.read, left()))
-        stream = self.open(method, target, body=body, headers=headers, read_seconds=silence)
+        """Send a request and read the whole answer. Raises as :meth:`open`."""
+        stream = self.open(
+            method, target, call, body=body, headers=headers, read_seconds=read_seconds
+        )
         pieces = []
         complete = False
         try:
             while piece := stream.read():
                 pieces.append(piece)
-                if left() <= 0:
-                    raise TransportError(
-                        f"{self.server} sends its answer too slowly: gave up after"
-                        f" {sum(map(len, pieces))} bytes",
-                        sent=True,
-                    )
             complete = True
         finally:
             stream.end(complete=complete)
         return Response(stream.status, stream.headers, b"".join(pieces))
 
+    def ended(self, call: Call) -> None:
+        """Take note that a call is over."""
+        self._calls.end(call)
+
     def close(self) -> None:
         """Close all idle connections."""
         self._pool.clear()
 
-    def translated(self) -> _Translated:
+    def translated(self, call: Call) -> _Translated:
         """Return a context in which the pool's errors become TransportErrors."""
-        return _Translated(self.server, self._errors)
+        return _Translated(self.server, self._errors, call)
+
+
+@functools.cache
+def _watched_pools() -> dict[str, type[Any]]:
+    """Return urllib3's pools of connections that calls can be cut off from, by scheme."""
+    from urllib3.connectionpool import (  # noqa: PLC0415
+        HTTPConnectionPool,
+        HTTPSConnectionPool,
+    )
+
+    return {
+        scheme: type(
+            pool.__name__,
+            (pool,),
+            {"ConnectionCls": type(pool.ConnectionCls.__name__, (Watched, pool.ConnectionCls), {})},
+        )
+        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
+    }
 
 
 class _Translated:
-    def __init__(self, server: str, errors: Any) -> None:
-        self._server, self._errors = server, errors
+    def __init__(self, server: str, errors: Any, call: Call) -> None:
+        self._server, self._errors, self._call = server, errors, call
 
     def __enter__(self) -> None:
         return None
@@ -265,6 +309,12 @@ class _Translated:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
+        call = self._call
+        if call.cut_off is not None and (error is None or isinstance(error, Exception)):
+            # What the thread has seen of it is a connection that broke, or an answer that ended early.
+            raise TransportError(
+                f"{self._server} was given up: {call.cut_off}", sent=call.sent, final=call.stopped
+            ) from None
         if isinstance(error, (self._errors.HTTPError, OSError)):
             raise _as_transport_error(error, self._server, self._errors) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -82,15 +83,15 @@ class Watch(Generic[T]):
         self.live = False
         """Whether a stream is open: what happens is told at once."""
         self._client, self._where = client, where
-        self._deadline = client.monotonic() + seconds
+        self._closed = threading.Event()
+        self._stop = client.stop.sooner(seconds, self._closed)
         self._stream: Stream | None = None
-        self._closed = False
         self._was_live = False
         self._refusals = 0
 
     def __iter__(self) -> Iterator[Event[T]]:
         wait = _FIRST_WAIT
-        while not self._closed and self._left() > 0:
+        while self._stop.reason() is None:
             before = self.resource_version
             try:
                 yield from self._one_stream()
@@ -98,27 +99,22 @@ class Watch(Generic[T]):
                 self.expired = True
                 return
             except TransportError:
-                if self._closed or self._left() <= 0:
-                    return
-                self.broken += 1
+                self.broken += self._stop.reason() is None
             if self.resource_version != before:
                 wait = _FIRST_WAIT
-            self._client.sleep(max(0.0, min(wait, self._left())))
+            self._stop.wait(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
     def close(self) -> None:
         """End the watch; an iteration that waits in another thread ends soon."""
-        self._closed = True
+        self._closed.set()
         stream = self._stream
         if stream is not None:
             stream.interrupt()
 
-    def _left(self) -> float:
-        return self._deadline - self._client.monotonic()
-
     def _one_stream(self) -> Iterator[Event[T]]:
         """Yield the events of one stream until it ends or the time is over."""
-        left = max(self._left(), 0.05)
+        left = max(self._stop.left(), 0.05)
         query: dict[str, str | int] = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -130,7 +126,8 @@ class Watch(Generic[T]):
             self._where.resource.path(self._where.namespace),
             query=query,
             accept=self._where.content_type,
-            silence=min(left, SILENCE),
+            silence=SILENCE,
+            stop=self._stop,
         )
         self._stream = stream
         decoder = self._where.decoder()
@@ -138,7 +135,7 @@ class Watch(Generic[T]):
             self._check(stream)
             self.live = self._was_live = True
             self._refusals = 0
-            while not self._closed and self._left() > 0:
+            while self._stop.reason() is None:
                 piece = stream.read()
                 if not piece:
                     return

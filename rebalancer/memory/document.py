@@ -6,8 +6,12 @@ Times are Unix seconds. Documents are never changed: every function returns anot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 import msgspec
+
+from rebalancer.wire.times import LAST_SECOND
 
 VERSION = 1
 KEY = "memory.json"
@@ -15,98 +19,137 @@ KEY = "memory.json"
 LARGEST = 600_000
 """Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
 MOST_OWNERS = 2000
+_T = TypeVar("_T")
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
+# Beyond these bounds nothing was written by this program, and sums and calendars would break.
+
 FORGOTTEN_AFTER = 7 * 86_400
 """Seconds after which an owner that was not moved again is forgotten, given up or not."""
 
 
-class TermMemory(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What came of the moves of one owner for one term (``strategy/entry``)."""
 
-    moves: int = 0
+    moves: _Count = 0
     """Evictions."""
-    as_predicted: int = 0
-    came_back: int = 0
+    as_predicted: _Count = 0
+    came_back: _Count = 0
     """To the node it was taken from, or to one that an earlier move had taken a replica from."""
-    elsewhere: int = 0
+    elsewhere: _Count = 0
     """Where no landing was predicted."""
-    blocked: int = 0
+    blocked: _Count = 0
     """By a PodDisruptionBudget that the snapshot said would allow it, or by two of them."""
-    strikes: int = 0
+    strikes: _Count = 0
     """Runs in a row that did not do what was predicted."""
-    until: int = 0
+    until: _Seconds = 0
     """End of the cool-down."""
     why: str = ""
     """What the last strike was for."""
     given_up: str = ""
     """Why it is not tried any more; empty while it is."""
-    last: int = 0
+    last: _Seconds = 0
     """When something last happened."""
     trail: tuple[tuple[str, str], ...] = ()
     """(from, to) of the last moves, newest last."""
     hopes: tuple[str, ...] = ()
     """Nodes that took pods because others were over-used, and must not be so themselves now."""
-    vain: int = 0
+    vain: _Count = 0
     """Moves in a row after which such a node was over-used."""
 
 
-class OwnerMemory(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is remembered of one owner while its spec and the zones stay as they are."""
 
     fingerprint: str
     zones: str
     """Digest of the cluster's set of zones."""
-    seen: int
+    seen: _Seconds
     """When something was last remembered."""
     terms: dict[str, TermMemory] = {}
 
 
-class SignalMemory(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
-):
+class SignalMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """What one strategy has seen that must last, see :class:`rebalancer.cost.signals.Signals`."""
 
-    at: float = 0.0
+    at: _Moment = 0.0
     """Only what is measured later counts as another run."""
-    runs: dict[str, int] = {}
+    runs: dict[str, _Count] = {}
     """Node -> runs in a row."""
 
 
-class Document(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=False, forbid_unknown_fields=True
-):
+class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """All that is remembered."""
 
     version: int = VERSION
     owners: dict[str, OwnerMemory] = {}
     """``Kind/namespace/name`` -> memory."""
-    evictions: tuple[tuple[int, int], ...] = ()
+    evictions: tuple[tuple[_Seconds, _Count], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
     signals: dict[str, SignalMemory] = {}
     """Strategy -> what it has seen."""
 
 
-class _Versioned(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong with a document that was read."""
+
+    message: str
+    hour_unknown: bool
+    """The evictions of the last hour could not be read: such a document must not be replaced either."""
+
+
+class _Parts(msgspec.Struct):
     version: int = 0
+    owners: msgspec.Raw = msgspec.Raw(b"{}")
+    evictions: msgspec.Raw = msgspec.Raw(b"[]")
+    signals: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def decode(data: Mapping[str, str]) -> tuple[Document, str | None]:
-    """Return the document in a ConfigMap's data, and a warning if it had to be started afresh."""
+def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
+    """Return what can be understood of the document in a ConfigMap's data, and what is wrong with the rest.
+
+    Never raises, whatever stands there: people edit it, and newer programs write it.
+    """
     text = data.get(KEY)
     if not text:
         return Document(), None
     try:
-        version = msgspec.json.decode(text, type=_Versioned).version
-        if version != VERSION:
-            return Document(), (
-                f"the memory is of version {version}, this program knows {VERSION}: started afresh"
-            )
-        return msgspec.json.decode(text, type=Document), None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        return Document(), f"the memory could not be understood ({error}): started afresh"
+        parts = msgspec.json.decode(text, type=_Parts)
+    except (ValueError, TypeError, RecursionError) as error:
+        return Document(), Flaw(f"the memory could not be understood ({error})", hour_unknown=True)
+    if parts.version != VERSION:
+        return Document(), Flaw(
+            f"the memory is of version {parts.version}, this program knows {VERSION}",
+            hour_unknown=True,
+        )
+    lost: list[str] = []
+    evictions = _part(parts.evictions, tuple[tuple[_Seconds, _Count], ...], "evictions", lost)
+    document = Document(
+        owners=_each(parts.owners, OwnerMemory, "owners", lost),
+        evictions=evictions or (),
+        signals=_each(parts.signals, SignalMemory, "signals", lost),
+    )
+    if not lost:
+        return document, None
+    message = f"parts of the memory could not be understood: {', '.join(lost)}"
+    return document, Flaw(message, hour_unknown=evictions is None)
+
+
+def _part(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> _T | None:
+    try:
+        return msgspec.json.decode(raw, type=of)
+    except (ValueError, TypeError, RecursionError):
+        lost.append(name)
+        return None
+
+
+def _each(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> dict[str, _T]:
+    """Return the entries of one part, each by itself: one that is wrong costs no other."""
+    entries = _part(raw, dict[str, msgspec.Raw], name, lost) or {}
+    read = {key: _part(entry, of, f"{name}[{key}]", lost) for key, entry in entries.items()}
+    return {key: value for key, value in read.items() if value is not None}
 
 
 def encode(document: Document) -> dict[str, str]:

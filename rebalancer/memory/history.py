@@ -11,6 +11,7 @@ import yaml
 from rebalancer.memory.cooling import resting, state_words
 from rebalancer.memory.document import Document, TermMemory
 from rebalancer.memory.hour import moved_last_hour
+from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.wire.times import rfc3339
 
 FORMS = ("table", "json", "yaml")
@@ -22,8 +23,8 @@ def render_history(document: Document, now: float, output: str) -> str:
         return _table(document, now)
     data = as_data(document, now)
     if output == "json":
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
+    text: str = yaml.safe_dump(data, sort_keys=False, width=100)
     return text
 
 
@@ -77,7 +78,7 @@ def _table(document: Document, now: float) -> str:
                 f"{name}: seen on nodes for so many runs in a row, last {rfc3339(seen.at)}",
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
-    return "\n".join(lines) + "\n"
+    return printable_lines("\n".join(lines)) + "\n"
 
 
 def _counts(term: TermMemory) -> str:

@@ -1,4 +1,8 @@
-"""Reads the memory before a plan and writes it after: whatever fails here is a warning, not a failure."""
+"""Reads the memory before a plan and writes it after.
+
+What cannot be read or written is said, and whoever needs it decides: without the evictions of the last hour a
+run must not add to them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from rebalancer.cost.signals import Signals
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.outcomes import Outcome
-from rebalancer.kube.memory import MemoryConflictError, MemoryStore, Remembered
+from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
-from rebalancer.memory.document import Document, decode, encode
+from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.snapshot.model import Snapshot
+
+_ATTEMPTS = 3
+"""To write: others may write at the same moment, and replies may be lost."""
 
 
 class Keeper:
@@ -30,26 +37,41 @@ class Keeper:
         self._in_base: frozenset[str] = frozenset()
         """Pods' uids: whose outcomes this run has written, and which of these stand in the base."""
         self._snapshot: Snapshot | None = None
+        self._sent: tuple[Mapping[str, str], frozenset[str]] | None = None
+        """The data that was sent last, and whose outcomes are in it: the reply may be lost."""
         self._seen: Mapping[str, Signals] = {}
         self.document = Document()
+        self.hour_unknown: str | None = None
+        """Why the evictions of the last hour are not known, None if they are."""
 
     def load(self, snapshot: Snapshot) -> None:
-        """Read what is remembered, and forget what no longer holds on ``snapshot``."""
+        """Read what is remembered, and forget what no longer holds on ``snapshot``.
+
+        Raises:
+            ClusterReadError: there is no such ConfigMap.
+        """
         self._snapshot = snapshot
         if self._store is None:
             return
         try:
-            self._known = self._store.read()
+            known = self._store.read()
         except ClusterReadError as error:
-            self._warn(f"the memory could not be read, nothing is remembered: {error}")
+            self.hour_unknown = f"the memory could not be read: {error}"
             return
-        if self._known is None:
-            self._warn(f"there is no ConfigMap {self._name}: nothing is remembered")
+        if known is None:
+            raise ClusterReadError(
+                f"there is no ConfigMap {self._name}: create it (the chart does), or run without --memory"
+            )
+        document, flaw = decode(known.data)
+        if flaw is not None and flaw.hour_unknown:
+            self.hour_unknown = (
+                f"{flaw.message}; to start afresh remove {KEY} from ConfigMap {self._name}"
+            )
             return
-        self._base = self._known.data
-        self.document, warning = _refreshed(self._known, snapshot)
-        if warning is not None:
-            self._warn(warning)
+        self._known, self._base = known, known.data
+        self.document = refreshed(document, snapshot)
+        if flaw is not None:
+            self._warn(f"{flaw.message}; they are forgotten")
 
     def cooling(self) -> dict[str, str]:
         """Return owner -> why it rests, see :func:`rebalancer.memory.cooling.cooling`."""
@@ -67,28 +89,42 @@ class Keeper:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
         self._seen = signals
 
-    def record(self, outcomes: Iterable[Outcome], now: float) -> None:
+    def record(self, outcomes: Iterable[Outcome], now: float) -> str | None:
         """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
-        somebody else has written meanwhile, what they wrote is read and added to, once.
+        somebody else has written meanwhile, what they wrote is read and added to. Return why it could not be
+        written, or None.
         """
-        store, known = self._store, self._known
-        if store is None or known is None:
-            return
-        told = tuple(outcomes)
-        try:
+        if self._store is None or self._known is None:
+            return None
+        done = tuple(outcomes)
+        why = ""
+        for _ in range(_ATTEMPTS):
             try:
-                self._write(store, known, told, now)
-            except MemoryConflictError:
-                known = store.read()
-                if known is None:
-                    raise
-                # Whoever wrote has added to what this run had written until then.
-                self._base, self._in_base = known.data, self._written
-                self._write(store, known, told, now)
-        except ClusterReadError as error:
-            self._warn(f"what was done could not be remembered: {error}")
+                self._write(self._store, self._known, done, now)
+            except ClusterReadError as error:
+                why = f"what was done could not be remembered: {error}"
+            else:
+                return None
+            try:
+                self._read_again(self._store)
+            except ClusterReadError as error:
+                why = f"what was done could not be remembered: {error}"
+        self._warn(why)
+        return why
+
+    def _read_again(self, store: MemoryStore) -> None:
+        """Learn what the server has after a write that failed: another's data, or ours, the reply being lost."""
+        known = store.read()
+        if known is None:
+            raise ClusterReadError(f"ConfigMap {self._name} is gone")
+        self._known = known
+        if self._sent is not None and known.data == self._sent[0]:
+            self._written = self._sent[1]
+        elif known.data != self._base:
+            # What this run had written until then is part of what others have left.
+            self._base, self._in_base = known.data, self._written
 
     def _write(
         self, store: MemoryStore, known: Remembered, outcomes: Sequence[Outcome], now: float
@@ -96,7 +132,9 @@ class Keeper:
         snapshot = self._snapshot
         if snapshot is None:
             return
-        before, warning = decode(self._base)
+        before, flaw = decode(self._base)
+        if flaw is not None and flaw.hour_unknown:
+            raise ClusterReadError(flaw.message)
         told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, told, now
@@ -104,11 +142,8 @@ class Keeper:
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)
-        if (told or warning or changed) and data != known.data:
+        if (told or flaw or changed) and data != known.data:
+            uids = frozenset(outcome.move.uid for outcome in outcomes)
+            self._sent = data, uids
             self._known = store.write(known, data)
-            self._written = frozenset(outcome.move.uid for outcome in outcomes)
-
-
-def _refreshed(known: Remembered, snapshot: Snapshot) -> tuple[Document, str | None]:
-    document, warning = decode(known.data)
-    return refreshed(document, snapshot), warning
+            self._written = uids

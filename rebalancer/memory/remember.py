@@ -101,7 +101,7 @@ def remember(
     tries: dict[tuple[str, str], list[Outcome]] = {}
     evicted = 0
     for outcome in outcomes:
-        evicted += outcome.status in (Status.EVICTED, Status.LOST)
+        evicted += outcome.status.may_have_evicted
         if outcome.status in (Status.EVICTED, Status.BLOCKED, Status.MISCONFIGURED):
             tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
     owners = dict(document.owners)

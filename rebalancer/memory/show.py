@@ -8,6 +8,7 @@ from rebalancer.kube.client import connect
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
+from rebalancer.output import say, write
 
 
 def show_history(
@@ -26,8 +27,8 @@ def show_history(
     known = MemoryStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
-    document, warning = decode(known.data)
-    if warning is not None:
-        environment.err.write(f"rebalancer: {warning}\n")
-    environment.out.write(render_history(document, environment.clock.unix(), output))
+    document, flaw = decode(known.data)
+    if flaw is not None:
+        say(environment.err, f"rebalancer: {flaw.message}")
+    write(environment.out, [render_history(document, environment.clock.unix(), output)])
     return ExitCode.DONE

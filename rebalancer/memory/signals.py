@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rebalancer.cost.signals import Signals
-from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.evictor.outcomes import Outcome
 from rebalancer.memory.document import Document, SignalMemory
 
 FORGOTTEN_AFTER = 86_400
@@ -44,7 +44,7 @@ def with_signals(
     only what is measured from ``now`` on counts, and never the measurement that they went by, whosever clock
     it was taken under.
     """
-    moved = any(outcome.status in (Status.EVICTED, Status.LOST) for outcome in outcomes)
+    moved = any(outcome.status.may_have_evicted for outcome in outcomes)
     kept = dict(document.signals)
     for name, seen in signals.items():
         known = kept.get(name, SignalMemory())

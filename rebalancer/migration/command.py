@@ -15,6 +15,7 @@ from rebalancer.migration.source import V1ALPHA1, peer_document
 from rebalancer.migration.uses import read_v1alpha2
 from rebalancer.migration.v1alpha1 import read_v1alpha1
 from rebalancer.migration.write import as_directory, as_file
+from rebalancer.output import say, write
 from rebalancer.policy.document import Problem
 from rebalancer.policy.params import Params
 from rebalancer.registry import Registry
@@ -60,11 +61,11 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     found = migrated(_read(file, stdin), _STDIN if file == "-" else file, known)
     text = as_file(found.data, found.head, known)
     if output is None:
-        environment.out.write(text)
+        write(environment.out, [text])
     else:
         _write(Path(output), text, found, into=output.endswith("/") or Path(output).is_dir())
     for note in found.notes:
-        environment.err.write(f"{note}\n")
+        say(environment.err, str(note))
     return ExitCode.DONE
 
 

@@ -6,11 +6,12 @@ might miss.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
-from html import escape
 from string import Template
 
 from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.plain_text import printable
 from rebalancer.planner.plan import Landing, Score
 from rebalancer.report import words
 from rebalancer.report.html_page import PAGE
@@ -40,6 +41,11 @@ def as_html(report: RunReport) -> str:
             ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items())
         ),
     )
+
+
+def escape(text: str) -> str:
+    """Return ``text`` as HTML shows it, with what is not printable written out."""
+    return html.escape(printable(text))
 
 
 def _paragraph(text: str | None) -> str:

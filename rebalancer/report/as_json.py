@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from rebalancer.evictor.outcomes import Outcome
+from rebalancer.plain_text import printable_json
 from rebalancer.planner.plan import Cost, Score, Skip
 from rebalancer.report.model import RunReport
 from rebalancer.report.version import API_VERSION
@@ -92,6 +93,7 @@ def _list(items: Iterator[Any]) -> Iterator[str]:
 def _indented(value: Any, margin: str) -> str:
     # The json module indents in Python, which takes seconds with thousands of moves and skipped pods.
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = printable_json(text)
     return text.replace("\n", f"\n{margin}")  # a line's end within a string is written as an escape
 
 
@@ -99,9 +101,7 @@ def as_yaml(report: RunReport) -> str:
     """Return the report as YAML: the same keys and values as the JSON."""
     # libyaml is ten times faster, which shows with thousands of skipped pods.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(
-        as_data(report), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100
-    )
+    text: str = yaml.dump(as_data(report), Dumper=dumper, sort_keys=False, width=100)
     return text
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.plain_text import printable
 from rebalancer.planner.plan import Score
 from rebalancer.policy.model import Mode
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import WIDTH, Paint, harmless, wrapped
+from rebalancer.report.text import WIDTH, Paint, wrapped
 
 # As much as is read at a glance; the whole is in the JSON.
 _MOST_MOVES = 20
@@ -106,7 +107,7 @@ def _score_rows(
     ]
     heads = ["", *(cells[0][column][0] for column in columns)]
     rows = [
-        [harmless(name), *(_change(*row[column][1:]) for column in columns)]
+        [printable(name), *(_change(*row[column][1:]) for column in columns)]
         for name, row in zip(names, cells, strict=True)
     ]
     widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
@@ -179,7 +180,7 @@ def _moves(report: RunReport, paint: Paint) -> Iterator[str]:
 
 def _move(report: RunReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
     move = outcome.move
-    name = harmless(move.ref)
+    name = printable(move.ref)
     status = "" if outcome.status is Status.PLANNED else outcome.status.value
     gap = " " * max(2, WIDTH - 2 - len(name) - len(status))
     painted = paint(status, _STATUS_STYLE[outcome.status])

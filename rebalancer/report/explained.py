@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rebalancer.report.text import harmless, wrapped
+from rebalancer.plain_text import printable
+from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import ExplainedNode, Explanation
 
 _SHOWN_NAMES = 4
@@ -13,7 +14,7 @@ _SHOWN_LANDINGS = 10
 
 def explained_as_table(explanation: Explanation, node: str | None = None) -> str:
     """Return the explanation in 80 columns: nodes grouped where they are alike; or of one ``node``."""
-    lines = [f"The replacement of {harmless(explanation.pod)}, were the pod evicted now", ""]
+    lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
     lines += [
         line for note in explanation.unmodelled for line in wrapped(f"Not predictable: {note}")
     ]
@@ -62,7 +63,7 @@ def _landings(explanation: Explanation) -> list[str]:
     for landing in explanation.landings[:_SHOWN_LANDINGS]:
         where = ", ".join(dict.fromkeys(landing.domains.values()))
         zone = f" ({where})" if where else ""
-        lines.append(f"  {landing.probability:>6.1%}  {harmless(landing.node + zone)}")
+        lines.append(f"  {landing.probability:>6.1%}  {printable(landing.node + zone)}")
     if (more := len(explanation.landings) - _SHOWN_LANDINGS) > 0:
         lines.append(f"          ... and {more} more (-o json shows all)")
     return lines

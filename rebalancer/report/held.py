@@ -6,13 +6,14 @@ only a look at the cluster could tell is null.
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from rebalancer.plain_text import printable, printable_json
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import reviewed_plan
 from rebalancer.report.version import API_VERSION
@@ -44,15 +45,15 @@ class HeldReport:
 def render_held(report: HeldReport, output: str) -> str:
     """Return the report in the form ``output``, one of ``render.FORMS``."""
     if output == "json":
-        return json.dumps(_as_data(report), indent=2, ensure_ascii=False) + "\n"
+        return printable_json(json.dumps(_as_data(report), indent=2, ensure_ascii=False)) + "\n"
     if output == "yaml":
-        text: str = yaml.safe_dump(_as_data(report), sort_keys=False, allow_unicode=True, width=100)
+        text: str = yaml.safe_dump(_as_data(report), sort_keys=False, width=100)
         return text
     if output == "html":
-        line = escape(report.line)
+        line = html.escape(printable(report.line))
         head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
         return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
-    return f"{report.line}\n"
+    return f"{printable(report.line)}\n"
 
 
 def _as_data(report: HeldReport) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Progress of a real run, line by line, on a stream of its own: the report goes elsewhere.
 
 As text for people and log files (no carriage returns, no colour), as JSON lines for machines, or not at
-all. Methods may be called from several threads.
+all. Methods may be called from several threads. They never raise: a run does not end in mid-wave since its log is
+full or closed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable
 from typing import Any, Literal, TextIO
 
 from rebalancer.evictor.outcomes import Outcome
+from rebalancer.output import OutputError, write
+from rebalancer.plain_text import printable, printable_json
 from rebalancer.planner.plan import Move
-from rebalancer.report.text import harmless
 from rebalancer.report.words import count
 
 Form = Literal["text", "json", "quiet"]
@@ -82,18 +84,17 @@ class Progress:
         text += f", {pending:,} without a node" if pending else ""
         self._tell("waiting", text, wave=wave, pending=pending, unready=unready)
 
-    def done(self, why: str) -> None:
-        """The run ends, and why."""
-        self._tell("done", f"done     {why}", message=why)
-
     def _tell(self, event: str, text: str, **fields: Any) -> None:
         if self._form == "quiet":
             return
         at = self._clock() - self._started
         if self._form == "json":
             line = json.dumps({"event": event, "at": round(at, 3), **fields}, ensure_ascii=False)
+            line = printable_json(line)
         else:
-            line = f"{at:7.1f} s  {harmless(text)}"
+            line = f"{at:7.1f} s  {printable(text)}"
         with self._lock:
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
+            try:
+                write(self._stream, [f"{line}\n"])
+            except OutputError:
+                self._form = "quiet"

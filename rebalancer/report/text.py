@@ -1,9 +1,11 @@
-"""Plain text of a given width: wrapping, harmless characters, colour if wanted."""
+"""Plain text of a given width: wrapping, colour if wanted."""
 
 from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+
+from rebalancer.plain_text import printable
 
 WIDTH = 80
 
@@ -23,13 +25,6 @@ class Paint:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
 
 
-def harmless(text: str) -> str:
-    """Return ``text`` without control characters: names come from clusters and files of any origin."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def wrapped(
     text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH
 ) -> list[str]:
@@ -38,7 +33,7 @@ def wrapped(
     ``hanging`` indents the lines after the first, as ``indent`` if None.
     """
     return textwrap.wrap(
-        harmless(text),
+        printable(text),
         width=width,
         initial_indent=indent,
         subsequent_indent=indent if hanging is None else hanging,

@@ -10,6 +10,8 @@ import numpy as np
 
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import ExitCode
+from rebalancer.evictor.executor import Pace as WavePace
+from rebalancer.output import write
 from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Policy
@@ -73,6 +75,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         Pace(
             cycles=options.cycles,
             ready_after=Span.parse(options.ready_after, "--ready-after"),
+            waves=WavePace.of(loaded.policy.safety),
             memory=not options.no_memory,
         ),
         Timings(environment.clock),
@@ -81,8 +84,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     text = render_course(
         loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
-    environment.out.write(text)
-    environment.out.flush()
+    write(environment.out, [text])
     return ExitCode.DONE
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.signals import Signals
 from rebalancer.environment import Timings
-from rebalancer.evictor.executor import GONE_SECONDS, made_way
+from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.evictor.outcomes import Outcome, Status
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
@@ -15,16 +15,15 @@ from rebalancer.memory.hopes import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
-from rebalancer.planner.plan import Cost, Move, Score
-from rebalancer.planner.recheck import recheck
+from rebalancer.planner.plan import Cost, Score
 from rebalancer.planning import Planned, Planning
+from rebalancer.simulation.carrying import READY_AFTER, carry_out
 from rebalancer.simulation.span import Span
 from rebalancer.simulation.world import World, measured_at
 from rebalancer.snapshot.model import Snapshot
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
-READY_AFTER = Span(10.0, 10.0)
 
 # More runs in a row than any policy asks for.
 _LONG = 1000
@@ -90,7 +89,9 @@ class Pace:
     interval: float = 120.0
     """Seconds between two runs."""
     ready_after: Span = READY_AFTER
-    """Between two waves: the last replacement is started and Ready."""
+    """From an eviction until the replacement is Ready."""
+    waves: WavePace = field(default_factory=WavePace)
+    """How long a run waits between its waves."""
     memory: bool = True
     """Remember from run to run; without it every run is the first."""
 
@@ -232,38 +233,19 @@ class Loop:
         planned = self._planned(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)
 
-    def _act(self, planned: Planned) -> tuple[list[Outcome], int, str | None]:
-        """Carry a plan out wave by wave, as a run does; return outcomes, waves and what cut it short."""
-        left = [move for move in planned.plan.moves if not move.observed]
-        outcomes: list[Outcome] = []
-        waves = 0
-        cut = "; ".join(planned.standstill) or None
-        while left and cut is None:
-            wave = left[0].wave
-            if waves:
-                self._world.wait_within(self._pace.ready_after)
-                before = made_way(outcomes, left)
-                self._world.wait_until_gone([move.uid for move in before], GONE_SECONDS)
-                left = self._rechecked(left, outcomes)
-            now = [move for move in left if move.wave == wave]
-            left = [move for move in left if move.wave != wave]
-            if now:
-                waves += 1
-                landed = self._world.carry_out(now)
-                outcomes += landed
-                if homeless := sum(outcome.landed is None for outcome in landed):
-                    cut = f"{homeless} replacement(s) found no node"
-        outcomes += [Outcome(move, Status.NOT_ATTEMPTED, cut or "") for move in left]
-        return outcomes, waves, cut
-
-    def _rechecked(self, left: Sequence[Move], outcomes: list[Outcome]) -> list[Move]:
-        kept: list[Move] = []
-        for move, why in recheck(self._planning.planner(self._world.snapshot), left):
-            if why is None:
-                kept.append(move)
-            else:
-                outcomes.append(Outcome(move, Status.DROPPED, why))
-        return kept
+    def _act(self, planned: Planned) -> tuple[Sequence[Outcome], int, str | None]:
+        """Carry a plan out as a run does; return outcomes, waves and what cut it short."""
+        moves = [move for move in planned.plan.moves if not move.observed]
+        if why := "; ".join(planned.standstill):
+            return [Outcome(move, Status.NOT_ATTEMPTED, why) for move in moves], 0, why
+        execution, waves = carry_out(
+            self._world,
+            moves,
+            lambda left: self._planning.rechecked(self._world.snapshot, left, 0.0),
+            pace=self._pace.waves,
+            ready_after=self._pace.ready_after,
+        )
+        return execution.outcomes, waves, execution.stopped
 
     def _later(self) -> int:
         """Return the moves of a run without memory when all patience is over; kept while nothing changes."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.planner.plan import Cost, Score
 from rebalancer.report.words import count
 from rebalancer.simulation.cycles import Course, Cycle, total
@@ -29,12 +30,12 @@ def render_course(course: Course, output: str, *, source: str, policy: str) -> s
     """Return the simulation in the form ``output``, one of ``FORMS``."""
     if output == "json":
         data = as_data(course, source=source, policy=policy)
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
     warnings = [f"Warning: {text}" for text in course.warnings]
     lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(course.cycles), ""]
     lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]
     lines += [*_pauses(course.cycles), _sum_line(course), _silence_line(course)]
-    return "\n".join(lines) + "\n"
+    return printable_lines("\n".join(lines)) + "\n"
 
 
 def as_data(course: Course, *, source: str, policy: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The cluster of a simulation: one snapshot after another, changed by what the scheduler model says.
 
-Replacements that found a node are Ready when the next wave begins; a victim holds its place for a while
-longer or less. Controllers are taken to replace every pod; rollouts that were under way stay so.
+A replacement is there at once, a victim holds its place for a while longer or less. Controllers are taken to replace every pod; rollouts that were under way stay so.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.evictor.executor import as_predicted
-from rebalancer.evictor.outcomes import Outcome, Status
-from rebalancer.planner.plan import Move
+from rebalancer.kube.podview import PodView
 from rebalancer.scheduler.model import Prediction, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.simulation.span import Span
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
-from rebalancer.snapshot.model import DisruptionBudget, Owner, PodFlag, Pods, Snapshot
+from rebalancer.snapshot.model import DisruptionBudget, Nodes, Owner, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.state import ClusterState, Ghost
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
@@ -27,6 +24,26 @@ APART = Span(0.08, 0.08)
 """From one eviction to the next in a wave, in seconds: the replacement is awaited until it has a node."""
 GONE_AFTER = Span(0.0, 20.0)
 """Seconds until a victim's process has ended, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The pod that came for an evicted one."""
+
+    name: str
+    uid: str
+    node: str
+    """Empty if none took it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """What the evictions of a wave share: the scheduler's view of the cluster, and where each pod stands in the arrays."""
+
+    state: ClusterState
+    model: SchedulerModel
+    rows: dict[str, int]
+    """uid -> row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,8 @@ class World:
         self.now = snapshot.captured_at
         self._waiting_at_first = self._waiting_by_class()
         self._drop_terminating()
-        self.snapshot = self._living = snapshot
+        self._snapshot = self._living = snapshot
+        self._wave: _Wave | None = None
         self._renew()
 
     @property
@@ -82,27 +100,34 @@ class World:
         """Pods that want a node and have none."""
         return int(self._waits().sum())
 
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes, which stay as they are."""
+        return self._first.nodes
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is now."""
+        self._come_to_now()
+        return self._snapshot
+
     def wait(self, seconds: float) -> None:
         """Let time pass."""
-        self._wait_until(self.now + seconds)
+        self.now += seconds
+        self._stale = True
 
-    def wait_within(self, span: Span) -> None:
-        """Let a time of the span pass, drawn where landings are drawn."""
-        self.wait(span.draw(self._random))
+    def draw(self, span: Span) -> float:
+        """Return a time of the span, drawn where landings are drawn."""
+        return span.draw(self._random)
 
-    def wait_until_gone(self, uids: Collection[str], most: float) -> None:
-        """Let time pass until those of the victims are gone, at most so many seconds."""
-        last = max((victim.gone for victim in self._victims if victim.uid in uids), default=0.0)
-        if last > self.now:
-            self._wait_until(min(last, self.now + most))
-
-    def _wait_until(self, now: float) -> None:
-        self.now = now
-        self._let_go()
-        self._renew()
+    def terminating(self) -> Collection[str]:
+        """Return the uids of the victims that still hold their places."""
+        return {victim.uid for victim in self._victims if victim.gone > self.now}
 
     def schedule(self) -> int:
-        """Place the pods that wait, highest priority first; return how many found a node."""
+        """Place the pods that wait, highest priority first; return how many were placed."""
+        self._come_to_now()
+        self._wave = None
         waiting = np.flatnonzero(self._waits())
         if not len(waiting):
             return 0
@@ -121,30 +146,51 @@ class World:
         self._renew()
         return placed
 
-    def carry_out(self, moves: Sequence[Move]) -> list[Outcome]:
-        """Evict the pods of one wave and land their replacements, one after the other."""
-        rows = {uid: row for row, uid in enumerate(self._uids)}
-        state = self._state()
-        model = SchedulerModel(self._living, self._make_profile(self._living))
-        outcomes: list[Outcome] = []
-        for move in moves:
-            self._let_go(state)
-            pod = rows[move.uid]
-            cls = int(self._cls[pod])
-            of_class = self._living.classes[cls]
-            self._evict(state, pod)
-            if self._living.waits(cls):
-                state.reap(state.ghosts[-1])
-                self._victims.pop()
-            node = self._draw(model.predict(state, of_class.replacement))
-            self.moves[pod] += 1
-            self._settle(pod, of_class.replacement, node)
-            if node >= 0:
-                state.place(pod, of_class.replacement, node)
-            outcomes.append(self._outcome(move, pod, node))
-            self.now += self._apart.draw(self._random)
-        self._renew()
-        return outcomes
+    def begin_wave(self) -> None:
+        """Let the evictions that follow be judged by the cluster as it is now."""
+        self._wave = None
+
+    def pod(self, uid: str) -> PodView | None:
+        """Return the living pod of this uid."""
+        row = self._of_wave().rows.get(uid)
+        if row is None or self._uids[row] != uid:  # it was evicted in this wave
+            return None
+        node = int(self.node[row])
+        return PodView(
+            uid=uid,
+            node=self.nodes.names[node] if node >= 0 else "",
+            deleting=False,
+            ready=bool(self._flags[row] & PodFlag.READY),
+        )
+
+    def evict(self, uid: str) -> Replaced:
+        """Evict a pod and land its replacement; the next eviction is a while later."""
+        wave = self._of_wave()
+        state = wave.state
+        self._let_go(state)
+        pod = wave.rows[uid]
+        cls = int(self._cls[pod])
+        of_class = self._living.classes[cls]
+        self._evict(state, pod)
+        if self._living.waits(cls):
+            state.reap(state.ghosts[-1])
+            self._victims.pop()
+        node = self._draw(wave.model.predict(state, of_class.replacement))
+        self.moves[pod] += 1
+        self._settle(pod, of_class.replacement, node)
+        if node >= 0:
+            state.place(pod, of_class.replacement, node)
+        self.wait(self._apart.draw(self._random))
+        name = self.nodes.names[node] if node >= 0 else ""
+        return Replaced(self._names[pod], self._uids[pod], name)
+
+    def _of_wave(self) -> _Wave:
+        if self._wave is None:
+            self._come_to_now()
+            model = SchedulerModel(self._living, self._make_profile(self._living))
+            rows = {uid: row for row, uid in enumerate(self._uids)}
+            self._wave = _Wave(self._state(), model, rows)
+        return self._wave
 
     def _state(self) -> ClusterState:
         """Return the cluster as the scheduler sees it, victims that still hold their places included."""
@@ -173,15 +219,6 @@ class World:
         if state is not None:
             for victim in gone:
                 state.reap(Ghost(victim.cls, victim.node))
-
-    def _outcome(self, move: Move, pod: int, node: int) -> Outcome:
-        text = f"replaced by {self._names[pod]}"
-        if node < 0:
-            return Outcome(move, Status.EVICTED, f"{text}, which found no node")
-        nodes = self.snapshot.nodes
-        name = nodes.names[node]
-        predicted = as_predicted(move, nodes.labels_of(name), name)
-        return Outcome(move, Status.EVICTED, text, landed=name, predicted=predicted)
 
     def _draw(self, prediction: Prediction) -> int:
         if not len(prediction.nodes):
@@ -223,6 +260,11 @@ class World:
 
     # -- the next snapshot -------------------------------------------------------------------------
 
+    def _come_to_now(self) -> None:
+        if self._stale:
+            self._let_go()
+            self._renew()
+
     def _renew(self) -> None:
         first = self._first
         waiting = self._waiting_by_class()
@@ -239,10 +281,11 @@ class World:
                 for budget in first.budgets
             ),
         )
-        self.snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
+        self._snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
+        self._stale = False
         if self._victims:
             both = replace(living, pods=self._pods(self._victims))
-            self.snapshot = measured_at(with_usage_of(first, both), self.now)
+            self._snapshot = measured_at(with_usage_of(first, both), self.now)
 
     def _pods(self, victims: Sequence[_Victim]) -> Pods:
         """Return the pods, in the rows that they always have, and after them the terminating victims."""

@@ -274,11 +274,12 @@ def _flags(record: PodRecord) -> int:
     flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
     flags |= PodFlag.OWNED * record.owned
     if record.annotations is not NO_ANNOTATIONS:
-        flags |= _annotation_flags(record.annotations)
+        flags |= annotation_flags(record.annotations)
     return flags
 
 
-def _annotation_flags(annotations: PodAnnotations) -> int:
+def annotation_flags(annotations: PodAnnotations) -> int:
+    """Return the bits of PodFlag that a pod's annotations set."""
     flags = 0
     for value in (annotations.evict, annotations.peer_evict):
         if value is not None:

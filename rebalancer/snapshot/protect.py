@@ -11,7 +11,9 @@ from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.pod_table import annotation_flags
 from rebalancer.wire import objects as o
+from rebalancer.wire.pods import PodAnnotations
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -95,6 +97,12 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
 def names_of(bits: int) -> list[str]:
     """Return the names of the protections in ``bits``."""
     return [name for name in NAMES if bits & _BIT[name]]
+
+
+def opt_out(annotations: PodAnnotations) -> str | None:
+    """Return why a pod with these annotations may not be evicted, None if they do not protect it."""
+    flags = annotation_flags(annotations)
+    return next((TEXTS[name] for flag, name in _FLAG_BITS.items() if flags & flag), None)
 
 
 def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from functools import lru_cache
+
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z in Unix seconds: the times that RFC 3339 can write."""
 
 
 @lru_cache(maxsize=4096)
@@ -22,11 +26,15 @@ def unix_seconds(text: str | None) -> float:
         if len(text) == 20 and text[-1] == "Z":
             clock = int(text[11:13]) * 3600 + int(text[14:16]) * 60 + int(text[17:19])
             return _day(text[:10]) + clock
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        at = datetime.fromisoformat(text)
+        # A time without a zone is none of the API's; read as local time it would depend on the machine.
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return 0.0
 
 
 def rfc3339(seconds: float) -> str:
-    """Return Unix seconds as the API writes them, to the second."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return Unix seconds as the API writes them, to the second; times beyond its calendar as the nearest in it."""
+    within = 0.0 if math.isnan(seconds) else min(max(seconds, FIRST_SECOND), LAST_SECOND)
+    at = datetime.fromtimestamp(int(within), UTC)
+    return f"{at.year:04}-{at:%m-%dT%H:%M:%SZ}"

@@ -104,9 +104,12 @@ def expire_lease(installed):
     spec = installed.api.get(installed.lease_path).get("spec") or {}
     if not spec.get("holderIdentity"):
         return False
+    # The next run watches it for its term.
     past = datetime.now(UTC) - timedelta(seconds=spec["leaseDurationSeconds"] + 1)
     renewed = past.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    installed.api.patch(installed.lease_path, {"spec": {"renewTime": renewed}})
+    installed.api.patch(
+        installed.lease_path, {"spec": {"renewTime": renewed, "leaseDurationSeconds": 1}}
+    )
     return True
 
 

@@ -16,9 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from rebalancer.environment import SystemClock
+from rebalancer.kube.calls import Call
 from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.transport import Limits
+from rebalancer.stop import Stop
 
 VERSION = "99"
 SECRET = "secret-token-of-a-test"
@@ -211,21 +214,44 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class Sleeps:
-    """Time that passes only when somebody sleeps."""
+class Sleeps(Stop):
+    """A stop on a clock whose time passes only while it is waited for; the waits are noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float = math.inf) -> None:
         self.waits: list[float] = []
-        self._lock = threading.Lock()
-        self._now = 1000.0
+        self._waiting = threading.Lock()
+        self._time = 1000.0
+        super().__init__(self, deadline)
 
-    def monotonic(self) -> float:
-        return self._now
+    def now(self) -> float:
+        return self._time
+
+    def wait(self, seconds: float) -> str | None:
+        if self.reason() is None:
+            self.sleep(seconds)
+        return self.reason()
 
     def sleep(self, seconds: float) -> None:
-        with self._lock:
+        with self._waiting:
             self.waits.append(seconds)
-            self._now += seconds
+            self._time += seconds
+
+    def sooner(self, seconds: float, signalled: threading.Event) -> Stop:
+        return _Child(self, super().sooner(seconds, signalled))
+
+
+class _Child(Stop):
+    """A stop whose waits are those of the first."""
+
+    def __init__(self, first: Sleeps, stop: Stop) -> None:
+        super().__init__(first, stop.deadline)
+        self.add(stop.reason)
+        self._first = first
+
+    def wait(self, seconds: float) -> str | None:
+        if self.reason() is None:
+            self._first.sleep(min(seconds, self.left()))
+        return self.reason()
 
 
 def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
@@ -249,25 +275,24 @@ def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
 def client_of(
     server: str,
     folder: Path,
-    sleeps: Sleeps | None = None,
+    sleeps: Stop | None = None,
     *,
     cluster: Mapping[str, Any] | None = None,
-    seconds: float = math.inf,
     **limits: Any,
 ) -> Client:
-    """Return a client that tests of silence give shorter time-outs; with ``sleeps``, its waiting takes no time."""
+    """Return a client that tests of silence give shorter time-outs; ``sleeps`` is what ends it and its waits."""
     file = kubeconfig(folder, server, **(cluster or {}))
-    credentials = find_credentials(file=file, context=None, environ={})
+    stop = sleeps or Stop(SystemClock())
+    call = Call(stop, math.inf)
+    credentials = find_credentials(file=file, context=None, environ={}, call=call)
     kept = Limits(**{"connect": 60.0, "read": 60.0, "deadline": 20.0, **limits})
-    if sleeps is None:
-        return Client(credentials, limits=kept, seconds=seconds)
-    return Client(
-        credentials,
-        limits=kept,
-        seconds=seconds,
-        monotonic=sleeps.monotonic,
-        sleep=sleeps.sleep,
-    )
+    return Client(credentials, limits=kept, stop=stop)
+
+
+def ends_in(seconds: float) -> Stop:
+    """Return a stop of the real clock with a deadline in so many seconds."""
+    clock = SystemClock()
+    return Stop(clock, clock.now() + seconds)
 
 
 # -- what the API server says ----------------------------------------------------------------------

@@ -64,44 +64,49 @@ def test_retry_after_is_kept_to(server: ScriptedServer, tmp_path: Path, sleeps: 
     assert sleeps.waits == [7.0]
 
 
-def test_a_wait_beyond_the_deadline_is_not_begun(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        ("0", [0.5, 1.0, 2.0, 4.0, 8.0]),
+        ("7", [7.0, 7.0, 3.0]),
+        ("21", [10.0, 5.0, 2.5]),
+        ("3600", [10.0, 5.0, 2.5]),
+        ("soon", [0.5, 1.0, 2.0, 4.0, 8.0]),
+    ],
+)
+def test_a_retry_after_longer_than_the_patience_takes_half_of_what_is_left(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, asked: str, waits: list[float]
 ) -> None:
-    server.on("GET", "/x", Say(status=429, headers={"Retry-After": "21"}))
+    server.on("GET", "/x", Say(status=429, headers={"Retry-After": asked}))
     assert client_of(server.url, tmp_path, sleeps, deadline=20.0).get("/x").status == 429
-    assert sleeps.waits == []
+    assert sleeps.waits == waits
+    assert sum(sleeps.waits) < 20.0
 
 
-def test_the_time_of_the_whole_client_ends_repeated_attempts(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+def test_the_deadline_of_the_run_ends_repeated_attempts(
+    server: ScriptedServer, tmp_path: Path
 ) -> None:
     server.on("GET", "/x", *[Say(status=503)] * 9)
-    client = client_of(server.url, tmp_path, sleeps, seconds=5.0)
-    assert client.get("/x").status == 503
+    sleeps = Sleeps(deadline=1003.0)
+    with pytest.raises(TransportError, match="was not asked: the run's deadline has passed"):
+        client_of(server.url, tmp_path, sleeps).get("/x")
     assert sleeps.waits == [0.5, 1.0, 2.0]
 
 
-def test_when_its_time_is_over_a_client_sends_nothing_any_more(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
-    client = client_of(server.url, tmp_path, sleeps, seconds=5.0)
-    sleeps.sleep(5.0)
-    with pytest.raises(TransportError, match="no time is left") as caught:
-        client.post("/x", b"{}")
-    assert not caught.value.sent
-    with pytest.raises(TransportError, match="no time is left"):
-        client.stream("/x", silence=1.0)
-    assert server.asked == []
-
-
-def test_a_silent_server_is_waited_for_as_long_as_the_client_has(
+def test_when_the_run_must_end_a_client_sends_nothing_any_more(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
-    server.on("GET", "/x", Say(after=LONG))
-    started = time.monotonic()
-    with pytest.raises(ClusterReadError):
-        client_of(server.url, tmp_path, seconds=0.5, read=LONG, deadline=LONG).get("/x")
-    assert time.monotonic() - started < LONG / 2
+    sleeps = Sleeps(deadline=1005.0)
+    client = client_of(server.url, tmp_path, sleeps)
+    sleeps.sleep(5.0)
+    with pytest.raises(TransportError, match="deadline has passed") as caught:
+        client.post("/x", b"{}")
+    assert not caught.value.sent
+    with pytest.raises(TransportError, match="deadline has passed"):
+        client.stream("/x", silence=1.0, stop=sleeps)
+    with pytest.raises(TransportError, match="deadline has passed"):
+        client.open_list("/x", accept="a/b")
+    assert server.asked == []
 
 
 def test_attempts_are_counted_and_waits_double_to_a_limit(

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,11 +11,19 @@ from typing import Any
 
 import pytest
 
+from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube import library
+from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
+from rebalancer.stop import Stop
 from tests.unit.kube.scripted import SECRET, kubeconfig
+
+
+def call(stop: Stop | None = None) -> Call:
+    return Call(stop or Stop(SystemClock()), math.inf)
+
 
 CA = "-----BEGIN CERTIFICATE-----\nnot one, but nobody looks\n-----END CERTIFICATE-----\n"
 
@@ -34,9 +43,9 @@ def config(path: Path, **changes: Any) -> Path:
 
 def authorization(environ: Mapping[str, str], **chosen: Any) -> tuple[str, str | None]:
     found = find_credentials(
-        file=chosen.get("file"), context=chosen.get("context"), environ=environ
+        file=chosen.get("file"), context=chosen.get("context"), environ=environ, call=call()
     )
-    return found.server, found.authorization()
+    return found.server, found.authorization(call())
 
 
 def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path: Path) -> None:
@@ -59,19 +68,19 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
 
 def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = in_cluster(environ, service_account(tmp_path))
+    found = in_cluster(environ, service_account(tmp_path), call())
     assert found.server == "https://10.0.0.1:443"
-    assert found.authorization() == f"bearer {SECRET}"
+    assert found.authorization(call()) == f"bearer {SECRET}"
     (tmp_path / "token").write_text("rotated\n")
-    assert found.renew()
-    assert found.authorization() == "bearer rotated"
-    assert not found.renew()
+    assert found.renew(call())
+    assert found.authorization(call()) == "bearer rotated"
+    assert not found.renew(call())
 
 
 def test_a_pod_without_a_token_is_told_which_file_is_missing(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(ClusterReadError, match="token file does not exist"):
-        in_cluster(environ, tmp_path)
+        in_cluster(environ, tmp_path, call())
 
 
 def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path) -> None:
@@ -170,7 +179,7 @@ def test_a_credential_plugin_that_hangs_is_given_up(
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
     path = with_plugin(tmp_path, SECRET)
     (tmp_path / "plugin.py").write_text("import time; time.sleep(3)")
-    with pytest.raises(ClusterReadError, match=r"did not answer in"):
+    with pytest.raises(ClusterReadError, match=r"gave no answer: it answers too slowly"):
         authorization({}, file=path)
 
 
@@ -181,31 +190,36 @@ def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
     plugin = tmp_path / "plugin.py"
     expiry = '{"expirationTimestamp": "2020-01-01T00:00:00Z", "token"'
     plugin.write_text(PLUGIN.replace('{"token"', expiry))
-    found = find_credentials(file=path, context=None, environ={})
+    found = find_credentials(file=path, context=None, environ={}, call=call())
     (tmp_path / "token").write_text("second")
-    assert found.authorization() == "Bearer second"
+    assert found.authorization(call()) == "Bearer second"
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
     plugin.write_text("import time; time.sleep(3)")
-    with pytest.raises(ClusterReadError, match=r"credential plugin .* did not answer in"):
-        found.authorization()
+    with pytest.raises(
+        ClusterReadError, match=r"credential plugin .* gave no answer: it answers too slowly"
+    ):
+        found.authorization(call())
 
 
 def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "https://api.example")
     environ = {"https_proxy": "http://p:1", "http_proxy": "http://q:1", "NO_PROXY": "x"}
-    found = find_credentials(file=path, context=None, environ=environ).configuration
+    found = find_credentials(file=path, context=None, environ=environ, call=call()).configuration
     assert (found.proxy, found.no_proxy) == ("http://p:1", "x")
     path = kubeconfig(tmp_path, "https://api.example", **{"proxy-url": "http://own:1"})
-    assert find_credentials(file=path, context=None, environ=environ).configuration.proxy == (
-        "http://own:1"
+    assert find_credentials(
+        file=path, context=None, environ=environ, call=call()
+    ).configuration.proxy == ("http://own:1")
+    assert (
+        find_credentials(file=path, context=None, environ={}, call=call()).configuration.no_proxy
+        is None
     )
-    assert find_credentials(file=path, context=None, environ={}).configuration.no_proxy is None
 
 
 def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
     data = base64.b64encode(CA.encode()).decode()
     path = kubeconfig(tmp_path, "https://a.example", **{"certificate-authority-data": data})
-    found = find_credentials(file=path, context=None, environ={})
+    found = find_credentials(file=path, context=None, environ={}, call=call())
     assert Path(found.configuration.ssl_ca_cert).read_text() == CA
     assert found.configuration.verify_ssl
 

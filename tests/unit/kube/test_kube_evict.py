@@ -1,12 +1,15 @@
 """What the API server says to an eviction, and what is made of it."""
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind, evict, read_pod
 from rebalancer.kube.podview import PodView
+from rebalancer.stop import Stop
 from tests.unit.kube.scripted import (
     Say,
     ScriptedServer,
@@ -45,6 +48,7 @@ ENDING = status_body(
     403, "because it is being terminated", details={"causes": [{"reason": "NamespaceTerminating"}]}
 )
 TWO = status_body(500, "This pod has more than one PodDisruptionBudget, which the eviction ...")
+SUCCESS = {"kind": "Status", "status": "Success", "code": 201}
 RETRY = {"Retry-After": "3"}
 SILENT = Say(after=600.0)
 
@@ -52,16 +56,24 @@ SILENT = Say(after=600.0)
 @pytest.mark.parametrize(
     ("answer", "kind", "retry_after", "said"),
     [
-        (Say({"status": "Success"}, 201), AnswerKind.EVICTED, None, "evicted"),
+        (Say(SUCCESS, 201), AnswerKind.EVICTED, None, "evicted"),
+        (Say({}, 201), AnswerKind.LOST, None, "HTTP 201 does not say what happened"),
+        (Say(b"<html>Welcome</html>"), AnswerKind.LOST, None, "<html>Welcome</html>"),
+        (Say(b"", 204), AnswerKind.LOST, None, "HTTP 204"),
+        (Say(b"", 302, {"Location": "/"}), AnswerKind.LOST, None, "HTTP 302"),
         (Say(BLOCKED, 429), AnswerKind.BLOCKED, None, "web needs 3 healthy pods and has 3"),
         (Say(STALE, 429), AnswerKind.BLOCKED, 10.0, "still being processed"),
         (Say(b"too many requests", 429, RETRY), AnswerKind.THROTTLED, 3.0, "too many"),
-        (Say(b"", 503), AnswerKind.THROTTLED, 1.0, "HTTP 503"),
-        (Say(status_body(504, "timeout"), 504), AnswerKind.THROTTLED, 1.0, "timeout"),
+        (Say(b"", 429), AnswerKind.THROTTLED, 1.0, "HTTP 429"),
+        (Say(b"", 502), AnswerKind.LOST, None, "HTTP 502"),
+        (Say(b"", 503, RETRY), AnswerKind.LOST, 3.0, "HTTP 503"),
+        (Say(status_body(504, "timeout"), 504), AnswerKind.LOST, None, "timeout"),
+        (Say(b"<html>nothing here</html>", 404), AnswerKind.LOST, None, "nothing here"),
         (Say(status_body(409, "Precondition failed: UID"), 409), AnswerKind.CHANGED, None, "UID"),
         (Say(status_body(404, "not found"), 404), AnswerKind.GONE, None, "not found"),
         (Say(TWO, 500), AnswerKind.MISCONFIGURED, None, "more than one"),
-        (Say(status_body(500, "etcd"), 500), AnswerKind.FAILED, None, "HTTP 500: etcd"),
+        (Say(status_body(500, "etcd"), 500), AnswerKind.LOST, None, "what happened: etcd"),
+        (Say(status_body(422, "no name"), 422), AnswerKind.FAILED, None, "HTTP 422: no name"),
         (Say(RBAC, 403), AnswerKind.FORBIDDEN, None, 'resources: ["pods/eviction"]'),
         (Say(WEBHOOK, 403), AnswerKind.FAILED, None, "not on Fridays"),
         (Say(ENDING, 403), AnswerKind.GONE, None, "terminated"),
@@ -87,7 +99,7 @@ def test_each_answer_has_its_meaning_and_is_asked_for_once(
 
 
 def test_the_request_is_guarded_by_the_uid(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("POST", PATH, Say({}, 201))
+    server.on("POST", PATH, Say(SUCCESS, 201))
     client = client_of(server.url, tmp_path)
     evict(client, "shop", "web-1", "uid-1")
     evict(client, "shop", "web-1", "uid-1", dry_run=True, grace_period_seconds=0)
@@ -115,14 +127,71 @@ def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Slee
     assert "unreachable" in got.message
 
 
+POD = "/api/v1/namespaces/default/pods/a"
+
+
 def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
-    path = "/api/v1/namespaces/default/pods/a"
     client = client_of(server.url, tmp_path)
-    server.on("GET", path, Say(pod("a")))
-    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False)
-    server.on("GET", path, Say(pod("a", deletionTimestamp="2026-11-20T09:00:00Z")))
-    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=True)
+    server.on("GET", POD, Say(pod("a")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False, ready=True)
+    server.on("GET", POD, Say(pod("a", deletionTimestamp="2026-11-20T09:00:00Z")))
+    assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=True, ready=True)
     assert read_pod(client, "default", "gone") is None
-    server.on("GET", path, Say({"kind": "Status"}))
-    with pytest.raises(ClusterReadError, match="not a pod"):
+    server.on("GET", POD, Say(b"<html>nothing here</html>", 404))
+    with pytest.raises(ClusterReadError, match="nothing here"):
         read_pod(client, "default", "a")
+    for body in ({"kind": "Status"}, b"<html>", b'{"metadata": {"uid": "\xff"}}', [1]):
+        server.on("GET", POD, Say(body))
+        with pytest.raises(ClusterReadError, match="not a pod"):
+            read_pod(client, "default", "a")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "why"),
+    [
+        ({}, None),
+        ({"rebalancer/evict": "true", "example.com/evict": "false"}, None),
+        ({"rebalancer/evict": "false"}, 'annotated evict: "false"'),
+        ({"descheduler.alpha.kubernetes.io/evict": "false"}, 'annotated evict: "false"'),
+        (
+            {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
+        ),
+        (
+            {"karpenter.sh/do-not-disrupt": "true"},
+            'annotated karpenter.sh/do-not-disrupt: "true"',
+        ),
+    ],
+)
+def test_the_same_read_tells_whether_the_pod_has_opted_out(
+    server: ScriptedServer, tmp_path: Path, annotations: dict[str, str], why: str | None
+) -> None:
+    server.on("GET", POD, Say(pod("a", annotations=annotations)))
+    read = read_pod(client_of(server.url, tmp_path), "default", "a")
+    assert read is not None
+    assert read.opted_out == why
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown", None])
+def test_the_same_read_tells_whether_the_pod_is_ready(
+    server: ScriptedServer, tmp_path: Path, status: str | None
+) -> None:
+    unready = pod("a")
+    conditions = [] if status is None else [{"type": "Ready", "status": status}]
+    unready["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, *conditions]
+    server.on("GET", POD, Say(unready))
+    read = read_pod(client_of(server.url, tmp_path), "default", "a")
+    assert read is not None
+    assert not read.ready
+
+
+def test_after_the_stop_the_fate_of_a_pod_is_read_all_the_same(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    signalled = threading.Event()
+    client = client_of(server.url, tmp_path, Stop(SystemClock(), signalled=signalled))
+    server.on("GET", POD, Say(pod("a")))
+    signalled.set()
+    with pytest.raises(ClusterReadError, match="stopped by a signal"):
+        read_pod(client, "default", "a")
+    assert read_pod(client, "default", "a", seconds=2.0) is not None

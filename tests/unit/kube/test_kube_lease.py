@@ -1,5 +1,7 @@
 """Who holds the Lease, and for how long."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease, NoLease
+from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease
+from rebalancer.stop import Stop
 from tests.unit.kube.scripted import (
     Asked,
     Say,
@@ -55,7 +59,7 @@ def lease(
     server: ScriptedServer,
     folder: Path,
     duration: int = 60,
-    sleeps: Sleeps | None = None,
+    sleeps: Stop | None = None,
     **limits: Any,
 ) -> Lease:
     client = client_of(server.url, folder, sleeps, **limits)
@@ -91,19 +95,64 @@ def test_a_lease_of_another_is_respected_until_it_expires(
     assert kept.writes == []
 
 
-@pytest.mark.parametrize(
-    "renewed",
-    ["2026-11-20T09:59:00Z", "2020-01-01T00:00:00Z", "2036-01-01T00:00:00Z", None],
-)
-def test_a_dead_holder_blocks_no_longer_than_its_duration(
-    server: ScriptedServer, tmp_path: Path, renewed: str | None
+DEAD = ["2026-11-20T09:59:00Z", "2020-01-01T00:00:00Z", "2036-01-01T00:00:00Z", None]
+
+
+@pytest.mark.parametrize("renewed", DEAD)
+def test_a_dead_holder_is_watched_for_its_duration_before_its_lease_is_taken(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
 ) -> None:
     spec = {"holderIdentity": "dead", "renewTime": renewed, "leaseDurationSeconds": 60}
     kept = LeaseOnServer(server, **spec)
-    with_it = lease(server, tmp_path).acquire()
-    assert isinstance(with_it, HeldLease)
-    with_it.release()
+    held = lease(server, tmp_path, sleeps=sleeps).acquire()
+    assert isinstance(held, HeldLease)
+    held.release()
     assert kept.writes[0]["holderIdentity"] == "me"
+    assert sum(sleeps.waits) == 60.0
+
+
+@pytest.mark.parametrize("renewed", DEAD)
+def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
+) -> None:
+    spec = {"holderIdentity": "alive", "renewTime": renewed, "leaseDurationSeconds": 60}
+    kept = LeaseOnServer(server, **spec)
+
+    def get(_: Asked) -> Say:
+        if sum(sleeps.waits) >= 40.0:
+            kept.change(**spec)
+        return Say(kept.object)
+
+    server.handle("GET", PATH, get)
+    answer = lease(server, tmp_path, sleeps=sleeps).acquire()
+    assert answer == HeldByAnother("alive", TEN + 60.0, 60.0)
+    assert kept.writes == []
+
+
+def test_what_its_holder_gives_back_while_it_is_watched_is_taken(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    kept = LeaseOnServer(server, holderIdentity="slow", renewTime=DEAD[0], leaseDurationSeconds=60)
+
+    def get(_: Asked) -> Say:
+        if sum(sleeps.waits) >= 4.0:
+            kept.change(leaseDurationSeconds=60)
+        return Say(kept.object)
+
+    server.handle("GET", PATH, get)
+    held = lease(server, tmp_path, sleeps=sleeps).acquire()
+    assert isinstance(held, HeldLease)
+    held.release()
+    assert sum(sleeps.waits) == 4.0
+
+
+def test_a_run_that_must_end_meanwhile_takes_nothing(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    kept = LeaseOnServer(server, holderIdentity="dead", leaseDurationSeconds=60)
+    answer = lease(server, tmp_path, sleeps=Sleeps(deadline=1020.0)).acquire()
+    assert isinstance(answer, HeldByAnother)
+    assert kept.writes == []
 
 
 def test_of_two_that_take_it_at_once_one_gets_it(server: ScriptedServer, tmp_path: Path) -> None:
@@ -124,10 +173,19 @@ def test_of_two_that_take_it_at_once_one_gets_it(server: ScriptedServer, tmp_pat
     assert answer.holder == "other"
 
 
-def test_without_the_object_a_run_goes_without(server: ScriptedServer, tmp_path: Path) -> None:
-    answer = lease(server, tmp_path).acquire()
-    assert isinstance(answer, NoLease)
-    assert "there is no Lease ops/run" in answer.message
+def test_a_lease_that_does_not_exist_is_an_error(server: ScriptedServer, tmp_path: Path) -> None:
+    with pytest.raises(ClusterReadError, match="there is no Lease ops/run, which --lease names"):
+        lease(server, tmp_path).acquire()
+
+
+NONSENSE = [b"<html>", {}, {"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": [1]}]
+
+
+@pytest.mark.parametrize("body", [*NONSENSE, b'{"metadata": {"resourceVersion": "\xff"}}'])
+def test_what_is_no_lease_is_an_error(server: ScriptedServer, tmp_path: Path, body: Any) -> None:
+    server.on("GET", PATH, Say(body))
+    with pytest.raises(ClusterReadError, match="is not a Lease"):
+        lease(server, tmp_path).acquire()
 
 
 def test_a_forbidden_lease_names_the_rule(server: ScriptedServer, tmp_path: Path) -> None:
@@ -148,7 +206,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 class Slow(Sleeps):
     """A clock on which a busy machine's delays are short."""
 
-    def monotonic(self) -> float:
+    def now(self) -> float:
         return time.monotonic() / 100
 
 
@@ -165,7 +223,7 @@ def test_it_is_renewed_while_it_is_held(server: ScriptedServer, tmp_path: Path) 
     kept = LeaseOnServer(server)
     held = held_lease(server, tmp_path)
     assert eventually(lambda: len(kept.writes) == 3)  # taken, twice renewed
-    assert not held.lost.is_set()
+    assert held.lost() is None
     assert held.release() is None
     renewals = [write["renewTime"] for write in kept.writes]
     assert renewals == sorted(set(renewals))
@@ -175,9 +233,132 @@ def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: 
     kept = LeaseOnServer(server)
     held = held_lease(server, tmp_path)
     kept.change(holderIdentity="other", leaseDurationSeconds=60)
-    assert held.lost.wait(60.0)
-    assert held.release() == "the Lease was lost before the run ended"
+    assert eventually(lambda: held.lost() == "the Lease was lost to another run")
+    assert held.release() == "the Lease was lost to another run; the run ended with that"
     assert kept.object["spec"]["holderIdentity"] == "other"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *(Say(status_body(status, "trouble"), status) for status in (429, 500, 502, 503, 504)),
+        Say(b"<html>it works</html>"),
+        Say({"kind": "Status"}),
+        Say(hang_up=True),
+        Say({"metadata": {}}, cut=5),
+    ],
+)
+def test_a_renewal_that_fails_in_passing_is_tried_again(
+    server: ScriptedServer, tmp_path: Path, trouble: Say
+) -> None:
+    kept = LeaseOnServer(server)
+    held = held_lease(server, tmp_path, attempts=1)
+    answers = [trouble, trouble]
+    server.handle("PUT", PATH, lambda asked: answers.pop() if answers else kept.put(asked))
+    assert eventually(lambda: len(kept.writes) == 2)
+    assert held.lost() is None
+    assert held.release() is None
+
+
+def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    kept = LeaseOnServer(server)
+    held = held_lease(server, tmp_path, attempts=1)
+    failures = [500, 502]
+
+    def put(asked: Asked) -> Say:
+        done = kept.put(asked)
+        return Say(status=failures.pop()) if failures else done
+
+    server.handle("PUT", PATH, put)
+    assert eventually(lambda: len(kept.writes) >= 4)
+    assert held.lost() is None
+    assert held.release() is None
+    assert "holderIdentity" not in kept.object["spec"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_renewal_that_is_refused_for_good_is_a_loss(
+    server: ScriptedServer, tmp_path: Path, status: int
+) -> None:
+    LeaseOnServer(server)
+    held = held_lease(server, tmp_path)
+    server.on("PUT", PATH, Say(status_body(status, "no"), status))
+    assert eventually(lambda: held.lost() is not None)
+    held.release()
+
+
+def test_whatever_ends_the_renewing_thread_is_a_loss(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LeaseOnServer(server)
+
+    def breaks(*_: object, **__: object) -> None:
+        raise AttributeError
+
+    held = held_lease(server, tmp_path)
+    monkeypatch.setattr(Lease, "write", breaks)
+    assert eventually(lambda: held.lost() is not None)
+    assert held.lost() == "the Lease was lost: AttributeError while it was renewed"
+
+
+def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread may hang in a plugin, a name server, or anything else."""
+    LeaseOnServer(server)
+    over = threading.Event()
+    held = lease(server, tmp_path, duration=3, sleeps=sleeps).acquire()
+    assert isinstance(held, HeldLease)
+    monkeypatch.setattr(HeldLease, "_renew", lambda _: over.wait(600.0))
+    sleeps.sleep(1.9)
+    assert held.lost() is None
+    sleeps.sleep(0.2)
+    assert held.lost() == "the Lease was lost: it could not be renewed in time"
+    over.set()
+    assert "could not be renewed in time" in str(held.release())
+
+
+def test_a_busy_run_does_not_hold_up_the_renewal(server: ScriptedServer, tmp_path: Path) -> None:
+    kept = LeaseOnServer(server)
+    server.on("GET", "/slow", Say(after=600.0))
+    asked = lease(server, tmp_path, duration=2, sleeps=Slow(), in_flight=1)
+    held = asked.acquire()
+    assert isinstance(held, HeldLease)
+
+    def ask() -> None:
+        with contextlib.suppress(ClusterReadError):
+            asked.client.get("/slow", seconds=600.0)
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert eventually(lambda: len(kept.writes) == 3)
+    assert held.release() is None
+
+
+def test_it_is_given_back_after_the_run_had_to_end(server: ScriptedServer, tmp_path: Path) -> None:
+    kept = LeaseOnServer(server)
+    signalled = threading.Event()
+    stop = Stop(SystemClock(), signalled=signalled)
+    held = lease(server, tmp_path, sleeps=stop).acquire()
+    assert isinstance(held, HeldLease)
+    signalled.set()
+    assert stop.reason() is not None
+    assert held.release() is None
+    assert "holderIdentity" not in kept.object["spec"]
+
+
+def test_giving_it_back_takes_seconds_at_most(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebalancer.kube.lease._GOODBYE", 0.3)
+    LeaseOnServer(server)
+    held = lease(server, tmp_path, sleeps=Stop(SystemClock())).acquire()
+    assert isinstance(held, HeldLease)
+    server.on("PUT", PATH, Say(after=600.0))
+    started = time.monotonic()
+    assert "could not be given back" in str(held.release())
+    assert time.monotonic() - started < 60.0
 
 
 def test_it_is_not_lost_when_somebody_else_changed_its_labels(
@@ -187,7 +368,7 @@ def test_it_is_not_lost_when_somebody_else_changed_its_labels(
     held = held_lease(server, tmp_path)
     kept.change(**kept.object["spec"])
     assert eventually(lambda: len(kept.writes) == 2)
-    assert not held.lost.is_set()
+    assert held.lost() is None
     assert held.release() is None
 
 
@@ -205,7 +386,7 @@ def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
 
     clock.sleep(1.3)
     assert tried_again()
-    assert not held.lost.is_set()
+    assert held.lost() is None
     clock.sleep(0.1)
-    assert held.lost.wait(60.0)
+    assert held.lost() is not None
     held.release()

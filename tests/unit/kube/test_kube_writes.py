@@ -1,11 +1,13 @@
 """Events and memory: written if they can be, never at the cost of a run."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube.events import Subject, shortened, write_event, write_move_events
+from rebalancer.kube.client import Client
+from rebalancer.kube.events import EventWriter, Subject, shortened
 from rebalancer.kube.memory import MemoryConflictError, MemoryStore
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 
@@ -16,11 +18,15 @@ OWNER = Subject("Deployment", "shop", "web", "uid-d")
 NOW = 1795168800.25
 
 
+def writer(client: Client) -> EventWriter:
+    return EventWriter(client, clock=lambda: NOW, instance="pod-x")
+
+
 def test_a_move_is_told_on_the_pod_and_on_its_owner(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("POST", EVENTS, Say({}, 201))
-    client = client_of(server.url, tmp_path)
-    told = write_move_events(client, POD, OWNER, "zone skew 2", now=NOW, instance="pod-x")
-    assert told == ()
+    events = writer(client_of(server.url, tmp_path))
+    events.write(POD, OWNER, "zone skew 2")
+    assert events.close() is None
     on_pod, on_owner = (asked.body for asked in server.to(EVENTS, "POST"))
     name = on_pod["metadata"].pop("name")
     assert name.startswith("web-1.")
@@ -52,24 +58,59 @@ def test_the_same_event_has_the_same_name_and_another_another(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     server.on("POST", EVENTS, Say({}, 201), Say(status_body(409, "exists"), 409), Say({}, 201))
-    client = client_of(server.url, tmp_path)
+    events = writer(client_of(server.url, tmp_path))
     for note in ("a", "a", "b"):
-        assert write_event(client, POD, note, now=NOW, instance="x") is None
+        events.write(POD, None, note)
+    assert events.close() is None
     names = [asked.body["metadata"]["name"] for asked in server.asked]
     assert names[0] == names[1] != names[2]
 
 
 @pytest.mark.parametrize(
-    "answer", [Say(status_body(403, "no"), 403), Say(status=500), Say(hang_up=True)]
+    ("answer", "said", "asked"),
+    [
+        (Say(status_body(403, "no"), 403), "3 events were not written: forbidden", 1),
+        (Say(status=500), "3 events were not written: ", 3),
+        (Say(hang_up=True), "3 events were not written: the connection to ", 3),
+        (Say(status=429, headers={"Retry-After": "60"}), "3 events were not written: ", 3),
+    ],
 )
-def test_an_event_that_cannot_be_written_is_a_warning_in_one_line(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say
+def test_events_that_cannot_be_written_are_one_warning_in_one_line(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say, said: str, asked: int
 ) -> None:
     server.on("POST", EVENTS, answer)
-    warning = write_event(client_of(server.url, tmp_path, sleeps), POD, "x", now=NOW, instance="x")
+    events = writer(client_of(server.url, tmp_path, sleeps))
+    for note in "abc":
+        events.write(POD, None, note)
+    warning = events.close()
     assert warning is not None
-    assert warning.startswith("no event on Pod shop/web-1: ")
+    assert warning.startswith(said)
     assert "\n" not in warning
+    assert len(server.asked) == asked
+    assert sleeps.waits == []
+
+
+def test_nothing_waits_for_an_event(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the caller, nor a request when there may be only one, nor the end of the run for long."""
+    monkeypatch.setattr("rebalancer.kube.events._GOODBYE", 0.3)
+    server.on("POST", EVENTS, Say(after=600.0))
+    server.on("GET", "/x", Say())
+    client = client_of(server.url, tmp_path, in_flight=1)
+    events = writer(client)
+    started = time.monotonic()
+    events.write(POD, OWNER, "a")
+    while not server.asked:
+        time.sleep(0.01)
+    assert client.get("/x").ok
+    assert events.close() == "2 events were not written: there was no time"
+    assert time.monotonic() - started < 60.0
+
+
+def test_without_events_there_is_nothing_to_end(server: ScriptedServer, tmp_path: Path) -> None:
+    assert writer(client_of(server.url, tmp_path)).close() is None
+    assert server.asked == []
 
 
 def test_a_note_is_cut_to_the_limit_of_the_api_at_a_whole_character() -> None:

@@ -4,9 +4,10 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import (
     FORGOTTEN_AFTER,
     KEY,
@@ -20,6 +21,9 @@ from rebalancer.memory.document import (
     decode,
     encode,
 )
+from rebalancer.memory.history import render_history
+from rebalancer.memory.hour import counted, moved_last_hour
+from rebalancer.memory.signals import remembered, without_old
 
 NOW = 1_800_000_000
 
@@ -72,6 +76,10 @@ def test_an_empty_config_map_is_a_beginning_without_a_warning(data):
     assert decode(data) == (Document(), None)
 
 
+DEEP = '{"x":' * 5000 + "1" + "}" * 5000
+GOOD = {"fingerprint": "u/1", "zones": "z", "seen": 5, "terms": {"t/hard": {"moves": 1}}}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -79,18 +87,55 @@ def test_an_empty_config_map_is_a_beginning_without_a_warning(data):
         "[]",
         "null",
         "nonsense",
-        json.dumps({"version": 1, "owners": []}),
-        json.dumps({"version": 1, "owners": {"a": {"fingerprint": 3, "zones": "", "seen": 0}}}),
-        json.dumps({"version": 1, "unknown": True}),
+        "[" * 100_000,
+        '{"version": 1, "later": ' + DEEP + "}",
         json.dumps({"version": "one"}),
-        json.dumps({"version": 1, "signals": {"low-utilisation": {"runs": {"n0": "two"}}}}),
+        json.dumps({"version": True}),
+        json.dumps({"version": 1, "evictions": {}}),
+        json.dumps({"version": 1, "evictions": [[1]]}),
+        json.dumps({"version": 1, "evictions": [[1, -1]]}),
+        json.dumps({"version": 1, "evictions": [[1, 10**30]]}),
+        json.dumps({"version": 1, "evictions": [["1", 1]]}),
     ],
 )
-def test_what_cannot_be_understood_is_started_afresh_with_a_warning(text):
-    document, warning = decode({KEY: text})
+def test_where_the_hour_cannot_be_understood_it_is_said(text):
+    document, flaw = decode({KEY: text})
     assert document == Document()
-    assert warning is not None
-    assert "started afresh" in warning
+    assert flaw is not None
+    assert flaw.hour_unknown
+    assert "could not be understood" in flaw.message
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"),
+    [
+        ({"owners": []}, "owners"),
+        ({"owners": {"a": GOOD, "b": {**GOOD, "fingerprint": 3}}}, "owners[b]"),
+        ({"owners": {"a": GOOD, "b": {**GOOD, "seen": 10**15}}}, "owners[b]"),
+        ({"owners": {"a": GOOD, "b": {**GOOD, "terms": {"t": {"until": 1e400}}}}}, "owners[b]"),
+        ({"owners": {"a": GOOD, "b": {**GOOD, "terms": {"t": {"strikes": -1}}}}}, "owners[b]"),
+        ({"owners": {"a": GOOD, "b": None}}, "owners[b]"),
+        ({"signals": {"low-utilisation": {"runs": {"n0": "two"}}}}, "signals[low-utilisation]"),
+        ({"signals": {"x": {"at": 1e300}}}, "signals[x]"),
+    ],
+)
+def test_one_broken_part_costs_no_other(broken, names):
+    text = json.dumps({"version": 1, "evictions": [[7, 2]], **broken}).replace("Infinity", "1e400")
+    document, flaw = decode({KEY: text})
+    assert document.evictions == ((7, 2),)
+    assert set(document.owners) == ({"a"} if "a" in broken.get("owners", ()) else set())
+    assert document.signals == {}
+    assert flaw is not None
+    assert not flaw.hour_unknown
+    assert flaw.message.endswith(f": {names}")
+
+
+def test_fields_that_are_not_known_are_left_out():
+    owner = {**GOOD, "later": {"deep": [1]}, "terms": {"t/hard": {"moves": 1, "later": []}}}
+    text = json.dumps({"version": 1, "later": True, "owners": {"a": owner}})
+    document, flaw = decode({KEY: text})
+    assert flaw is None
+    assert document.owners["a"].terms == {"t/hard": TermMemory(moves=1)}
 
 
 def test_a_document_of_before_there_were_signals_is_understood():
@@ -100,15 +145,84 @@ def test_a_document_of_before_there_were_signals_is_understood():
 
 @pytest.mark.parametrize("version", [0, 2, 17])
 def test_another_version_is_not_guessed_at(version):
-    document, warning = decode({KEY: json.dumps({"version": version, "owners": {}})})
+    document, flaw = decode({KEY: json.dumps({"version": version, "owners": {}})})
     assert document == Document()
-    assert f"version {version}" in str(warning)
+    assert flaw is not None
+    assert flaw.hour_unknown
+    assert f"version {version}" in flaw.message
 
 
 @given(st.text())
 def test_no_text_at_all_breaks_it(text):
     document, _ = decode({KEY: text})
     assert isinstance(document, Document)
+
+
+_numbers = st.one_of(st.integers(), st.floats(), st.sampled_from([2**53, -(2**63), 10**400]))
+_anything = st.recursive(
+    st.one_of(st.none(), st.booleans(), _numbers, st.text(max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_term = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.one_of(_numbers, _anything)
+        for name in (
+            "moves",
+            "strikes",
+            "until",
+            "last",
+            "vain",
+            "why",
+            "givenUp",
+            "trail",
+            "hopes",
+        )
+    },
+)
+_owner = st.fixed_dictionaries(
+    {
+        "fingerprint": st.one_of(st.text(max_size=4), _anything),
+        "zones": st.one_of(st.text(max_size=4), _anything),
+        "seen": st.one_of(_numbers, _anything),
+        "terms": st.one_of(st.dictionaries(st.text(max_size=8), _term, max_size=2), _anything),
+    }
+)
+_documents = st.fixed_dictionaries(
+    {"version": st.one_of(st.just(1), _anything)},
+    optional={
+        "owners": st.one_of(st.dictionaries(st.text(max_size=8), _owner, max_size=2), _anything),
+        "evictions": st.one_of(st.lists(st.lists(_numbers, max_size=3), max_size=3), _anything),
+        "signals": st.one_of(
+            st.dictionaries(
+                st.text(max_size=8),
+                st.fixed_dictionaries({"at": _numbers, "runs": _anything}),
+                max_size=2,
+            ),
+            _anything,
+        ),
+        "later": _anything,
+    },
+)
+
+
+@given(_documents)
+@settings(max_examples=300)
+def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(found):
+    """All that a run, and ``history``, do with a document."""
+    document, flaw = decode({KEY: json.dumps(found)})
+    kept = counted(bounded(document, NOW), 1, NOW)
+    cooling(kept, NOW)
+    remembered(without_old(kept, NOW))
+    for form in ("table", "json", "yaml"):
+        text = render_history(document, NOW, form)
+        assert text.replace("\n", "").isprintable()
+    if flaw is None or not flaw.hour_unknown:
+        assert moved_last_hour(kept, NOW) >= 1
+        assert decode(encode(kept)) == (kept, None)
 
 
 def filled(count, why="", seen=lambda i: NOW - i):

@@ -17,6 +17,7 @@ from rebalancer.memory.signals import remembered
 from rebalancer.planner.plan import Cost
 from rebalancer.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
+from rebalancer.simulation.carrying import carry_out
 from rebalancer.simulation.world import World
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage
@@ -125,7 +126,8 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
         document = refreshed(document, snapshot)
         planning.remember(cooling(document, world.now), 0, remembered(document))
         planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
-        outcomes = world.carry_out(planned.plan.moves)
+        done, _ = carry_out(world, planned.plan.moves, lambda left: [(m, None) for m in left])
+        outcomes = done.outcomes
         document = after_run(document, snapshot, planned.signals, outcomes, world.now)
         evictions.append(len(outcomes))
         world.wait(120)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.cost.signals import Signals
+from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
@@ -81,14 +82,39 @@ def test_a_conflict_is_read_again_and_merged_once(server, tmp_path):
     assert (held.puts, warnings) == (2, [])
 
 
-def test_a_second_conflict_is_a_warning_not_an_endless_fight(server, tmp_path):
+def test_conflicts_without_end_are_a_warning_not_an_endless_fight(server, tmp_path):
     held = Held(server, {})
     keeper, warnings = loaded(server, tmp_path)
     server.on("PUT", PATH, Say(status_body(409, "modified"), 409))
-    keeper.record([badly()], NOW)
-    assert "could not be remembered" in warnings[0]
+    why = keeper.record([badly()], NOW)
+    assert "could not be remembered" in str(why)
+    assert warnings == [why]
     assert held.data == {}
-    assert len(server.to(PATH, "PUT")) == 2
+    assert len(server.to(PATH, "PUT")) == 3
+
+
+@pytest.mark.parametrize("reply", [Say(hang_up=True), Say(status_body(503, "down"), 503)])
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_lost_reply_to_a_write_is_read_and_counts_once(server, tmp_path, carried_out, reply):
+    held = Held(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    lost = [True]
+
+    def put(asked):
+        if lost.pop() if lost else False:
+            if carried_out:
+                held._put(asked)
+            return reply
+        return held._put(asked)
+
+    server.handle("PUT", PATH, put)
+    first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
+    assert keeper.record([first], NOW) is None
+    assert keeper.record([first, second], NOW) is None
+    document, _ = decode(held.data)
+    assert sum(count for _, count in document.evictions) == 2
+    assert document.owners[WEB].terms[TERM].strikes == 1
+    assert (held.puts, warnings) == (2, [])
 
 
 def test_a_run_that_did_nothing_writes_nothing(server, tmp_path):
@@ -106,27 +132,56 @@ def test_what_was_forgotten_is_written_even_if_nothing_was_done(server, tmp_path
     assert decode(held.data)[0].owners == {}
 
 
-def test_a_corrupt_memory_is_replaced_and_said(server, tmp_path):
-    held = Held(server, {KEY: "}{"})
-    keeper, warnings = loaded(server, tmp_path)
-    assert "started afresh" in warnings[0]
-    keeper.record([], NOW)
-    assert decode(held.data) == (Document(), None)
-
-
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("text", "says"),
     [
-        (Say(status_body(404, "not found"), 404), "there is no ConfigMap ops/memory"),
-        (Say(status_body(403, "no"), 403), "may not get configmaps memory"),
+        ("}{", "could not be understood"),
+        ('{"version": 2, "owners": {}}', "of version 2, this program knows 1"),
+        ('{"version": 1, "evictions": [[1]]}', "could not be understood: evictions"),
     ],
 )
-def test_without_memory_a_run_goes_on_with_a_warning(server, tmp_path, answer, says):
-    server.on("GET", PATH, answer)
+def test_a_memory_without_an_hour_to_read_is_said_and_left_alone(server, tmp_path, text, says):
+    held = Held(server, {KEY: text})
     keeper, warnings = loaded(server, tmp_path)
-    assert says in warnings[0]
-    assert (keeper.cooling(), keeper.moved_last_hour()) == ({}, 0)
+    assert says in str(keeper.hour_unknown)
+    assert f"remove {KEY} from ConfigMap ops/memory" in str(keeper.hour_unknown)
     keeper.record([badly()], NOW)
+    assert (held.puts, held.data, warnings) == (0, {KEY: text}, [])
+
+
+def test_what_is_broken_of_it_is_forgotten_and_the_hour_is_kept(server, tmp_path):
+    minute = int(NOW // 60)
+    text = f'{{"version": 1, "evictions": [[{minute}, 4]], "owners": {{"a": 1}}}}'
+    held = Held(server, {KEY: text})
+    keeper, warnings = loaded(server, tmp_path)
+    assert (keeper.moved_last_hour(), keeper.hour_unknown) == (4, None)
+    assert warnings == [
+        "parts of the memory could not be understood: owners[a]; they are forgotten"
+    ]
+    keeper.record([], NOW)
+    assert decode(held.data) == (Document(evictions=((minute, 4),)), None)
+
+
+def test_a_memory_that_broke_after_it_was_read_is_not_overwritten(server, tmp_path):
+    held = Held(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    held.between = {KEY: '{"version": 9}'}
+    assert "of version 9" in str(keeper.record([badly()], NOW))
+    assert held.data == {KEY: '{"version": 9}'}
+
+
+def test_a_config_map_that_does_not_exist_ends_the_run_before_anything(server, tmp_path):
+    server.on("GET", PATH, Say(status_body(404, "not found"), 404))
+    with pytest.raises(ClusterReadError, match="there is no ConfigMap ops/memory: create it"):
+        loaded(server, tmp_path)
+
+
+def test_a_memory_that_may_not_be_read_is_said_and_nothing_is_written(server, tmp_path):
+    server.on("GET", PATH, Say(status_body(403, "no"), 403))
+    keeper, _ = loaded(server, tmp_path)
+    assert "may not get configmaps memory" in str(keeper.hour_unknown)
+    assert (keeper.cooling(), keeper.moved_last_hour(), keeper.signals()) == ({}, 0, None)
+    assert keeper.record([badly()], NOW) is None
     assert server.to(PATH, "PUT") == []
 
 
@@ -199,9 +254,3 @@ def test_what_was_seen_outlives_a_conflict(server, tmp_path):
     document, _ = decode(held.data)
     assert set(document.owners) == {"Deployment/default/api"}
     assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
-
-
-def test_without_a_memory_no_signals_are_known_as_against_none(server, tmp_path):
-    server.on("GET", PATH, Say(status_body(404, "not found"), 404))
-    keeper, _ = loaded(server, tmp_path)
-    assert keeper.signals() is None

@@ -215,13 +215,10 @@ def test_a_node_that_cools_down_begins_anew(hot, run):
     assert remembered(hot).signals["low-utilisation"].runs == {"n-a": 2}
 
 
-@pytest.mark.parametrize("missing", ["flag", "object"])
-def test_without_memory_no_run_acts_and_each_says_what_to_do(hot, run, missing):
-    if missing == "object":
-        hot.cluster.delete("ConfigMap", "memory")
+def test_without_memory_no_run_acts_and_each_says_what_to_do(hot, run):
     for _ in range(4):
         hot.at += 15
-        report = run(memory=None if missing == "flag" else MEMORY)
+        report = run(memory=None)
         assert report["moves"] == []
         assert any("give --memory NAMESPACE/NAME" in line for line in report["warnings"])
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ClusterReadError, ExitCode
 from rebalancer.evictor.outcomes import Outcome, Status
+from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
 from rebalancer.planner.plan import Cost, Landing, Move
@@ -142,21 +143,52 @@ def test_an_explanation_knows_the_memory_as_a_dry_run_does_and_leaves_it_alone(
     assert drifted.get("ConfigMap", "memory") == written
 
 
-def test_a_corrupt_memory_is_a_warning_and_the_run_goes_on(drifted, run):
-    found = drifted.get("ConfigMap", "memory")
-    broken = {**found, "apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: "}{"}}
-    drifted.apply(broken)
-    code, report = run()
-    assert (code, len(report["moves"])) == (0, 1)
-    assert any("started afresh" in warning for warning in report["warnings"])
-    assert WEB in remembered(drifted).owners
+def write(cluster: EmbeddedCluster, text: str) -> None:
+    found = cluster.get("ConfigMap", "memory")
+    cluster.apply({**found, "apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: text}})
 
 
-def test_without_the_config_map_a_run_goes_on(drifted, run):
+@pytest.mark.parametrize("text", ["}{", '{"version": 2}', '{"version": 1, "evictions": 7}'])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_where_the_hour_is_not_known_a_run_stands_still_and_leaves_the_memory_alone(
+    drifted, run, text, dry_run
+):
+    write(drifted, text)
+    pods = drifted.objects("Pod", "default")
+    code, report = run(dry_run=dry_run)
+    assert code == 0
+    assert [move["outcome"] for move in report["moves"]] == ["not-attempted"]
+    (why,) = report["standstill"]
+    assert why.startswith("what perHour allows is not known: ")
+    assert "remove memory.json from ConfigMap default/memory" in why
+    assert drifted.objects("Pod", "default") == pods
+    assert drifted.get("ConfigMap", "memory")["data"] == {KEY: text}
+
+
+def test_with_the_budgets_lifted_the_hour_need_not_be_known(drifted, run):
+    write(drifted, '{"version": 2}')
+    code, report = run(lift_budgets=True)
+    assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["evicted"])
+    assert any("nothing is remembered: the memory is of version 2" in w for w in report["warnings"])
+    assert drifted.get("ConfigMap", "memory")["data"] == {KEY: '{"version": 2}'}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_without_the_config_map_nothing_is_done(drifted, run, dry_run):
     drifted.delete("ConfigMap", "memory")
+    with pytest.raises(ClusterReadError, match="there is no ConfigMap default/memory"):
+        run(dry_run=dry_run)
+
+
+def test_a_memory_that_cannot_be_written_ends_the_run_after_its_wave(run, drifted, monkeypatch):
+    def refused(self, known, data):
+        raise ClusterReadError("may not update configmaps memory")
+
+    monkeypatch.setattr(MemoryStore, "write", refused)
     code, report = run()
-    assert (code, len(report["moves"])) == (0, 1)
-    assert any("there is no ConfigMap default/memory" in text for text in report["warnings"])
+    assert code == ExitCode.PARTIAL
+    assert [move["outcome"] for move in report["moves"]] == ["evicted"]
+    assert any("could not be remembered" in warning for warning in report["warnings"])
 
 
 def test_a_signal_after_an_eviction_leaves_it_remembered_and_exit_code_4(drifted, run):

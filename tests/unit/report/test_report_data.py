@@ -285,6 +285,30 @@ def test_a_bar_is_as_long_as_its_share_of_the_larger_score(report):
 # -- all forms -----------------------------------------------------------------------------------------
 
 
+HOSTILE = "\x1b]0;x\x07\x9b2J\u202egnp\u2066\x7f"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_shows_characters_that_disturb(report, form):
+    evil = move(HOSTILE, reason=HOSTILE, owner=HOSTILE, node=HOSTILE, namespace=HOSTILE)
+    given = report(
+        moves=[evil],
+        outcomes=[outcome(evil, Status.FAILED, HOSTILE, landed=HOSTILE, predicted=False)],
+        skips=[skip(HOSTILE, message=HOSTILE)],
+        before={HOSTILE: Score(Cost(1.0), 1, (HOSTILE,))},
+        warnings=[HOSTILE],
+        source=HOSTILE,
+        stopped=HOSTILE,
+        cut=HOSTILE,
+    )
+    text = render(given, form)
+    assert text.replace("\n", "").isprintable()
+    if form == "json":
+        assert json.loads(text)["moves"][0]["reason"] == HOSTILE
+    if form == "yaml":
+        assert yaml.safe_load(text)["moves"][0]["reason"] == HOSTILE
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_ends_in_a_newline_and_is_the_same_each_time(full, form):
     assert render(full, form).endswith("\n")

@@ -31,7 +31,6 @@ def story(progress, clock):
     clock.now += 2
     progress.landed(move(), "node-c1", predicted=True, seconds=2.04)
     progress.not_evicted(outcome(move("web-1"), Status.BLOCKED, "shop/web allows no disruption"))
-    progress.done("After these moves every rule holds.")
 
 
 def test_a_run_as_it_reads_in_a_log(clock):
@@ -43,7 +42,6 @@ def test_a_run_as_it_reads_in_a_log(clock):
         "    0.5 s  waiting  for 1 replacement to be Ready, 1 without a node\n"
         "    2.5 s  landed   shop/web-0 -> node-c1, as predicted\n"
         "    2.5 s  blocked  shop/web-1: shop/web allows no disruption\n"
-        "    2.5 s  done     After these moves every rule holds.\n"
     )
 
 
@@ -57,7 +55,6 @@ def test_a_run_as_machines_read_it(clock):
         "waiting",
         "landed",
         "blocked",
-        "done",
     ]
     assert lines[3] == {
         "event": "landed",
@@ -109,3 +106,47 @@ def test_an_unknown_form_is_refused(clock):
 def test_it_has_every_method_that_the_executor_calls():
     wanted = {name for name in vars(WhatTheExecutorCalls) if not name.startswith("_")}
     assert wanted <= set(dir(Progress))
+
+
+class Full(io.StringIO):
+    """A stream that takes a few lines, and then raises."""
+
+    def __init__(self, error, room):
+        super().__init__()
+        self.error, self.room, self.tried = error, room, 0
+
+    def write(self, text):
+        self.tried += 1
+        if self.tried > self.room:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), BrokenPipeError(), ValueError("I/O on closed file")],
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_log_that_cannot_be_written_ends_no_run(clock, error, form):
+    stream = Full(error, room=1)
+    story(Progress(stream, clock=clock, form=form), clock)
+    assert stream.getvalue().count("\n") == 1
+    # It is not tried again and again.
+    assert stream.tried == 2
+
+
+def test_a_log_that_is_closed_ends_no_run(clock):
+    stream = io.StringIO()
+    stream.close()
+    story(Progress(stream, clock=clock), clock)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_would_disturb_a_terminal_is_escaped(clock, form):
+    stream = io.StringIO()
+    evil = "\x1b[2J\x9b1m\u202e\x7f\ud800"
+    Progress(stream, clock=clock, form=form).evicted(move(evil))
+    line = stream.getvalue().removesuffix("\n")
+    assert line.isprintable()
+    if form == "json":
+        assert json.loads(line)["pod"].endswith(evil)

@@ -153,7 +153,7 @@ def test_a_victim_holds_its_place_until_it_is_gone():
     )
     planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
     [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
-    world.carry_out([move])
+    world.evict(move.uid)
 
     def going():
         pods = world.snapshot.pods
@@ -200,7 +200,8 @@ def test_a_wave_takes_the_time_from_one_eviction_to_the_next(span, least, most):
     )
     assert len(plan.plan.moves) == 2
     began = world.now
-    world.carry_out(plan.plan.moves)
+    for move in plan.plan.moves:
+        world.evict(move.uid)
     assert least <= world.now - began <= most
     assert (world.now - began == 6) is (span.least == span.most)
 

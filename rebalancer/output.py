@@ -1,0 +1,78 @@
+"""Standard output and standard error of a command, which may be closed, full, or a pipe without a reader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from rebalancer.errors import ExitCode, RebalancerError
+from rebalancer.plain_text import printable_lines
+
+
+class OutputError(RebalancerError):
+    """What a command has to say could not be written."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, error: OSError | ValueError) -> None:
+        super().__init__(f"the output could not be written: {error}")
+        self.reader_has_left = isinstance(error, BrokenPipeError)
+        """The other end of a pipe is closed, as by ``head``: nothing to complain of."""
+
+
+def write(stream: TextIO, pieces: Iterable[str]) -> None:
+    """Write ``pieces`` and flush.
+
+    Raises:
+        OutputError: not all could be written; the stream swallows from then on whatever is written to it.
+    """
+    # Only what the stream raises counts: a piece may be made here and now, and that may fail for other reasons.
+    for piece in pieces:
+        try:
+            stream.write(piece)
+        except (OSError, ValueError) as error:
+            _discard(stream)
+            raise OutputError(error) from None
+    try:
+        stream.flush()
+    except (OSError, ValueError) as error:
+        _discard(stream)
+        raise OutputError(error) from None
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write ``text``, line by line and printable, if that can be done; never raises."""
+    with contextlib.suppress(OutputError):
+        write(stream, [f"{printable_lines(text)}\n"])
+
+
+def open_closed_streams() -> None:
+    """Give the process its three standard streams if some were closed before it was started.
+
+    Otherwise the next socket would be given such a number, and be written to by whatever writes to standard
+    error. Writing to a standard output that was closed still fails, so that a lost report is noticed.
+    """
+    flags = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
+    for number, flag in flags.items():
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flag)  # the lowest free number, which is this one
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still in the stream's buffer go nowhere; the interpreter would try once more at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        number = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)

@@ -1,0 +1,31 @@
+"""Text that people read on a terminal or in a page, made of texts of any origin."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with all that is not printable escaped, as Python writes it.
+
+    For names, messages and annotations from a cluster or a file: control characters, line ends, direction
+    marks (bidi) and lone surrogates would change what a terminal or a page shows of the text around them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return ``text`` of several lines with each line :func:`printable`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """Return the JSON ``text`` with all that is not printable in its strings escaped; it means the same."""
+    if text.isascii() and "\x7f" not in text:
+        return text  # JSON escapes the other control characters anyway
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

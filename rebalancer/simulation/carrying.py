@@ -1,0 +1,156 @@
+"""A plan carried out in a simulated world by the executor of real runs: its actor, its feed and its clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from rebalancer.evictor.executor import Execution, Executor, Pace, Recheck
+from rebalancer.evictor.landing import Replacement
+from rebalancer.evictor.outcomes import Outcome
+from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.podview import PodView
+from rebalancer.planner.plan import Move
+from rebalancer.simulation.span import Span
+from rebalancer.simulation.world import World
+from rebalancer.stop import Stop
+
+READY_AFTER = Span(10.0, 10.0)
+
+
+def carry_out(
+    world: World,
+    moves: Sequence[Move],
+    recheck: Recheck,
+    *,
+    pace: Pace = Pace(),  # noqa: B008  # it cannot be changed
+    ready_after: Span = READY_AFTER,
+) -> tuple[Execution, int]:
+    """Carry ``moves`` out wave by wave; return what came of them, and the number of waves.
+
+    ``ready_after``: seconds from an eviction until the replacement is Ready.
+    """
+    simulated, waves = _Simulated(world, moves, ready_after), _Waves()
+    executor = Executor(
+        simulated,
+        simulated,
+        Stop(_Clock(world), signalled=_NoSignal(world)),
+        # Threads would make the result depend on the machine.
+        replace(pace, in_order=len(moves)),
+        waves,
+        domains=world.nodes.labels_of,
+    )
+    return executor.run(moves, recheck), waves.count
+
+
+class _Simulated:
+    """The API server and the pods that it shows, of one world."""
+
+    def __init__(self, world: World, moves: Sequence[Move], ready_after: Span) -> None:
+        self._world, self._ready_after = world, ready_after
+        self._uids = {(move.namespace, move.pod): move.uid for move in moves}
+        self._new: list[tuple[Replacement, float]] = []
+        """The replacements of this wave, and when they are Ready."""
+
+    # -- the actor: see rebalancer.evictor.attempt.Actor -------------------------------------------
+
+    def read_pod(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        seconds: float | None = None,  # noqa: ARG002
+    ) -> PodView | None:
+        return self._world.pod(self._uids[namespace, name])
+
+    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        created = self._world.now
+        new = self._world.evict(uid)
+        self._new.append(
+            (
+                Replacement(
+                    uid=new.uid,
+                    name=new.name,
+                    namespace=namespace,
+                    controller=uid,  # the one that replaces this very pod
+                    node=new.node,
+                    ready=False,
+                    created=created,
+                ),
+                created + self._world.draw(self._ready_after),
+            )
+        )
+        return Answer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
+
+    def announce(self, move: Move) -> None:
+        pass
+
+    # -- the feed: see rebalancer.evictor.landing.Feed ---------------------------------------------
+
+    def begin_wave(self) -> None:
+        self._new.clear()
+        self._world.begin_wave()
+
+    def controller_of(self, uid: str) -> str | None:
+        return uid
+
+    def newcomers(self) -> list[Replacement]:
+        now = self._world.now
+        return [replace(new, ready=bool(new.node) and now >= at) for new, at in self._new]
+
+    def ending(self) -> Collection[str]:
+        return self._world.terminating()
+
+    def unready_sibling(self, uid: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def wait(self, seconds: float) -> None:
+        self._world.wait(seconds)
+
+    def list_again(self) -> None:
+        pass
+
+
+class _Clock:
+    """The time of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        return self._world.now
+
+
+class _NoSignal(threading.Event):
+    """Never comes; waiting for it lets time pass in the world."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._world.wait(timeout or 0.0)
+        return False
+
+
+class _Waves:
+    """Progress that counts the waves."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def wave_started(self, wave: int, waves: int, moves: int) -> None:  # noqa: ARG002
+        self.count += 1
+
+    def evicted(self, move: Move) -> None:
+        pass
+
+    def not_evicted(self, outcome: Outcome) -> None:
+        pass
+
+    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
+        pass
+
+    def waiting(self, wave: int, pending: int, unready: int) -> None:
+        pass

@@ -1,0 +1,94 @@
+"""What-if plays the executor of real runs: its waits, its verdicts and its checks between waves."""
+
+import pytest
+
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.evictor.executor import Pace
+from rebalancer.evictor.outcomes import Status
+from rebalancer.planning import Planning, scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.simulation.carrying import carry_out
+from rebalancer.simulation.span import Span
+from rebalancer.simulation.world import World
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, spread, workload
+from tests.unit.simulation.play import REGISTRY, evictions, play
+
+
+@pytest.fixture
+def skewed():
+    """A world with ten pods in one of two zones, and the plan for it, in several waves."""
+    objects = [node("n-a", "a"), node("n-b", "b")]
+    objects += workload("web", ["n-a"] * 10, spec=spread("web", hard=True))
+    loaded = load_policy(None, REGISTRY)
+    world = World(snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None)
+    planning = Planning(loaded, REGISTRY, Scope(), lifted=True)
+    plan = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan
+    assert [move.wave for move in plan.moves] == [1, 2, 3, 4, 5]
+    return world, plan.moves
+
+
+def keep(left):
+    return [(move, None) for move in left]
+
+
+def test_waves_wait_for_each_other_and_land_as_predicted(skewed):
+    world, moves = skewed
+    began = world.now
+    done, waves = carry_out(world, moves, keep, ready_after=Span(20, 20))
+    assert [outcome.status for outcome in done.outcomes] == [Status.EVICTED] * 5
+    assert {outcome.landed for outcome in done.outcomes} == {"n-b"}
+    assert (waves, done.failed, done.stopped) == (5, False, None)
+    assert world.now - began == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize(("ready", "evicted"), [(30.0, 1), (60.0, 5)])
+def test_replacements_that_take_longer_than_the_policy_allows_hold_the_rest_back(
+    skewed, ready, evicted
+):
+    world, moves = skewed
+    done, _ = carry_out(world, moves, keep, pace=Pace(ready=ready), ready_after=Span(40, 40))
+    statuses = [outcome.status for outcome in done.outcomes]
+    assert statuses == [Status.EVICTED] * evicted + [Status.NOT_ATTEMPTED] * (5 - evicted)
+    assert not done.failed
+
+
+def test_a_replacement_without_a_node_ends_the_run(skewed, monkeypatch):
+    world, moves = skewed
+    monkeypatch.setattr(world, "_draw", lambda prediction: -1)
+    done, waves = carry_out(world, moves, keep)
+    assert (waves, done.failed) == (1, True)
+    assert "1 replacement(s) still without a node after 30 s" in str(done.stopped)
+    assert world.pending == 1
+
+
+def test_what_is_left_is_checked_on_the_world_as_it_is_then(skewed):
+    world, moves = skewed
+    seen = []
+
+    def recheck(left):
+        nodes = world.snapshot.pods.node
+        seen.append((len(left), int((nodes == 1).sum())))
+        return [(move, "enough" if len(left) == 2 else None) for move in left]
+
+    done, _ = carry_out(world, moves, recheck)
+    assert seen == [(4, 1), (3, 2), (2, 3)]
+    assert [outcome.status for outcome in done.outcomes[3:]] == [Status.DROPPED] * 2
+
+
+def test_a_slow_cluster_takes_more_runs_than_a_fast_one(tmp_path):
+    """The policy gives replacements a minute; slower ones end each run after its first wave."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nsafety: {maxReadyTime: 1m}\n"
+        "strategies: {topology-spread: {}}\n"
+    )
+    objects = [node("n-a", "a"), node("n-b", "b")]
+    objects += workload("web", ["n-a"] * 6, spec=spread("web", hard=True))
+    fast, slow = (
+        play(objects, path=policy, waves=Pace(ready=60.0), ready_after=Span(s, s))[1]
+        for s in (10, 90)
+    )
+    assert evictions(fast) == [3, 0]
+    assert evictions(slow) == [1, 1, 1, 0]

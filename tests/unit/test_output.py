@@ -1,0 +1,116 @@
+"""Reports and messages on streams that are closed, full, or read by nobody: as processes."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rebalancer.errors import ExitCode
+from rebalancer.output import OutputError, say, write
+from rebalancer.testing.workloads import apart, node, workload
+
+
+class Broken(io.StringIO):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def write(self, text):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(OSError(28, "full"), False), (BrokenPipeError(), True), (ValueError("closed"), False)],
+)
+def test_what_a_stream_raises_becomes_one_error(error, left):
+    with pytest.raises(OutputError, match="could not be written") as raised:
+        write(Broken(error), ["report"])
+    assert raised.value.reader_has_left is left
+    say(Broken(error), "never raises")
+
+
+def test_an_error_of_what_makes_the_text_stays_what_it_is():
+    def pieces():
+        yield "a"
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        write(io.StringIO(), pieces())
+
+
+def test_messages_are_printable_line_by_line():
+    stream = io.StringIO()
+    say(stream, "one\ntwo \x1b[2J\u202e")
+    assert stream.getvalue() == "one\ntwo \\x1b[2J\\u202e\n"
+
+
+@pytest.fixture(scope="module")
+def drifted(tmp_path_factory):
+    nodes = [node(f"n-{zone}", zone) for zone in "abc"]
+    objects = [*nodes, *workload("web", ["n-a", "n-b", "n-a"], spec=apart("web", weight=100))]
+    path = tmp_path_factory.mktemp("output") / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    return path
+
+
+def shell(command, path):
+    return subprocess.run(
+        ["/bin/bash", "-o", "pipefail", "-c", command.replace("SNAPSHOT", f"--snapshot={path}")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "REBALANCER": f"{sys.executable} -m rebalancer"},
+    )
+
+
+SAYS = "rebalancer: the output could not be written"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "err"),
+    [
+        ("$REBALANCER run SNAPSHOT > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER run SNAPSHOT >&-", ExitCode.USAGE, SAYS),
+        ("$REBALANCER run SNAPSHOT -o json > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER run SNAPSHOT --detailed-exitcode > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER simulate SNAPSHOT --cycles=1 > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER policy show > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER explain node n-a SNAPSHOT >&-", ExitCode.USAGE, SAYS),
+        # The reader of the pipe has left before anything is written.
+        ("$REBALANCER run SNAPSHOT -o json | true", ExitCode.DONE, ""),
+        ("$REBALANCER policy schema | true", ExitCode.DONE, ""),
+        # Nobody hears it, but the code says it.
+        ("$REBALANCER run SNAPSHOT > /dev/full 2>&1", ExitCode.USAGE, ""),
+        ("$REBALANCER run SNAPSHOT >&- 2>&-", ExitCode.USAGE, ""),
+        ("$REBALANCER run --polcy=x 2> /dev/full", ExitCode.USAGE, ""),
+        ("$REBALANCER run --policy=none 2>&-", ExitCode.USAGE, ""),
+        ("$REBALANCER run SNAPSHOT 2>&- <&- > /dev/null", ExitCode.DONE, ""),
+    ],
+)
+def test_a_report_that_is_lost_is_said_and_never_a_traceback(drifted, command, code, err):
+    done = shell(command, drifted)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(err)
+    assert len(done.stderr.splitlines()) == bool(err)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$REBALANCER explain node $'n-\\e[2J\\u202ea' SNAPSHOT",
+        "$REBALANCER explain workload $'default/we\\x07\\u202eb' SNAPSHOT",
+        "$REBALANCER run --policy=$'x\\e[2J\\u202e'",
+        "$REBALANCER run --outpt=$'\\e]0;x\\x07\\u202e'",
+        "$REBALANCER simulate SNAPSHOT --remove-node=$'n\\u202e\\e[1m'",
+    ],
+)
+def test_errors_show_no_characters_that_disturb(drifted, command):
+    done = shell(command, drifted)
+    assert done.returncode in (ExitCode.USAGE, ExitCode.UNREADABLE)
+    assert done.stderr
+    assert done.stderr.replace("\n", "").isprintable()

@@ -1,0 +1,149 @@
+"""When a run must end, and how long it may still wait."""
+
+import math
+import threading
+import time
+
+from rebalancer.stop import Stop
+
+
+class Clock:
+    """Time that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class Passing(threading.Event):
+    """Waiting for it lets time pass on a clock of the test; it may be set on the way."""
+
+    def __init__(self, clock: Clock, set_at: float = math.inf) -> None:
+        super().__init__()
+        self._clock, self._set_at = clock, set_at
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self._clock.time += timeout
+        if self._clock.time >= self._set_at:
+            self.set()
+        return self.is_set()
+
+
+def test_it_comes_at_the_deadline() -> None:
+    clock = Clock()
+    stop = Stop(clock, deadline=110.0)
+    assert (stop.reason(), stop.left(), stop.since) == (None, 10.0, None)
+    clock.time = 109.5
+    assert (stop.reason(), stop.left()) == (None, 0.5)
+    clock.time = 112.0
+    assert (stop.reason(), stop.left()) == ("the run's deadline has passed", 0.0)
+    assert stop.since == 110.0
+
+
+def test_it_comes_with_a_signal_and_then_nothing_is_left() -> None:
+    clock, signalled = Clock(), threading.Event()
+    stop = Stop(clock, deadline=110.0, signalled=signalled)
+    signalled.set()
+    assert (stop.reason(), stop.left(), stop.since) == ("stopped by a signal", 0.0, 100.0)
+
+
+def test_without_a_deadline_it_comes_for_other_reasons_only() -> None:
+    clock, signalled = Clock(), threading.Event()
+    stop = Stop(clock, signalled=signalled)
+    clock.time = 1e9
+    assert (stop.reason(), stop.left()) == (None, math.inf)
+    signalled.set()
+    assert stop.left() == 0.0
+
+
+def test_a_condition_ends_it_in_its_own_words_and_for_good() -> None:
+    clock = Clock()
+    stop = Stop(clock, deadline=200.0)
+    whys = [None, "the Lease was lost", None]
+    stop.add(lambda: None)
+    stop.add(lambda: whys.pop(0))
+    assert stop.reason() is None
+    assert stop.reason() == "the Lease was lost"
+    clock.time = 300.0
+    assert (stop.reason(), stop.since) == ("the Lease was lost", 100.0)
+    assert whys == [None]
+
+
+def test_a_wait_lasts_as_long_as_it_was_asked_for() -> None:
+    clock = Clock()
+    assert Stop(clock, deadline=200.0, signalled=Passing(clock)).wait(7.0) is None
+    assert clock.time == 107.0
+
+
+def test_a_wait_ends_at_the_deadline() -> None:
+    clock = Clock()
+    stop = Stop(clock, deadline=103.0, signalled=Passing(clock))
+    assert stop.wait(60.0) == "the run's deadline has passed"
+    assert clock.time == 103.0
+
+
+def test_a_wait_ends_with_a_condition_within_a_quarter_of_a_second() -> None:
+    clock = Clock()
+    stop = Stop(clock, signalled=Passing(clock))
+    stop.add(lambda: "lost" if clock.time >= 104.1 else None)
+    assert stop.wait(60.0) == "lost"
+    assert 104.1 <= clock.time <= 104.35
+
+
+def test_a_signal_ends_a_wait_of_another_thread_at_once() -> None:
+    signalled = threading.Event()
+
+    class Real:
+        now = staticmethod(time.monotonic)
+
+    stop = Stop(Real(), signalled=signalled)
+    threading.Timer(0.05, signalled.set).start()
+    started = time.monotonic()
+    assert stop.wait(600.0) == "stopped by a signal"
+    assert time.monotonic() - started < 300.0
+
+
+def test_nothing_is_waited_for_after_the_stop() -> None:
+    clock = Clock()
+    stop = Stop(clock, deadline=100.0, signalled=Passing(clock))
+    assert stop.wait(5.0) is not None
+    assert clock.time == 100.0
+
+
+def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
+    clock = Clock()
+    signalled = Passing(clock)
+    stop = Stop(clock, deadline=500.0, signalled=signalled)
+    later = stop.later(5.0)
+    assert (later.reason(), later.left()) == (None, 405.0)
+    signalled.set()
+    assert (later.reason(), later.left(), later.deadline) == (None, 5.0, 105.0)
+    clock.time = 104.9
+    assert later.reason() is None
+    clock.time = 105.0
+    assert (later.reason(), later.left()) == ("stopped by a signal", 0.0)
+
+
+def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
+    clock = Clock()
+    later = Stop(clock, deadline=110.0).later(5.0)
+    clock.time = 114.0
+    assert (later.reason(), later.left()) == (None, 1.0)
+    clock.time = 115.0
+    assert later.reason() == "the run's deadline has passed"
+
+
+def test_a_signal_that_came_does_not_shorten_the_waits_before_a_later_stop() -> None:
+    signalled = threading.Event()
+    signalled.set()
+
+    class Real:
+        now = staticmethod(time.monotonic)
+
+    later = Stop(Real(), signalled=signalled).later(600.0)
+    started = time.monotonic()
+    assert later.wait(0.3) is None
+    assert time.monotonic() - started >= 0.3
