@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 
@@ -24,6 +25,8 @@ def main() -> None:
     from rebalancer.output import open_closed_streams  # noqa: PLC0415
 
     open_closed_streams()
+    # What libraries log is said by our own errors, in words that hold no secret and no control characters.
+    logging.getLogger().addHandler(logging.NullHandler())
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
     code = command(sys.argv[1:])

@@ -24,7 +24,7 @@ Exit codes:
 """
 
 _PATIENCE = 5.0
-"""Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
+"""Seconds for a run that is stopped while it reads a file or plans to report all the same; the chart's pod has 10."""
 
 
 def command(argv: Sequence[str]) -> int:

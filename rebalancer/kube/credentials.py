@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube import kubeconfig, library
+from rebalancer.kube import kubeconfig
 from rebalancer.kube.calls import Call, CutOffError
 from rebalancer.kube.failures import TransportError
+from rebalancer.plain_text import printable
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_SECONDS = 120.0
@@ -90,9 +90,10 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
 
     def load(_: Call) -> Any:
         config = _new_configuration()
-        module = library.part("config.incluster_config")
+        from kubernetes.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
+
         with _translated(f"the pod's service account in {folder} cannot be used"):
-            module.InClusterConfigLoader(
+            InClusterConfigLoader(
                 token_filename=str(folder / "token"),
                 cert_filename=str(folder / "ca.crt"),
                 environ=environ,
@@ -104,14 +105,18 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
 
 
 def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str], call: Call) -> Any:
-    module = library.part("config.kube_config")
+    from kubernetes.config.kube_config import (  # noqa: PLC0415
+        ENV_KUBECONFIG_PATH_SEPARATOR,
+        KubeConfigLoader,
+        KubeConfigMerger,
+    )
+
     config = _new_configuration()
-    separator = module.ENV_KUBECONFIG_PATH_SEPARATOR
+    paths = ENV_KUBECONFIG_PATH_SEPARATOR.join(str(path) for path in choice.files)
 
     def load() -> None:
-        merged = module.KubeConfigMerger(separator.join(str(path) for path in choice.files))
-        loader = module.KubeConfigLoader(
-            merged.config, active_context=choice.context, config_base_path=None
+        loader = KubeConfigLoader(
+            KubeConfigMerger(paths).config, active_context=choice.context, config_base_path=None
         )
         loader.load_and_set(config)
 
@@ -127,18 +132,39 @@ def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str], call
 
 
 def _new_configuration() -> Any:
-    return library.part("client.configuration").Configuration()
+    from kubernetes.client import Configuration  # noqa: PLC0415
+
+    return Configuration()
 
 
 def _run_plugin(
     load: Callable[[], None], config: Any, choice: kubeconfig.Choice, call: Call
 ) -> None:
-    """Run ``load``, and raise the plugin's failure, which the library only logs."""
-    with _Complaints() as complaints:
-        _bounded(load, f"{choice.runs} of user {choice.user}", call)
-    if not config.api_key and not config.cert_file:
-        said = "; ".join(complaints.texts)[:_LONGEST] or "it gave no credentials"
-        raise ClusterReadError(f"the {choice.runs} of user {choice.user} failed: {said}")
+    """Run ``load``; where that gave no credentials, raise what the plugin says.
+
+    The library only logs it, so the plugin is asked once more, without the library's loader.
+    """
+    what = f"{choice.runs} of user {choice.user}"
+    _bounded(load, what, call)
+    if config.api_key or config.cert_file:
+        return
+    said = "it gave no credentials"
+    if choice.plugin is not None:
+        try:
+            _bounded(lambda: _ask(choice), what, call)
+        except TransportError:
+            raise
+        except Exception as error:  # noqa: BLE001  (the library has several; a plugin may be no program at all)
+            said = printable(" ".join(str(error).split()))
+    raise ClusterReadError(f"the {what} failed: {said[:_LONGEST]}")
+
+
+def _ask(choice: kubeconfig.Choice) -> None:
+    from kubernetes.config.exec_provider import ExecProvider  # noqa: PLC0415
+    from kubernetes.config.kube_config import ConfigNode  # noqa: PLC0415
+
+    folder = str(choice.files[0].absolute().parent)
+    ExecProvider(ConfigNode("exec", dict(choice.plugin or {})), folder).run()
 
 
 def _bounded(ask: Callable[[], Any], what: str, call: Call) -> Any:
@@ -159,24 +185,6 @@ def _set_proxy(config: Any, of_cluster: str | None, environ: Mapping[str, str]) 
     config.no_proxy = None
     if of_cluster is None:
         config.no_proxy = environ.get("no_proxy") or environ.get("NO_PROXY") or None
-
-
-class _Complaints(logging.Handler):
-    """Collects what the library logs on the root logger instead of raising it."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(" ".join(record.getMessage().split()))
-
-    def __enter__(self) -> Self:
-        logging.getLogger().addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self)
 
 
 class _translated:  # noqa: N801  (a context manager that reads like a verb)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
-from rebalancer.kube.resources import Rule
+from rebalancer.errors import ClusterReadError, RebalancerError
+from rebalancer.kube.resources import Resource, Rule
 
 _LONGEST = 500
 
@@ -44,6 +45,32 @@ class StatusError(ClusterReadError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotStreamedError(Exception):
+    """A list could not be read in one go; what was read is to be thrown away."""
+
+
+class NotUnderstoodError(ClusterReadError):
+    """An answer came, and holds something that no server of this kind sends."""
+
+
+@contextmanager
+def understood(resource: Resource) -> Iterator[None]:
+    """Turn whatever decoders and folds raise over a list's contents into an error that names the list.
+
+    Half a dozen libraries decode here, each with exceptions of its own (protobuf's DecodeError, RecursionError,
+    UnicodeDecodeError, OverflowError ...); what went wrong is in the ``__cause__``.
+    """
+    try:
+        yield
+    except (RebalancerError, NotStreamedError):
+        raise
+    except Exception as error:
+        raise NotUnderstoodError(
+            f"the list of {resource.plural} holds what this version of kube-rebalancer does not understand"
+            f" ({type(error).__name__}): is it really an API server, and no proxy, that answers?"
+        ) from error
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -98,7 +125,7 @@ def status_of(body: bytes) -> Status:
 
             return Status(*refusal_in(body))
         return _statuses.decode(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Status(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
 
 

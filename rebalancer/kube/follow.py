@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.changes import object_changes, pod_changes
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.failures import ForbiddenError, understood
 from rebalancer.kube.lists import UNFINISHED, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
@@ -283,9 +283,10 @@ class Follower:
     def _follow(self, track: _Track, watch: Watch[Any]) -> None:
         """Follow a list in a thread of its own, for as long as ``watch`` is its watch."""
         try:
-            for event in watch:
-                if not self._take(track, watch, event):
-                    return
+            with understood(track.resource):
+                for event in watch:
+                    if not self._take(track, watch, event):
+                        return
             if watch.expired:
                 self._list_again(track, watch, "the API server had forgotten their changes")
         except ClusterReadError as error:

@@ -32,6 +32,8 @@ class Choice:
     user: str
     runs: str | None
     """What has to be run or asked for credentials (an exec plugin's command, an auth provider)."""
+    plugin: Mapping[str, Any] | None = None
+    """The exec plugin as the file describes it, if there is one."""
 
 
 def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -102,6 +104,7 @@ def choose(files: Sequence[Path], context: str | None) -> Choice:
         proxy=cluster.get("proxy-url") or None,
         user=str(contexts[chosen].get("user") or ""),
         runs=_runs(user),
+        plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,
     )
 
 

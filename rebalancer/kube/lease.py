@@ -145,7 +145,7 @@ class Lease:
         try:
             msgspec.json.decode(body, type=_Shape)
             return msgspec.json.decode(body, type=dict[str, Any])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ClusterReadError(
                 f"the answer to {verb} Lease {self._namespace}/{self._name} is not a Lease"
             ) from None

@@ -16,10 +16,15 @@ from rebalancer.kube.decoders import (
     decode_response,
     object_decoders,
 )
-from rebalancer.kube.failures import StatusError
+from rebalancer.kube.failures import (
+    NotStreamedError,
+    NotUnderstoodError,
+    StatusError,
+    understood,
+)
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.resources import ESSENTIAL, PODS, Resource
-from rebalancer.kube.streamed import NotStreamedError, read_stream
+from rebalancer.kube.streamed import read_stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.wire.pods import PodRecord
@@ -117,8 +122,9 @@ def _read(
         # Closed even if another list fails: the stream holds a place among the requests in flight.
         with closing(read_stream(client, listing, decoders, selector=selector)) as found:
             try:
-                take(found)
-            except NotStreamedError as error:
+                with understood(resource):
+                    take(found)
+            except (NotStreamedError, NotUnderstoodError) as error:
                 # The note also tells what is wrong, should it last.
                 what = f"the list of {resource.plural} was read in pages, as one answer failed"
                 notes.append(f"{what}: {error}")
@@ -137,10 +143,11 @@ def _read(
             accept=accepted(decoders),
             may_restart=may_restart,
         )
-        for page in _if_served(pages, resource):
-            take(page)
-            if stop is not None and stop.is_set():
-                break
+        with understood(resource):
+            for page in _if_served(pages, resource):
+                take(page)
+                if stop is not None and stop.is_set():
+                    break
         return listing, result
 
     return restarting(in_pages)

@@ -79,7 +79,7 @@ class MemoryStore:
         try:
             shape = msgspec.json.decode(body, type=_Shape)
             found = msgspec.json.decode(body, type=dict[str, Any])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ClusterReadError(
                 f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
             ) from None

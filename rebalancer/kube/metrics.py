@@ -13,8 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-import msgspec
-
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import TransportError, refusal, status_of
 from rebalancer.kube.pages import Listing
@@ -74,7 +72,7 @@ def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMet
     for item in items:
         try:
             yield decoder.decode(item)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             continue
 
 

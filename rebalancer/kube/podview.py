@@ -63,7 +63,7 @@ def decode_pod(body: bytes) -> PodView:
     """
     try:
         pod = _decoder.decode(body)
-    except ValueError as error:  # msgspec's DecodeError is one, and so is broken UTF-8
+    except (ValueError, RecursionError) as error:  # msgspec's DecodeError is a ValueError
         raise ClusterReadError(f"the API server's answer is not a pod: {error}") from None
     if not pod.metadata.uid:
         raise ClusterReadError("the API server's answer is not a pod: it has no uid")

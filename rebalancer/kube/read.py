@@ -152,7 +152,7 @@ def read_version(client: Client) -> ServerVersion:
         # Managed clusters write the minor version as "36+".
         numbers = tuple(int(re.match(r"\d+", info[key])[0]) for key in ("major", "minor"))  # type: ignore[index]
         return ServerVersion((numbers[0], numbers[1]), info.get("gitVersion", ""))
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ClusterReadError(
             f"{client.server} is not a Kubernetes API server: its /version is not one"
         ) from None

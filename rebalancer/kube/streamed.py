@@ -13,7 +13,7 @@ import msgspec
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.decoders import Decoders, accepted, decoder_of
-from rebalancer.kube.failures import TransportError
+from rebalancer.kube.failures import NotStreamedError, TransportError
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.transport import Stream
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
@@ -27,10 +27,6 @@ _PIECE = 1 << 17
 
 _LONG = 4 << 20
 """Bytes from which on JSON is worth a note: shorter lists are read in no time, whatever their form."""
-
-
-class NotStreamedError(Exception):
-    """The list could not be read in one go; what was read is to be thrown away."""
 
 
 def read_stream(

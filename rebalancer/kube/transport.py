@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from rebalancer.kube import library
 from rebalancer.kube.calls import Call, Calls, Watched, making
 from rebalancer.kube.credentials import Credentials
 from rebalancer.kube.failures import TransportError
@@ -180,7 +179,9 @@ class Transport:
         self._user_agent = user_agent
         self._calls = Calls()
         config = credentials.configuration
-        import urllib3  # noqa: PLC0415  (with the library's parts: only when there is a cluster)
+        # Imported only when there is a cluster.
+        import urllib3  # noqa: PLC0415
+        from kubernetes.client import ApiClient  # noqa: PLC0415
 
         self._errors = urllib3.exceptions
         self._timeout = urllib3.Timeout
@@ -189,9 +190,8 @@ class Transport:
             urllib3.disable_warnings(self._errors.InsecureRequestWarning)
         # One connection for each request in flight, some for watches; the library would throw others away.
         size = limits.in_flight + 8
-        self._pool: Any = (
-            library.part("client.rest").RESTClientObject(config, maxsize=size).pool_manager
-        )
+        config.connection_pool_maxsize = size
+        self._pool: Any = ApiClient(config).rest_client.pool_manager
         self._pool.pool_classes_by_scheme = _watched_pools()
 
     def open(

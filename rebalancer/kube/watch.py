@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rebalancer.errors import RebalancerError
 from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, Told
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import Status, TransportError, refusal
@@ -143,8 +144,11 @@ class Watch(Generic[T]):
                     event = self._event(told)
                     if event is not None:
                         yield event
-        except ValueError as error:
-            raise TransportError(f"watch: {error}", sent=True) from None
+        except (RebalancerError, _ExpiredError):
+            raise
+        except Exception as error:
+            # Whatever the decoders raise over what no API server sends: a new stream may be whole.
+            raise TransportError(f"watch: {type(error).__name__}: {error}", sent=True) from error
         finally:
             self.live = False
             self._stream = None

@@ -1,14 +1,19 @@
 """Signals: before anything is moved they end a command soon, afterwards they are waited for."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rebalancer.simulator.apiserver.faults import Fault
+from tests.unit.app.embedded import MEMORY, NOW_POLICY, third_zone_joined
 
 SECONDS = 600
 
@@ -89,3 +94,96 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=SECONDS)
     assert (process.returncode, out) == (0, end)
+
+
+# -- on a cluster, whatever hangs --------------------------------------------------------------------
+
+GRACE = 10.0
+"""Seconds from SIGTERM until the kubelet kills the chart's pod."""
+HANGING = 12.0
+LEASE = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": "lease"},
+    "spec": {},
+}
+
+
+def test_a_run_that_acts_reports_and_remembers_within_the_grace(tmp_path):
+    with third_zone_joined("web") as cluster:
+        cluster.apply(LEASE)
+        cluster.faults.add(Fault("POST", "/eviction$", delay=HANGING))
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(NOW_POLICY)
+        arguments = [
+            *(sys.executable, "-m", "rebalancer", "run", f"--policy={policy}", "-ojson"),
+            *(f"--kubeconfig={cluster.kubeconfig}", "--lease=default/lease"),
+            f"--memory={MEMORY}",
+        ]
+        piped = subprocess.PIPE
+        with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
+            until(lambda: cluster.faults.seen("POST", "/eviction$") > 0)
+            started = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=SECONDS)
+            took = time.monotonic() - started
+        (lease,) = cluster.objects("Lease", "default")
+        (memory,) = cluster.objects("ConfigMap", "default")
+    assert process.returncode == 4, err
+    assert [move["outcome"] for move in json.loads(out)["moves"]] == ["lost"]
+    assert took < GRACE
+    assert not lease["spec"].get("holderIdentity")
+    assert memory["data"]
+
+
+def test_a_run_that_reads_is_left_at_once(tmp_path):
+    with third_zone_joined("web") as cluster:
+        cluster.faults.add(Fault("GET", "/nodes$", delay=HANGING))
+        arguments = [
+            sys.executable,
+            "-m",
+            "rebalancer",
+            "run",
+            f"--kubeconfig={cluster.kubeconfig}",
+        ]
+        piped = subprocess.PIPE
+        with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
+            until(lambda: cluster.faults.seen("GET", "/nodes$") > 0)
+            started = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=SECONDS)
+            took = time.monotonic() - started
+    assert (process.returncode, out) == (4, "")
+    assert err.strip() == "rebalancer: stopped by a signal, before anything was moved"
+    assert took < GRACE
+
+
+def test_the_deadline_ends_a_run_that_reads(tmp_path):
+    with third_zone_joined("web") as cluster:
+        cluster.faults.add(Fault("GET", "/nodes$", delay=HANGING))
+        arguments = [
+            sys.executable,
+            "-m",
+            "rebalancer",
+            "run",
+            f"--kubeconfig={cluster.kubeconfig}",
+        ]
+        started = time.monotonic()
+        done = subprocess.run(
+            [*arguments, "--deadline=2"],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        took = time.monotonic() - started
+    assert done.returncode == 3
+    assert "the run's deadline has passed" in done.stderr
+    assert took < 2 + GRACE
+
+
+def until(happened):
+    end = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)

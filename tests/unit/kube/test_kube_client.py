@@ -1,5 +1,6 @@
 """Attempts, time-outs, and what is said when there is no answer."""
 
+import gzip
 import logging
 import socket
 import time
@@ -261,3 +262,26 @@ def test_the_token_is_in_no_message_and_no_log(
 
 def test_the_client_cannot_delete() -> None:
     assert not hasattr(Client, "delete")
+
+
+BOMB = gzip.compress(b"0" * (64 << 20))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, gzip"])
+def test_an_encoding_that_was_not_asked_for_is_refused_and_not_inflated(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, encoding: str
+) -> None:
+    server.on("GET", "/x", Say(BOMB, headers={"Content-Encoding": encoding}))
+    client = client_of(server.url, tmp_path, sleeps)
+    with pytest.raises(TransportError, match="in an encoding that was not asked for"):
+        client.get("/x")
+    with pytest.raises(TransportError, match="in an encoding that was not asked for"):
+        client.open_list("/x", accept="application/json")
+    assert sleeps.waits == []
+
+
+def test_an_encoding_that_was_asked_for_is_undone(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("GET", "/x", Say(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}))
+    server.on("GET", "/y", Say(b"{}", headers={"Content-Encoding": "identity"}))
+    client = client_of(server.url, tmp_path, compressed=True)
+    assert client.get("/x").body == client.get("/y").body == b"{}"

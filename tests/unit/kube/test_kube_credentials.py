@@ -3,7 +3,6 @@
 import base64
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube import library
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
@@ -171,6 +169,21 @@ def test_a_credential_plugin_that_fails_is_named_with_what_it_says(tmp_path: Pat
     path = with_plugin(tmp_path, "")
     with pytest.raises(ClusterReadError, match=r"credential plugin .* of user u failed: .*log in"):
         authorization({}, file=path)
+    (tmp_path / "plugin.py").write_text("import sys; sys.exit('\\x1b[2Jlog in')")
+    with pytest.raises(ClusterReadError, match=r"failed: .*\\x1b\[2Jlog in"):
+        authorization({}, file=path)
+    (tmp_path / "plugin.py").write_text("print('hello')")
+    with pytest.raises(ClusterReadError, match=r"failed: .*decode process output"):
+        authorization({}, file=path)
+
+
+def test_a_credential_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/program"}
+    path = config(tmp_path / "kubeconfig", users=[{"name": "u", "user": {"exec": plugin}}])
+    with pytest.raises(
+        ClusterReadError, match=r"plugin /no/such/program of user u failed: .*No such"
+    ):
+        authorization({}, file=path)
 
 
 def test_a_credential_plugin_that_hangs_is_given_up(
@@ -222,29 +235,3 @@ def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
     found = find_credentials(file=path, context=None, environ={}, call=call())
     assert Path(found.configuration.ssl_ca_cert).read_text() == CA
     assert found.configuration.verify_ssl
-
-
-def test_the_whole_library_can_still_be_imported_after_its_parts() -> None:
-    library.part("config.kube_config")
-    program = (
-        "import sys; from rebalancer.kube import library; part = library.part('config.kube_config');"
-        "assert 'kubernetes' not in sys.modules;"
-        "import kubernetes.client; assert kubernetes.client.CoreV1Api;"
-        "assert library.part('config.kube_config') is part"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_what_the_parts_seldom_use_is_imported_at_its_first_use() -> None:
-    code = (
-        "import sys; from rebalancer.kube import library; rest = library.part('client.rest');"
-        "config = library.part('config.kube_config');"
-        "assert not {'requests', 'oauthlib', 'requests_oauthlib'} & set(sys.modules);"
-        "assert rest.should_bypass_proxies('https://a.b', no_proxy='a.b') is True;"
-        "assert 'requests.utils' in sys.modules;"
-        "from requests_oauthlib import OAuth2Session;"
-        "assert isinstance(config.OAuth2Session('client'), OAuth2Session);"
-        "error = config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError;"
-        "import oauthlib.oauth2; assert error is oauthlib.oauth2.rfc6749.errors.InvalidClientIdError"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

@@ -1,9 +1,12 @@
 """From lists to a snapshot: paging, what breaks off, what is forbidden."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
@@ -204,3 +207,64 @@ def test_what_a_run_may_not_do_is_asked_beforehand(server: ScriptedServer, tmp_p
     assert 'resourceNames: ["run"], verbs: ["update"]' in str(caught.value)
     server.on("POST", reviews, Say(status_body(403, "may not ask"), 403))
     assert missing_rules(client, ACT_RULES) == ()
+
+
+NESTED = (
+    b'{"metadata": {"resourceVersion": "1", "x": '
+    + b"[" * 100_000
+    + b"]" * 100_000
+    + b'}, "items": []}'
+)
+STRANGE = {
+    "no list": b"[1, 2]",
+    "no UTF-8": b'{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "\xff"}}]}',
+    "nested": NESTED,
+    "items of another kind": b'{"metadata": {"resourceVersion": "1"}, "items": [7]}',
+    "a spec that is none": b'{"metadata": {"resourceVersion": "1"}, "items": [{"spec": []}]}',
+    "a page of a proxy": b"<html>sign in</html>",
+}
+SENT_AS = ("application/json", "application/vnd.kubernetes.protobuf")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/replicasets"])
+@pytest.mark.parametrize("content_type", SENT_AS)
+@pytest.mark.parametrize("what", [*STRANGE, "protobuf that is none", "protobuf cut short"])
+def test_a_list_that_is_not_understood_is_named(
+    server: ScriptedServer, tmp_path: Path, what: str, content_type: str, path: str
+) -> None:
+    empty_cluster(server)
+    body = {
+        "protobuf that is none": b"k8s\x00\x12\x05\x12\x03\x0a\xff\xff",
+        "protobuf cut short": b"k8s\x00\x12\x7f\x12\x03",
+        **STRANGE,
+    }[what]
+    server.on("GET", path, Say(body, headers={"Content-Type": content_type}))
+    plural = path.rsplit("/", 1)[1]
+    with pytest.raises(ClusterReadError, match=f"list of {plural}"):
+        read_cluster(client_of(server.url, tmp_path, attempts=1), clock=lambda: 0.0)
+
+
+def test_a_pod_whose_spec_is_not_understood_is_no_crash(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    """What is alike in all pods of a class is decoded when the first is folded."""
+    empty_cluster(server)
+    strange = pod("a")
+    strange["spec"]["affinity"] = 7
+    server.on("GET", PODS, Say(list_body([strange])))
+    with pytest.raises(ClusterReadError, match="list of pods"):
+        read_cluster(client_of(server.url, tmp_path, attempts=1), clock=lambda: 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=st.binary(max_size=300), protobuf=st.booleans(), magic=st.booleans())
+def test_no_bytes_of_a_list_let_another_error_out(
+    tmp_path_factory: pytest.TempPathFactory, body: bytes, protobuf: bool, magic: bool
+) -> None:
+    with ScriptedServer() as server:
+        empty_cluster(server)
+        sent = b"k8s\x00\x12" + bytes([len(body) % 128]) + body if magic else body
+        server.on("GET", "/api/v1/nodes", Say(sent, headers={"Content-Type": SENT_AS[protobuf]}))
+        folder = tmp_path_factory.mktemp("kube")
+        with contextlib.suppress(ClusterReadError):
+            read_cluster(client_of(server.url, folder, attempts=1), clock=lambda: 0.0)
