@@ -250,4 +250,18 @@ MENDS: tuple[Mend, ...] = (
         ],
         [47],
     ),
+    Mend(
+        "a Lease is read again where taking it was answered by nothing",
+        "-",
+        [
+            (
+                (
+                    "                if _is_final(error) or self.client.stop.wait(_RETRY) is not None:\n"
+                    "                    break\n                continue\n"
+                ),
+                "                break\n",
+            )
+        ],
+        [11],
+    ),
 )

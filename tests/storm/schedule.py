@@ -258,7 +258,9 @@ def _combined() -> Iterator[Scenario]:
         deadline=40.0,
     )
     yield made(Fault("list pods", "dripping body", "first", 100), deadline=_SHORT)
-    yield made(Fault("events", "429 Retry-After 1", "always"))
+    yield made(
+        Fault("events", "429 Retry-After 1", "always"), Fault("lease", "502 after commit", "second")
+    )
     # The hour's count where the memory cannot be read or written.
     yield made(Act("memory newer"))
     yield made(Act("memory nonsense"), Fault("events", "cut", "always", 30))
