@@ -244,8 +244,16 @@ MENDS: tuple[Mend, ...] = (
         "D4",
         [
             (
-                "            return msgspec.json.decode(body, type=dict[str, Any])\n        except ValueError:",
-                "            return msgspec.json.decode(body, type=dict[str, Any])\n        except ZeroDivisionError:",
+                (
+                    "        except (ValueError, RecursionError):\n"
+                    "            raise ClusterReadError(\n"
+                    '                f"the answer to {verb} Lease'
+                ),
+                (
+                    "        except ZeroDivisionError:\n"
+                    "            raise ClusterReadError(\n"
+                    '                f"the answer to {verb} Lease'
+                ),
             )
         ],
         [47],

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
@@ -42,7 +43,8 @@ def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
 
     Files are searched for the mend's text, so that it does not matter where they are moved.
     """
-    target = folder / mend.name.replace(" ", "-")
+    # A colon would end the path in PYTHONPATH, and the installed packages be played.
+    target = folder / re.sub(r"[^A-Za-z0-9]+", "-", mend.name)
     for package in _PACKAGES:
         shutil.copytree(tree / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
     for old, new in mend.changes:
