@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from rebalancer.stop import Stop
+
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -64,6 +66,10 @@ class Environment:
     """Set once pods may be evicted, or the report is made: nothing is cut off then, a signal only sets ``stop``."""
     random: Callable[[int], bytes] = os.urandom
     """Returns so many random bytes."""
+
+    def until_signal(self) -> Stop:
+        """Return what ends a command that has no deadline."""
+        return Stop(self.clock, signalled=self.stop)
 
 
 def system_environment(patience: float = 0.0) -> Environment:

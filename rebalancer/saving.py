@@ -25,7 +25,12 @@ def save_snapshot(
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
     """
-    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
+    client = connect(
+        kubeconfig=kubeconfig,
+        context=context,
+        environ=environment.environ,
+        stop=environment.until_signal(),
+    )
     target = sys.stdout.buffer if path == "-" else Path(path)
     captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
     for note in captured.notes:

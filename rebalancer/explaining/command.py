@@ -135,9 +135,12 @@ class _Explaining:
             return deciding.load(options.snapshot_path)
         from rebalancer.kube.client import connect  # noqa: PLC0415
 
-        environ = self._environment.environ
+        environment = self._environment
         self._client = client = connect(
-            kubeconfig=options.kubeconfig, context=options.context_name, environ=environ
+            kubeconfig=options.kubeconfig,
+            context=options.context_name,
+            environ=environment.environ,
+            stop=environment.until_signal(),
         )
         reading = deciding.read(client, keep=False)
         self._source, self._clock_skew = client.server, reading.readings.clock_skew or 0.0

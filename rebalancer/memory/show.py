@@ -23,7 +23,12 @@ def show_history(
     Raises:
         ClusterReadError: it could not be read, or there is none.
     """
-    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ)
+    client = connect(
+        kubeconfig=kubeconfig,
+        context=context,
+        environ=environment.environ,
+        stop=environment.until_signal(),
+    )
     known = MemoryStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
