@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-growth bench-check fuzz protobuf check fix cluster requirements clean
+	bench-waves bench-pod bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,6 +38,12 @@ e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, cont
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
 	$(BIN)/python -m pytest -p no:randomly -m ticks --capture=no tests
+
+storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on
+	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN))
+
+storm-mutants: $(STAMP)  ## the storm against each mend undone, one at a time: it must fail each time; ONLY=name
+	$(BIN)/python -m tests.storm.mutants $(if $(ONLY),--only $(ONLY))
 
 check: $(STAMP)  ## formatting, lint, types, imports
 	$(BIN)/ruff format --check .

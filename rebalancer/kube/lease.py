@@ -71,28 +71,46 @@ class Lease:
         Raises:
             ClusterReadError: there is none, or it could not be read or written.
         """
-        watched: _Watched | None = None
-        for _ in range(3):
-            found, now = self.read(self.client)
-            while (holder := holder_of(found)) not in ("", self.identity):
-                if now < (expires_at := _expiry(found, now)):
-                    return HeldByAnother(holder, expires_at, expires_at - now)
-                if watched is None:
-                    watched = _Watched(_version(found), self.client.monotonic() + _duration(found))
-                left = watched.until - self.client.monotonic()
-                if watched.version != _version(found):  # alive, and its clock is wrong
-                    return HeldByAnother(holder, now + _duration(found), _duration(found))
-                if left <= 0:
-                    break
-                if self.client.stop.wait(min(_LOOK, left)) is not None:
-                    return HeldByAnother(holder, now + left, left)
-                found, now = self.read(self.client)
-            taken = self.write(self.client, found, holder=self.identity, now=now, takes_over=True)
-            if taken is not None:
-                return HeldLease(self, taken, now)
-        raise ClusterReadError(
+        trouble = ClusterReadError(
             f"Lease {self._namespace}/{self._name} changes faster than it can be taken"
         )
+        for _ in range(3):
+            free = self._free()
+            if isinstance(free, HeldByAnother):
+                return free
+            found, now = free
+            try:
+                taken = self.write(
+                    self.client, found, holder=self.identity, now=now, takes_over=True
+                )
+            except ClusterReadError as error:
+                # It may be ours all the same, and would be nobody else's for two terms: read it again.
+                trouble = error
+                if _is_final(error) or self.client.stop.wait(_RETRY) is not None:
+                    break
+                continue
+            if taken is not None:
+                return HeldLease(self, taken, now)
+        raise trouble
+
+    def _free(self) -> tuple[Mapping[str, Any], float] | HeldByAnother:
+        """Return the Lease and the server's time once it is free, ours, or its holder dead; or whose it is."""
+        watched: _Watched | None = None
+        found, now = self.read(self.client)
+        while (holder := holder_of(found)) not in ("", self.identity):
+            if now < (expires_at := _expiry(found, now)):
+                return HeldByAnother(holder, expires_at, expires_at - now)
+            if watched is None:
+                watched = _Watched(_version(found), self.client.monotonic() + _duration(found))
+            left = watched.until - self.client.monotonic()
+            if watched.version != _version(found):  # alive, and its clock is wrong
+                return HeldByAnother(holder, now + _duration(found), _duration(found))
+            if left <= 0:
+                break
+            if self.client.stop.wait(min(_LOOK, left)) is not None:
+                return HeldByAnother(holder, now + left, left)
+            found, now = self.read(self.client)
+        return found, now
 
     def read(self, client: Client, seconds: float | None = None) -> tuple[Mapping[str, Any], float]:
         """Return the object, and the server's time.

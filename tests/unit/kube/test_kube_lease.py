@@ -129,6 +129,35 @@ def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
     assert kept.writes == []
 
 
+@pytest.mark.parametrize(
+    "answer", [Say(b"<html>", 502), Say(b"<html>"), Say(status_body(503, "no"), 503)]
+)
+def test_a_lease_that_was_taken_with_a_reply_that_does_not_say_so_is_held(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say
+) -> None:
+    kept = LeaseOnServer(server)
+
+    def put(asked: Asked) -> Say:
+        done = kept.put(asked)
+        return answer if len(kept.writes) == 1 else done
+
+    server.handle("PUT", PATH, put)
+    held = lease(server, tmp_path, sleeps=sleeps).acquire()
+    assert isinstance(held, HeldLease)
+    assert kept.object["spec"]["holderIdentity"] == "me"
+    assert held.release() is None
+
+
+def test_a_lease_that_cannot_be_taken_says_why(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    kept = LeaseOnServer(server)
+    server.handle("PUT", PATH, lambda _: Say(status_body(503, "no leader"), 503))
+    with pytest.raises(ClusterReadError, match="no leader"):
+        lease(server, tmp_path, sleeps=sleeps).acquire()
+    assert kept.writes == []
+
+
 def test_what_its_holder_gives_back_while_it_is_watched_is_taken(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:

@@ -1,0 +1,430 @@
+"""What must hold, whatever happens: each a function from the record of a scenario to what violates it.
+
+They use what the witnesses saw; of what the product says, only what is to be held against that.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.storm.faults import EFFECTS, Fault
+from tests.storm.schedule import Scenario
+from tests.storm.witnesses import Change, Evicted, Ran, Record, is_ending, is_ready
+
+EXIT_GRACE = 10.0
+"""Seconds after the deadline, or after SIGTERM, within which a run must have ended."""
+TERM_GRACE = 1.0
+"""Seconds after SIGTERM within which the last eviction may be sent."""
+CLOCK_GRACE = 0.3
+"""Seconds that the machine may take between a look at the clock and a request."""
+START_GRACE = 1.5
+"""Seconds by which a run's clock may have started before its first request was seen."""
+NEWS = 3.0
+"""Seconds after which a run must know what a healthy watch, or a single read, would say."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_FAILURES = ("failed", "lost", "misconfigured", "refused")
+_DONE, _OUR_FAULT, _USAGE, _UNREADABLE = 0, 1, 2, 3
+
+Invariant = Callable[[Record], Iterator[str]]
+
+
+def planned_only(record: Record) -> Iterator[str]:
+    """(a) Evicted uids are in the plan."""
+    users = Counter(ran.user for ran in record.runs)
+    for ran in record.runs:
+        report = ran.report
+        if report is None or ran.killed or users[ran.user] > 1:
+            continue
+        planned = {move["uid"] for move in report["moves"]}
+        for found in _evicted_by(record, ran):
+            if found.uid not in planned:
+                yield f"{found.pod} ({found.uid}) is not in the plan"
+    apps = _apps(record.changes)
+    for found in record.evicted:
+        app = apps.get(found.uid, "")
+        if app not in record.expected:
+            yield f"{found.pod} of {app or 'nothing known'} was evicted, which nothing is gained by"
+
+
+def one_of_an_owner(record: Record) -> Iterator[str]:
+    """(b) Never two unready of one owner through us, never an owner that is already unready."""
+    for moment in _moments(record):
+        owner = moment.owner
+        if owner.ready >= record.desired[owner.name]:
+            continue
+        if owner.ours > 0:
+            yield f"{moment.pod}: {owner.ours} of {owner.name} were still to be replaced"
+        elif moment.known_since(owner.unready_since):
+            yield (
+                f"{moment.pod}: {owner.ready} of {record.desired[owner.name]} of {owner.name} were Ready,"
+                f" for {moment.received - owner.unready_since:.1f} s"
+            )
+
+
+def budgets_kept(record: Record) -> Iterator[str]:
+    """(c) Every budget of the policy, over all runs."""
+    most = record.budgets["inFlight"]
+    for moment in _moments(record):
+        if moment.in_flight + 1 > most:
+            yield f"{moment.pod}: {moment.in_flight} were in flight, inFlight is {most}"
+        if moment.of_node + 1 > record.budgets["perNode"]:
+            yield f"{moment.pod}: {moment.of_node} of its node were in flight"
+    for user, count in Counter(found.user for found in record.evicted).items():
+        runs = sum(ran.user == user for ran in record.runs)
+        if count > record.budgets["perRun"] * runs:
+            yield f"{count} evictions by {user}, perRun is {record.budgets['perRun']}"
+    if record.evicted and record.scenario.has("memory newer", "memory nonsense"):
+        yield f"{len(record.evicted)} evictions although the hour's count cannot be read"
+    hour = record.hour_before + len(record.evicted)
+    if hour > record.budgets["perHour"]:
+        yield f"{hour} evictions in the hour, perHour is {record.budgets['perHour']}"
+
+
+def with_the_lease(record: Record) -> Iterator[str]:
+    """(d) No eviction is accepted while another holds the Lease."""
+    identities: dict[str, list[str]] = {}
+    for ran in record.runs:
+        identities.setdefault(ran.user, []).append(ran.identity)
+    holder = ""
+    evicted = {found.uid: found for found in record.evicted}
+    for change in record.changes:
+        if change.kind == "Lease":
+            holder = str((change.object.get("spec") or {}).get("holderIdentity") or "")
+        elif change.kind == "Pod" and is_ending(change) and change.uid in evicted:
+            found = evicted.pop(change.uid)
+            ours = any(holder.startswith(name) for name in identities.get(found.user, ()))
+            if holder and not ours:
+                yield f"{found.user} evicted {found.pod} while {holder} held the Lease"
+
+
+def in_time(record: Record) -> Iterator[str]:
+    """(e) None sent after the deadline, nor more than 1 s after SIGTERM."""
+    for ran in record.runs:
+        ends = ran.clock_started + ran.deadline + CLOCK_GRACE
+        for at, uid in ran.sent:
+            if at > ends:
+                yield f"{ran.identity} asked for {uid} {at - ends:.1f} s after its deadline"
+            if ran.terms and at > ran.terms[0] + TERM_GRACE:
+                yield f"{ran.identity} asked for {uid} {at - ran.terms[0]:.1f} s after SIGTERM"
+
+
+def ends_in_time(record: Record) -> Iterator[str]:
+    """(f) Exit within deadline + 10 s and SIGTERM + 10 s."""
+    for ran in record.runs:
+        continued = ran.continued or 0.0
+        limits = [("its deadline", max(ran.clock_started + ran.deadline, continued))]
+        if ran.terms:
+            limits.append(("SIGTERM", max(ran.terms[0], continued)))
+        for what, begun in limits:
+            if ran.ended > begun + EXIT_GRACE:
+                still = "" if ran.code is not None else ", when it was killed"
+                yield f"{ran.identity} ended {ran.ended - begun:.1f} s after {what}{still}"
+
+
+def says_what_was_done(record: Record) -> Iterator[str]:
+    """(g) Evictions in the audit log = evicted + lost in the report = the hour's count."""
+    said = 0
+    whole = True
+    users = Counter(ran.user for ran in record.runs)
+    for ran in record.runs:
+        done = {found.uid for found in _evicted_by(record, ran)}
+        report = ran.report
+        if report is None:
+            whole = False
+            if ran.reads_out and ran.killed is None and ran.code not in (2, 3) and done:
+                yield f"{ran.identity} evicted {len(done)} and wrote no report (exit {ran.code})"
+            continue
+        outcomes = {move["uid"]: move["outcome"] for move in report["moves"]}
+        evicted = {uid for uid, outcome in outcomes.items() if outcome == "evicted"}
+        lost = {uid for uid, outcome in outcomes.items() if outcome == "lost"}
+        said += len(evicted) + len(lost)
+        if users[ran.user] > 1:
+            continue
+        for uid in sorted(done - evicted - lost):
+            yield f"{ran.identity} evicted {uid} and says {outcomes.get(uid, 'nothing')}"
+        for uid in sorted(evicted - done):
+            yield f"{ran.identity} says that it evicted {uid}, which it did not"
+    yield from _hour(record, said if whole else len(record.evicted))
+
+
+def _hour(record: Record, said: int) -> Iterator[str]:
+    if record.memory_hindered:
+        if not any(_warns_of_memory(ran) for ran in record.runs if ran.killed is None):
+            yield from _counted(record, said)
+        return
+    yield from _counted(record, said)
+
+
+def _warns_of_memory(ran: Ran) -> bool:
+    report = ran.report
+    text = " ".join(report["warnings"]) if report else ran.err
+    return "memory" in text or "remember" in text
+
+
+def _counted(record: Record, said: int) -> Iterator[str]:
+    if record.hour_after is None:
+        yield "the memory cannot be read after the run"
+        return
+    counted = record.hour_after - record.hour_before
+    waves = sum(ran.killed is not None or ran.code is None for ran in record.runs)
+    if not said - waves * record.budgets["inFlight"] <= counted <= said:
+        yield f"the hour counts {counted} evictions, {said} were made or lost"
+
+
+def exit_code(record: Record) -> Iterator[str]:
+    """(h) Exit 0 only where nothing failed or was cut; 1 never; 2 and 3 only where nothing was evicted."""
+    for ran in record.runs:
+        alone = sum(other.user == ran.user for other in record.runs) == 1
+        if ran.code == _OUR_FAULT:
+            yield f"{ran.identity} exited with 1: {_last_line(ran.err)}"
+        if ran.code in (_USAGE, _UNREADABLE) and _evicted_by(record, ran) and alone:
+            yield f"{ran.identity} exited with {ran.code}, as if it had evicted nothing"
+        if ran.killed is None and ran.code is not None and ran.code < 0:
+            yield f"{ran.identity} was ended by signal {-ran.code}"
+        if ran.code != _DONE:
+            continue
+        report = ran.report
+        if report is None:
+            if ran.reads_out or _evicted_by(record, ran):
+                yield f"{ran.identity} exited with 0 and left no report"
+            continue
+        bad = [move["pod"] for move in report["moves"] if move["outcome"] in _FAILURES]
+        if bad:
+            yield f"{ran.identity} exited with 0 although it failed with {', '.join(bad)}"
+        undone = [m["pod"] for m in report["moves"] if m["outcome"] == "not-attempted"]
+        late = ran.ended > ran.clock_started + ran.deadline - START_GRACE
+        if undone and (ran.terms or late) and not report["standstill"]:
+            why = "SIGTERM" if ran.terms else "its deadline"
+            yield f"{ran.identity} exited with 0 although {why} cut off {', '.join(undone)}"
+
+
+def nothing_raw(record: Record) -> Iterator[str]:
+    """(i) No traceback, token or raw control character anywhere."""
+    texts = [
+        (f"{ran.identity}'s {what}", text) for ran in record.runs for what, text in _outputs(ran)
+    ]
+    texts += [("what was written into the cluster", text) for text in record.texts]
+    for where, text in texts:
+        if "Traceback (most recent call last)" in text:
+            yield f"a traceback in {where}: {_last_line(text)}"
+        if any(secret in text for secret in record.secrets):
+            yield f"a token in {where}"
+        if found := _CONTROL.search(text):
+            yield f"the control character {found[0]!r} in {where}"
+
+
+def end_state(record: Record) -> Iterator[str]:
+    """(j) Afterwards, without faults, it comes to the end state of a run that never had any."""
+    for app, zones in record.expected.items():
+        if list(record.final.get(app, ())) != list(zones):
+            yield f"{app} stands {record.final.get(app)} in the zones instead of {list(zones)}"
+
+
+def budgets_whole(record: Record) -> Iterator[str]:
+    """(k) PodDisruptionBudgets are whole at every event."""
+    for moment in _moments(record):
+        owner = moment.owner
+        least = owner.least
+        if least is None or owner.ready - moment.was_ready >= least:
+            continue
+        if owner.ready < least and not moment.known_since(owner.unready_since):
+            continue  # broken by others a moment before
+        yield f"{moment.pod}: {owner.ready - 1} of {owner.name} left Ready, {least} must be"
+
+
+def opt_outs_kept(record: Record) -> Iterator[str]:
+    """(l) No pod is evicted that had opted out when the run read it, or had to read it, just before."""
+    at = record.acted.get("opt-out")
+    if at is None:
+        return
+    for ran in record.runs:
+        for sent, uid in ran.sent:
+            name = record.opted_out.get(uid)
+            if name is None or sent < at:
+                continue
+            read = [when for when, pod in ran.read if pod == name and when <= sent]
+            if not read or read[-1] > at:
+                yield f"{ran.identity} asked for {name} {sent - at:.1f} s after it opted out"
+
+
+def optional_is_optional(record: Record) -> Iterator[str]:
+    """(n) Events or progress that fail, one failed write of the Lease, one broken watch never end a run in part."""
+    scenario, main = record.scenario, record.main
+    spoken = all(act.name.startswith("stderr") for act in scenario.acts)
+    if not spoken or not all(_does_not_matter(fault, scenario) for fault in scenario.faults):
+        return
+    if main.code != _DONE or len(record.evicted) < record.least:
+        yield f"exit {main.code} after {len(record.evicted)} of {record.least} evictions"
+
+
+def _does_not_matter(fault: Fault, scenario: Scenario) -> bool:
+    if fault.kind == "events" or (fault.kind.startswith("watch ") and scenario.long):
+        return True
+    # What delays a watch or hides what it would say takes its time.
+    once = fault.transient and EFFECTS[fault.name].quick
+    return once and (
+        fault.kind.startswith("watch ") or (fault.kind == "lease" and fault.phase != "first")
+    )
+
+
+def never_deletes(record: Record) -> Iterator[str]:
+    """(m) It deletes and patches nothing."""
+    if record.deleted:
+        yield f"{record.deleted} requests to delete or patch"
+
+
+INVARIANTS: Mapping[str, Invariant] = {
+    "a": planned_only,
+    "b": one_of_an_owner,
+    "c": budgets_kept,
+    "d": with_the_lease,
+    "e": in_time,
+    "f": ends_in_time,
+    "g": says_what_was_done,
+    "h": exit_code,
+    "i": nothing_raw,
+    "j": end_state,
+    "k": budgets_whole,
+    "l": opt_outs_kept,
+    "m": never_deletes,
+    "n": optional_is_optional,
+}
+
+
+def violations(record: Record) -> list[tuple[str, str]]:
+    """Return what is violated: the invariant's letter, and how."""
+    return [(letter, text) for letter, check in INVARIANTS.items() for text in check(record)]
+
+
+# -- the history of the pods, as the witnesses saw it ------------------------------------------------
+
+
+@dataclass
+class Owner:
+    """An app at one moment."""
+
+    name: str
+    ready: int = 0
+    ours: int = 0
+    """Evicted by us and not yet replaced by a Ready pod."""
+    unready_since: float = 0.0
+    least: int | None = None
+    """Pods that its PodDisruptionBudget wants."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An eviction, and the state just before it."""
+
+    pod: str
+    received: float
+    owner: Owner
+    was_ready: bool
+    in_flight: int
+    of_node: int
+    started: float
+    """When the run began that asked for it."""
+    hindered: bool
+    """Whether that run may not have seen what changed."""
+
+    def known_since(self, since: float) -> bool:
+        """Whether the run had to know at this moment what was so since then."""
+        if since <= self.started:
+            return True
+        return not self.hindered and self.received > since + NEWS
+
+
+@dataclass
+class _Pods:
+    """The pods, replayed change by change."""
+
+    desired: Mapping[str, int]
+    ready: dict[str, str] = field(default_factory=dict)
+    """Uid -> app, of those that are Ready and stay."""
+    known: set[str] = field(default_factory=set)
+    """Pods that have been Ready once."""
+    ours: Counter[str] = field(default_factory=Counter)
+    nodes: dict[str, list[str]] = field(default_factory=dict)
+    """App -> nodes of those in flight, oldest first."""
+    since: dict[str, float] = field(default_factory=dict)
+
+    def owner(self, app: str, least: int | None) -> Owner:
+        ready = sum(found == app for found in self.ready.values())
+        return Owner(app, ready, self.ours[app], self.since.get(app, 0.0), least)
+
+    def evict(self, app: str, node: str) -> None:
+        self.ours[app] += 1
+        self.nodes.setdefault(app, []).append(node)
+
+    def take(self, change: Change, app: str) -> None:
+        ready = change.type != "DELETED" and is_ready(change.object)
+        if ready:
+            self.ready[change.uid] = app
+        else:
+            self.ready.pop(change.uid, None)
+        if ready and change.uid not in self.known:
+            self.known.add(change.uid)
+            if self.ours[app]:
+                self.ours[app] -= 1
+                self.nodes[app].pop(0)
+        count = sum(found == app for found in self.ready.values())
+        if count >= self.desired.get(app, 0):
+            self.since.pop(app, None)
+        else:
+            self.since.setdefault(app, change.at)
+
+
+def _moments(record: Record) -> Iterator[Moment]:
+    """Yield the evictions in etcd's order, each with what was so just before it."""
+    evicted = {found.uid: found for found in record.evicted}
+    pods, budgets = _Pods(record.desired), dict[str, int]()
+    for change in record.changes:
+        if change.kind == "PodDisruptionBudget":
+            budgets[change.name] = int((change.object.get("spec") or {}).get("minAvailable", 0))
+        if change.kind != "Pod":
+            continue
+        app = _app(change)
+        found = evicted.get(change.uid)
+        if found is not None and is_ending(change):
+            del evicted[change.uid]
+            node = str(change.object["spec"].get("nodeName", ""))
+            if app in record.desired:
+                yield Moment(
+                    found.pod,
+                    found.received,
+                    pods.owner(app, budgets.get(app)),
+                    change.uid in pods.ready,
+                    sum(pods.ours.values()),
+                    sum(nodes.count(node) for nodes in pods.nodes.values()),
+                    _started(record, found),
+                    record.sight_hindered and found.user == record.main.user,
+                )
+            pods.evict(app, node)
+        pods.take(change, app)
+
+
+def _started(record: Record, found: Evicted) -> float:
+    begun = [ran.started for ran in record.runs if ran.user == found.user]
+    return max((at for at in begun if at <= found.received), default=0.0)
+
+
+def _app(change: Change) -> str:
+    return str(change.object["metadata"].get("labels", {}).get("app", ""))
+
+
+def _apps(changes: Sequence[Change]) -> dict[str, str]:
+    return {change.uid: _app(change) for change in changes if change.kind == "Pod"}
+
+
+def _evicted_by(record: Record, ran: Ran) -> list[Evicted]:
+    return [found for found in record.evicted if found.user == ran.user]
+
+
+def _outputs(ran: Ran) -> Sequence[tuple[str, str]]:
+    return (("standard output", ran.out), ("standard error", ran.err))
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,124 @@
+"""Proof that the storm can fail: each mend is undone in a copy of the packages, and a seed must find it.
+
+`python -m tests.storm.mutants`. What is violated where the mend stands, too, does not count.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.storm.invariants import violations
+from tests.storm.mends import MENDS, Mend
+from tests.storm.run import Ground, ground
+from tests.storm.schedule import scenario
+
+_HERE = Path(__file__).resolve().parents[2]
+_PACKAGES = ("rebalancer", "strategies")
+_TRIES = 2
+"""How often a seed is played before a mend counts as undone unseen: what happens at once may go either way."""
+
+
+class StaleError(RuntimeError):
+    """The text that a mend consists of stands nowhere, or more than once."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mend undone."""
+
+    mend: Mend
+    found: Sequence[tuple[str, str]]
+    """What is violated where it is undone, and not where it stands."""
+    anyway: Sequence[tuple[str, str]] = ()
+    """What is violated where it stands."""
+
+
+def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
+    """Return a folder with the packages in which a mend is undone.
+
+    Files are searched for the mend's text, so that it does not matter where they are moved.
+    """
+    # A colon would end the path in PYTHONPATH, and the installed packages be played.
+    target = folder / re.sub(r"[^A-Za-z0-9]+", "-", mend.name)
+    for package in _PACKAGES:
+        shutil.copytree(tree / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
+    for old, new in mend.changes:
+        places = [path for path in target.rglob("*.py") if old in path.read_text()]
+        counts = [path.read_text().count(old) for path in places]
+        if counts != [1]:
+            raise StaleError(f"{mend.name}: its text stands {sum(counts)} times: {old[:80]!r}")
+        places[0].write_text(places[0].read_text().replace(old, new))
+    return target
+
+
+class Judge:
+    """Plays the seeds of mends, as they stand in a tree and undone."""
+
+    def __init__(self, stage: Ground, tree: Path, folder: Path) -> None:
+        self._stage, self._tree, self._folder = stage, tree, folder
+        self._standing: dict[int, Sequence[tuple[str, str]]] = {}
+
+    def judge(self, mend: Mend) -> Verdict:
+        """Undo a mend and play its seeds until the storm has found it."""
+        source = undone(mend, self._folder, self._tree)
+        anyway: list[tuple[str, str]] = []
+        for seed in mend.seeds:
+            standing = self._as_it_stands(seed)
+            anyway += standing
+            known = {letter for letter, _ in standing}
+            for _ in range(_TRIES):
+                found = violations(self._stage.play(scenario(seed), source))
+                if new := [one for one in found if one[0] not in known]:
+                    return Verdict(mend, new, anyway)
+        return Verdict(mend, (), anyway)
+
+    def _as_it_stands(self, seed: int) -> Sequence[tuple[str, str]]:
+        """Return what a seed violates each time where all mends stand: nothing, it should be."""
+        if seed not in self._standing:
+            for _ in range(_TRIES):
+                self._standing[seed] = violations(self._stage.play(scenario(seed), self._tree))
+                if not self._standing[seed]:
+                    break
+        return self._standing[seed]
+
+
+def _verdicts(mends: Sequence[Mend], tree: Path) -> Iterator[Verdict]:
+    with (
+        tempfile.TemporaryDirectory(prefix="storm-mutants-") as folder,
+        ground(Path(folder)) as stage,
+    ):
+        judge = Judge(stage, tree, Path(folder))
+        yield from (judge.judge(mend) for mend in mends)
+
+
+def main() -> int:
+    """Undo each mend in turn; return 1 if one is not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.storm.mutants", description=__doc__)
+    parser.add_argument("--only", help="mends whose name or defect has this in it")
+    parser.add_argument("--source", type=Path, default=_HERE, help="another tree than this one")
+    chosen = parser.parse_args()
+    mends = [mend for mend in MENDS if (chosen.only or "") in f"{mend.defect} {mend.name}"]
+    missed = 0
+    for verdict in _verdicts(mends, chosen.source.resolve()):
+        letter, text = verdict.found[0] if verdict.found else ("-", "nothing is violated")
+        said = "found " if verdict.found else "MISSED"
+        _say(f"{said} {verdict.mend.defect:4} {verdict.mend.name}: ({letter}) {text}")
+        for other, why in verdict.anyway:
+            _say(f"              violated where it stands, too: ({other}) {why}")
+        missed += not verdict.found
+    _say(f"{len(mends)} mends undone one at a time, {len(mends) - missed} found")
+    return 1 if missed or not mends else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

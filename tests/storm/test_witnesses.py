@@ -1,0 +1,53 @@
+"""The witnesses: none of the product's code, and they read what the API server writes."""
+
+import json
+import subprocess
+import sys
+
+from tests.storm.witnesses import Audit, hour_count
+
+JUDGES = "tests.storm.witnesses, tests.storm.invariants, tests.storm.proxy"
+
+
+def test_they_share_no_code_with_the_product():
+    look = f"import sys, {JUDGES}; print([m for m in sys.modules if m.startswith(('rebalancer', 'strategies'))])"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def event(code, uid="u1", subresource="eviction", verb="create"):
+    reference = {"resource": "pods", "name": "web-1", "subresource": subresource}
+    options = {"preconditions": {"uid": uid}}
+    return json.dumps(
+        {
+            "verb": verb,
+            "user": {"username": "system:serviceaccount:storm-ops:storm-main"},
+            "objectRef": reference,
+            "requestObject": {"deleteOptions": options},
+            "responseStatus": {"code": code},
+            "requestReceivedTimestamp": "2026-01-01T00:00:00.500000Z",
+        }
+    )
+
+
+def test_evictions_that_were_carried_out_are_read_once(tmp_path):
+    path = tmp_path / "audit.log"
+    audit = Audit(path)
+    assert audit.read() == ([], 0)
+    path.write_text(f"{event(201)}\n{event(429, 'u2')}\n{event(200, 'u3', '', 'delete')}\n")
+    (found,), others = audit.read()
+    assert (found.user, found.pod, found.uid) == ("storm-main", "web-1", "u1")
+    assert found.received % 1 == 0.5
+    assert others == 1
+    with path.open("a") as file:
+        file.write(event(201, "u4"))  # not whole yet
+    assert audit.read() == ([], 0)
+    with path.open("a") as file:
+        file.write("\n")
+    assert [found.uid for found in audit.read()[0]] == ["u4"]
+
+
+def test_a_memory_is_counted_by_its_documented_form():
+    assert hour_count({"memory.json": '{"evictions": [[1, 2], [2, 3]]}'}) == 5
+    assert hour_count({}) == 0
+    assert hour_count({"memory.json": "<html>"}) is None

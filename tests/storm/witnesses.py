@@ -1,0 +1,295 @@
+"""What is recorded of a run by others than the product: none of its code is used here.
+
+The API server's audit log (who evicted which uid), raw watches of pods, budgets, the Lease and the memory in the
+order in which etcd made the changes, and what the processes themselves did.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.api import ApiClient, ApiError
+from tests.storm.schedule import Scenario
+
+APPS = "storm"
+"""Namespace of the workloads."""
+OPS = "storm-ops"
+"""Namespace of the Lease and the memory."""
+LEASE = "rebalancer"
+MEMORY = "memory"
+MEMORY_KEY = "memory.json"
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Request",
+            "userGroups": [f"system:serviceaccounts:{OPS}"],
+            "verbs": ["create"],
+            "resources": [{"group": "", "resources": ["pods/eviction"]}],
+        },
+        {
+            "level": "Metadata",
+            "userGroups": [f"system:serviceaccounts:{OPS}"],
+            "verbs": ["delete", "deletecollection", "patch"],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """An eviction that the API server carried out, by its audit log."""
+
+    user: str
+    pod: str
+    uid: str
+    received: float
+    """Unix seconds at which the server had the request."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of an object, as a watch showed it."""
+
+    version: int
+    """etcd's revision: all changes of all kinds in their true order."""
+    at: float
+    """Unix seconds at which it was seen."""
+    kind: str
+    type: str
+    """ADDED, MODIFIED or DELETED."""
+    object: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the object."""
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """Of the object."""
+        return str(self.object["metadata"]["uid"])
+
+
+@dataclass
+class Ran:
+    """One process of the product."""
+
+    user: str
+    """Name of its ServiceAccount."""
+    identity: str
+    """Its POD_NAME, with which its Lease's holder begins."""
+    deadline: float
+    started: float
+    """Unix seconds."""
+    first_request: float | None = None
+    ended: float = 0.0
+    code: int | None = None
+    """None: it had to be killed because it did not end."""
+    out: str = ""
+    err: str = ""
+    reads_out: bool = True
+    """Whether anybody could read its standard output."""
+    terms: list[float] = field(default_factory=list)
+    """When SIGTERM was sent to it."""
+    killed: float | None = None
+    """When SIGKILL was sent to it."""
+    continued: float | None = None
+    """When SIGCONT ended its being stopped."""
+    sent: list[tuple[float, str]] = field(default_factory=list)
+    """Evictions that it asked for: when, and the uid of the pod."""
+    read: list[tuple[float, str]] = field(default_factory=list)
+    """Pods that it read by name: when, and the name."""
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """Its report, if it wrote one."""
+        with contextlib.suppress(ValueError):
+            found = json.loads(self.out)
+            if isinstance(found, dict) and "moves" in found:
+                return found
+        return None
+
+    @property
+    def clock_started(self) -> float:
+        """When its deadline began to run, at the latest."""
+        return self.started if self.first_request is None else self.first_request
+
+
+@dataclass
+class Record:
+    """All that is known of one scenario."""
+
+    scenario: Scenario
+    runs: list[Ran]
+    """The run itself, then its rival if there was one."""
+    evicted: list[Evicted]
+    changes: list[Change]
+    """From before the run until all was at rest again, in etcd's order."""
+    desired: Mapping[str, int]
+    """App -> replicas."""
+    expected: Mapping[str, Sequence[int]]
+    """App -> pods per zone in the end state of an undisturbed run, sorted."""
+    final: Mapping[str, Sequence[int]]
+    """The same after the clean runs that followed."""
+    least: int
+    """Moves of the undisturbed plan."""
+    budgets: Mapping[str, int]
+    """inFlight, perNode, perRun, perHour of the policy in force."""
+    hour_before: int
+    """Evictions that the memory counted before."""
+    hour_after: int | None
+    """Those that it counts after the run; None if it cannot be read."""
+    memory_hindered: bool
+    """Whether a fault hit the last attempts to write the memory."""
+    sight_hindered: bool
+    """Whether a fault hit a list or watch of pods, so that the run may not have seen changes of others."""
+    deleted: int
+    """Requests of the product to delete or patch anything."""
+    acted: Mapping[str, float]
+    """Act -> when it was done."""
+    opted_out: Mapping[str, str]
+    """Uids of pods that opted out in mid-run -> their names."""
+    hits: list[str]
+    """Faults that came to bear, by name."""
+    hit_kinds: list[str]
+    """Kinds of requests that were hit."""
+    secrets: Sequence[str]
+    """Tokens, which must be nowhere in what is written."""
+    texts: Sequence[str]
+    """What the run wrote into the cluster: events, memory."""
+    clean_evictions: int
+    """Evictions of the clean runs that followed."""
+    clean_codes: Sequence[int | None] = ()
+
+    @property
+    def main(self) -> Ran:
+        """The run that the scenario is about."""
+        return self.runs[0]
+
+
+class Recorder:
+    """Keeps all changes of pods, budgets, Leases and ConfigMaps, in etcd's order."""
+
+    _PATHS: Mapping[str, str] = {
+        "Pod": f"/api/v1/namespaces/{APPS}/pods",
+        "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets",
+        "Lease": f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases",
+        "ConfigMap": f"/api/v1/namespaces/{OPS}/configmaps",
+    }
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._changes: list[Change] = []
+        self._lock = threading.Lock()
+        for kind in self._PATHS:
+            threading.Thread(target=self._watch, args=(kind,), daemon=True).start()
+
+    def since(self, version: int) -> list[Change]:
+        """Return the changes after a revision."""
+        with self._lock:
+            found = [change for change in self._changes if change.version > version]
+            self._changes = found.copy()
+        return sorted(found, key=lambda change: change.version)
+
+    def caught_up(self, uids: set[str]) -> bool:
+        """Whether the end of each of these pods was seen."""
+        with self._lock:
+            ending = {c.uid for c in self._changes if c.kind == "Pod" and is_ending(c)}
+        return uids <= ending
+
+    def _watch(self, kind: str) -> None:
+        path = self._PATHS[kind]
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = self._api.get(f"{path}?limit=1")["metadata"]["resourceVersion"]
+                where = f"{path}?resourceVersion={version}&allowWatchBookmarks=true"
+                for event in self._api.watch(where, 3600):
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._add(kind, event, int(version))
+            except ApiError:
+                version = ""
+            except Exception:  # noqa: BLE001 - the line broke off: the watch goes on where it was
+                time.sleep(0.2)
+
+    def _add(self, kind: str, event: Mapping[str, Any], version: int) -> None:
+        change = Change(version, time.time(), kind, event["type"], event["object"])
+        with self._lock:
+            self._changes.append(change)
+
+
+def is_ending(change: Change) -> bool:
+    """Whether a pod is on its way out, or gone."""
+    return change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+
+
+def is_ready(found: Mapping[str, Any]) -> bool:
+    """Whether a pod is Ready and stays."""
+    conditions = found.get("status", {}).get("conditions", ())
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in found["metadata"]
+
+
+class Audit:
+    """The API server's audit log, from where it was last read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def read(self) -> tuple[list[Evicted], int]:
+        """Return the evictions that were carried out since then, and how often anything else was asked for."""
+        evicted, others = [], 0
+        for event in self._events():
+            reference = event.get("objectRef") or {}
+            if reference.get("subresource") != "eviction":
+                others += 1
+            elif event.get("responseStatus", {}).get("code") in (200, 201):
+                evicted.append(_evicted(event))
+        return evicted, others
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._at += len(line)
+                yield json.loads(line)
+
+
+def _evicted(event: Mapping[str, Any]) -> Evicted:
+    options = event.get("requestObject", {}).get("deleteOptions") or {}
+    return Evicted(
+        user=str(event["user"]["username"]).rpartition(":")[2],
+        pod=str(event["objectRef"]["name"]),
+        uid=str((options.get("preconditions") or {}).get("uid", "")),
+        received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
+    )
+
+
+def hour_count(data: Mapping[str, str]) -> int | None:
+    """Return the evictions that a memory counts, by its documented form; None if it cannot be read."""
+    try:
+        document = json.loads(data.get(MEMORY_KEY) or "{}")
+        return sum(int(count) for _, count in document.get("evictions", ()))
+    except (ValueError, TypeError, AttributeError):
+        return None
