@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,7 +53,7 @@ class _Listener(ThreadingHTTPServer):
 
     def __init__(self, api: Api, faults: Faults, now: Callable[[], float]) -> None:
         self.api, self.faults, self.now = api, faults, now
-        self.closing = False
+        self.closing = threading.Event()
         self.errors: list[BaseException] = []
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -64,7 +63,7 @@ class _Listener(ThreadingHTTPServer):
         """Remember a connection, to end it when the server closes."""
         with self._lock:
             self._open.add(connection)
-            if self.closing:
+            if self.closing.is_set():
                 # Accepted after end_connections: its thread would wait for ever.
                 _hang_up(connection)
 
@@ -76,7 +75,7 @@ class _Listener(ThreadingHTTPServer):
     def end_connections(self) -> None:
         """Wake every thread that waits on its connection, now and later."""
         with self._lock:
-            self.closing = True
+            self.closing.set()
             for connection in self._open:
                 _hang_up(connection)
 
@@ -121,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         fault = self.server.faults.match(request)
         if fault is not None and fault.delay:
-            time.sleep(fault.delay)
+            self.server.closing.wait(fault.delay)
         if fault is not None and fault.drop and not fault.late:
             self._drop()
             return
@@ -153,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         sent = 0
         for line in lines:
-            if self.server.closing or not self._client_is_there():
+            if self.server.closing.is_set() or not self._client_is_there():
                 self.close_connection = True
                 return
             if line:

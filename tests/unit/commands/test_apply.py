@@ -293,7 +293,7 @@ def test_what_is_wrong_on_the_command_line_is_a_usage_error(args, says, capsys):
 def test_a_snapshot_file_tells_offline_what_is_left(drifted, run, capsys, tmp_path):
     # Whoever reviews a plan may see what has become of it, without rights to move anything.
     path, _ = run.planned()
-    taken = tmp_path / "cluster.json"
+    taken = tmp_path / "cluster.zip"
     assert command(["snapshot", f"--kubeconfig={drifted.kubeconfig}", "-o", str(taken)]) == 0
     capsys.readouterr()
     args = ["apply", path, f"--snapshot={taken}", f"--policy={run.policy}", "-o", "json"]

@@ -145,15 +145,15 @@ def test_what_reads_a_cluster_is_left_at_once(command):
             f"--kubeconfig={cluster.kubeconfig}",
         ]
         piped = subprocess.PIPE
-        with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
+        with subprocess.Popen(arguments, stdout=piped, stderr=piped) as process:
             until(lambda: cluster.faults.seen("GET", "/nodes$") > 0)
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=SECONDS)
             took = time.monotonic() - started
     assert process.returncode == 4
-    assert command[0] == "snapshot" or out == ""
-    assert err.strip() == "rebalancer: stopped by a signal, before anything was moved"
+    assert command[0] == "snapshot" or out == b""
+    assert err.decode().strip() == "rebalancer: stopped by a signal, before anything was moved"
     assert took < GRACE
 
 
