@@ -146,8 +146,8 @@ class Allowance:
         """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
 
         A victim and its replacement are one move, unless the owner creates the replacement only once the
-        victim is gone. Pods on their way up for another reason (a rollout, more replicas) are told from
-        replacements by nothing, and count as well.
+        victim is gone. Pods that start for a rollout are not ours: its owner gives none of its pods meanwhile.
+        Those of a larger scale cannot be told from replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -155,6 +155,8 @@ class Allowance:
         going = (pods.flags & PodFlag.TERMINATING) != 0
         young = snapshot.captured_at - pods.created < STARTING_SECONDS
         starting = ~going & young & ((pods.flags & PodFlag.READY) == 0) & (owner_of >= 0)
+        of_rollout = np.array([of.rollout for of in snapshot.owners], bool)
+        starting[starting] = ~of_rollout[owner_of[starting]]
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
             self._all.start(of, count)

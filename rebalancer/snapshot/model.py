@@ -144,6 +144,8 @@ class Owner:
     """Changes with what the owner's pods ask for: memory of earlier moves holds only for the same."""
     opted_out: bool = False
     """``rebalancer/evict: "false"`` on the object itself, or on a ReplicaSet of its own."""
+    rollout: bool = False
+    """Its pods are of two templates: those of the older one are being replaced."""
 
     @property
     def ref(self) -> str:

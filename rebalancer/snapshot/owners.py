@@ -106,6 +106,8 @@ class Ownership:
             waits=_waits(kind, read[-1]),
             fingerprint=_fingerprint(read[-1]),
             opted_out=any(opted_out(each.metadata.annotations) for each in (*read, *parts)),
+            rollout=counted.replica_sets > 1
+            or (kind == "StatefulSet" and _rolling(read[-1], replicas)),
         )
 
 

@@ -16,6 +16,7 @@ from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.wire.protobuf import BrokenListError
 
 Json = dict[str, Any]
 
@@ -109,11 +110,15 @@ def read_objects(data: bytes) -> Objects:
 def _of_archive(archive: SnapshotArchive) -> Objects:
     items: list[Json] = []
     for stored in archive.manifest.lists:
-        if stored.in_protobuf:
-            objects = _from_protobuf(stored, archive.pieces(stored))
-        else:
-            objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
-        items += ({"kind": stored.kind, **item} for item in objects)
+        try:
+            if stored.in_protobuf:
+                objects = _from_protobuf(stored, archive.pieces(stored))
+            else:
+                objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
+            items += ({"kind": stored.kind, **item} for item in objects)
+        except BrokenListError as error:
+            # A run decodes some parts of an object only where it needs them; here all are.
+            raise PolicyError([f"{stored.file}: {error}"]) from None
     return Objects(archive.manifest.as_metadata(), items)
 
 

@@ -77,3 +77,20 @@ def test_the_victim_of_an_owner_that_waits_is_a_move_of_its_own(plan):
     slow = ending(starting("slow", 1, 60, kind="StatefulSet"), 1, anew=False)
     # Two in flight: none in the first wave, and nothing is planned behind an empty one.
     assert moved(plan, *slow) == (0, 0, {Code.BUDGET})
+
+
+def rolled_out(objects, count):
+    """The workload with so many pods of a ReplicaSet of a newer template."""
+    [old] = [item for item in objects if item["kind"] == "ReplicaSet"]
+    name = {"name": f"{old['metadata']['name']}-new", "uid": f"{old['metadata']['uid']}-new"}
+    newer = {**old, "metadata": {**old["metadata"], **name}}
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    for pod in pods[:count]:
+        (reference,) = pod["metadata"]["ownerReferences"]
+        pod["metadata"]["ownerReferences"] = [{**reference, **name}]
+    return [*objects, newer]
+
+
+def test_pods_that_start_for_a_rollout_are_not_in_flight(plan):
+    assert moved(plan, *starting("slow", 2, 60))[:2] == (0, 0)
+    assert moved(plan, *rolled_out(starting("slow", 2, 60), 2))[:2] == (4, 2)
