@@ -58,10 +58,11 @@ def act(
     run.environment.committed.set()
     started = clock.now()
 
-    def remember(outcomes: Iterable[Outcome]) -> str | None:
+    def remember(outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
         if memory is None:
             return None
-        return memory.record(outcomes, clock.unix(), clock.now() - started)
+        seconds = 0.0 if cut else clock.now() - started
+        return memory.record(outcomes, clock.unix(), seconds)
 
     acting = Acting(
         client=source.client,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from rebalancer.environment import SystemClock, Timings, collector_paused
 from rebalancer.errors import ClusterReadError
@@ -21,6 +22,13 @@ from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
 
 
+class Remember(Protocol):
+    """Keeps what came of the moves so far."""
+
+    def __call__(self, outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
+        """Return why it could not, or None. ``cut``: the last wave was not waited for to its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
     """Carries out the plan of one run."""
@@ -35,8 +43,7 @@ class Acting:
     progress: Progress
     stop: Stop
     warn: Callable[[str], None]
-    remember: Callable[[Iterable[Outcome]], str | None]
-    """Keeps what came of the moves so far; returns why it could not, or None."""
+    remember: Remember
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
@@ -79,11 +86,13 @@ class Acting:
                     return self.planning.rechecked(recount.snapshot(rest), rest, clock_skew)
 
             forgotten: str | None = None
+            whole = False
             try:
                 execution = executor.run(planned.left, checked)
+                whole = execution.stopped is None
             finally:
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
-                forgotten = self.remember(executor.outcomes)
+                forgotten = self.remember(executor.outcomes, cut=not whole)
                 actor.close()
                 for note in follower.notes:
                     self.warn(note)

@@ -42,6 +42,8 @@ class Keeper:
         self._sent: tuple[Mapping[str, str], frozenset[str]] | None = None
         """The data that was sent last, and whose outcomes are in it: the reply may be lost."""
         self._seen: Mapping[str, Signals] = {}
+        self._timed: tuple[tuple[Outcome, ...], float] = ((), 0.0)
+        """What was carried out when the last wave had ended, and the seconds that it took."""
         self.document = Document()
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
@@ -101,7 +103,7 @@ class Keeper:
     def record(self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0) -> str | None:
         """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
 
-        ``seconds`` are what carrying them out took.
+        ``seconds`` are what carrying them out took, 0 if the last wave was cut off and says nothing of the pace.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         somebody else has written meanwhile, what they wrote is read and added to. Return why it could not be
@@ -110,10 +112,12 @@ class Keeper:
         if self._store is None or self._known is None:
             return None
         done = tuple(outcomes)
+        if seconds > 0:
+            self._timed = done, seconds
         why = ""
         for _ in range(_ATTEMPTS):
             try:
-                self._write(self._store, self._known, done, now, seconds)
+                self._write(self._store, self._known, done, now)
             except ClusterReadError as error:
                 why = f"what was done could not be remembered: {error}"
             else:
@@ -143,7 +147,6 @@ class Keeper:
         known: Remembered,
         outcomes: Sequence[Outcome],
         now: float,
-        seconds: float,
     ) -> None:
         snapshot = self._snapshot
         if snapshot is None:
@@ -155,7 +158,7 @@ class Keeper:
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, told, now
         )
-        self.document = after = with_pace(after, outcomes, seconds)
+        self.document = after = with_pace(after, *self._timed)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)

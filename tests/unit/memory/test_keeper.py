@@ -8,7 +8,7 @@ import pytest
 from rebalancer.cost.signals import Signals
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore
-from rebalancer.memory.document import KEY, Document, SignalMemory, decode, encode
+from rebalancer.memory.document import KEY, Document, PaceMemory, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
@@ -254,3 +254,17 @@ def test_what_was_seen_outlives_a_conflict(server, tmp_path):
     document, _ = decode(held.data)
     assert set(document.owners) == {"Deployment/default/api"}
     assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
+
+
+def test_a_wave_that_was_cut_off_says_nothing_of_the_pace(server, tmp_path):
+    held = Held(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    first, second = badly(), well(owner="Deployment/default/api")
+    keeper.record([first], NOW, 4.0)
+    keeper.record([first, second], NOW, 0.0)
+    document, _ = decode(held.data)
+    assert document.pace == PaceMemory(1, 1, 4.0)
+    following, _ = loaded(server, tmp_path)
+    following.record([first], NOW, 0.0)
+    document, _ = decode(held.data)
+    assert document.pace == PaceMemory(1, 1, 4.0)
