@@ -1,4 +1,4 @@
-"""``demo``: the story in an embedded cluster, told with the very command ``run``."""
+"""``demo``: the story in an embedded cluster, shown with the command ``run`` itself."""
 
 from __future__ import annotations
 

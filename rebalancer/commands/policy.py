@@ -61,6 +61,6 @@ def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
 
     FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, or the ConfigMap with one.
-    What has no equal here is told on standard error, and in comments of what is written.
+    What has no equal here is listed on standard error, and in comments of what is written.
     """
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))

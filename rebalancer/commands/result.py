@@ -110,8 +110,8 @@ def _exit_code(run: RunContext, planned: Planned, execution: Execution | None) -
 
 def outcomes_of(planned: Planned, execution: Execution | None) -> tuple[Outcome, ...]:
     """Return what came of each move of the plan, in its order."""
-    told = iter(execution.outcomes if execution else _not_executed(planned))
-    return tuple(planned.ended.get(move.uid) or next(told) for move in planned.plan.moves)
+    outcomes = iter(execution.outcomes if execution else _not_executed(planned))
+    return tuple(planned.ended.get(move.uid) or next(outcomes) for move in planned.plan.moves)
 
 
 def _not_executed(planned: Planned) -> tuple[Outcome, ...]:
