@@ -16,7 +16,6 @@ from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
-from rebalancer.wire.protobuf import BrokenListError
 
 Json = dict[str, Any]
 
@@ -86,12 +85,20 @@ def unscheduled(pod: Json) -> Json:
 def read_objects(data: bytes) -> Objects:
     """Return the objects of a snapshot file that ``load_snapshot`` has found readable.
 
+    A run decodes some parts of an object only where it needs them; here all are.
+
     Raises:
-        PolicyError: it is no list of objects.
+        PolicyError: a part is damaged.
     """
-    stream: BinaryIO = BytesIO(data)
-    if data.startswith(MAGIC):
-        return _of_archive(SnapshotArchive(stream))
+    try:
+        stream = BytesIO(data)
+        is_archive = data.startswith(MAGIC)
+        return _of_archive(SnapshotArchive(stream)) if is_archive else _of_text(stream)
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        raise PolicyError([f"the snapshot cannot be edited: {error}"]) from None
+
+
+def _of_text(stream: BinaryIO) -> Objects:
     plain, head = unpacked(stream)
     text = b"".join(chunks(plain, head)).lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"{":
@@ -116,9 +123,8 @@ def _of_archive(archive: SnapshotArchive) -> Objects:
             else:
                 objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
             items += ({"kind": stored.kind, **item} for item in objects)
-        except BrokenListError as error:
-            # A run decodes some parts of an object only where it needs them; here all are.
-            raise PolicyError([f"{stored.file}: {error}"]) from None
+        except (ValueError, msgspec.DecodeError) as error:
+            raise ValueError(f"{stored.file}: {error}") from None
     return Objects(archive.manifest.as_metadata(), items)
 
 
