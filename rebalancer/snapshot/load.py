@@ -175,12 +175,27 @@ class _Loader:
         if not kind.endswith("List"):
             if kind not in API_VERSIONS:
                 self._refuse(kind)
-            self._add(Item(-1, msgspec.json.encode(document)), None)
+            self._add(Item(-1, self._as_json(document)), None)
             return
         self._list_kind = kind
-        self._meta = msgspec.convert(document.get("metadata") or {}, _Envelope.Meta, strict=False)
-        for item in document.get("items") or ():
-            self._add(Item(-1, msgspec.json.encode(item)), None)
+        metadata, items = document.get("metadata") or {}, document.get("items") or []
+        try:
+            self._meta = msgspec.convert(metadata, _Envelope.Meta, strict=False)
+        except msgspec.ValidationError as error:
+            raise PolicyError([f"{self._name}: metadata: {error}"]) from None
+        if not isinstance(items, list):
+            raise PolicyError([f"{self._name}: items: no list: {_ADVICE}"])
+        for item in items:
+            self._add(Item(-1, self._as_json(item)), None)
+
+    def _as_json(self, item: object) -> bytes:
+        """Return an object of YAML as the decoders read it; YAML has values that JSON has not."""
+        try:
+            return msgspec.json.encode(item)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PolicyError(
+                [f"{self._name}: object {self._number + 1}: no JSON: {error}"]
+            ) from None
 
     # -- the objects -------------------------------------------------------------------------------
 

@@ -198,3 +198,18 @@ def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Pa
         PolicyError, match=rf"{path}: CSINode n1: it has a value that no API server"
     ):
         load_snapshot(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: PodList\nmetadata: text\nitems: []\n", "metadata: Expected `object`"),
+        ("kind: PodList\nitems: text\n", "items: no list"),
+        ("kind: PodList\nitems: [{~: 1}]\n", "object 1: no JSON"),
+    ],
+)
+def test_yaml_that_is_no_list_of_objects_is_named(tmp_path, text, says):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(PolicyError, match=says):
+        load_snapshot(path)
