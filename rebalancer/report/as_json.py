@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
+from rebalancer import API_VERSION
 from rebalancer.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, Score, Skip
 from rebalancer.report.model import RunReport
-from rebalancer.report.version import API_VERSION
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:

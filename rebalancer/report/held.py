@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from rebalancer import API_VERSION
 from rebalancer.plain_text import printable, printable_json
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import reviewed_plan
-from rebalancer.report.version import API_VERSION
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan

@@ -16,13 +16,13 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 import yaml
 
+from rebalancer import API_VERSION
 from rebalancer.errors import PolicyError
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.values import format_duration
-from rebalancer.report.version import API_VERSION
 from rebalancer.snapshot.text import YamlLoader, yaml_events
 from rebalancer.wire.times import unix_seconds
 
