@@ -27,16 +27,22 @@ from rebalancer.cost.term import (
     Term,
     View,
 )
+from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.values import Duration
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
+from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
 from rebalancer.snapshot.model import Nodes, Owner, PodClass, PodFlag, Pods, Snapshot
+from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.usage import MEASURED, Usage
 
 __all__ = [
+    "LEAVING_CONDITIONS",
+    "LEAVING_TAINTS",
     "MEASURED",
     "Bools",
     "Bound",
@@ -47,6 +53,7 @@ __all__ = [
     "ConflictGroup",
     "DomainTerm",
     "Domains",
+    "Duration",
     "Entry",
     "Floats",
     "Gauge",
@@ -58,6 +65,7 @@ __all__ = [
     "Level",
     "Measuring",
     "Nodes",
+    "Notice",
     "Noting",
     "Owner",
     "Params",
@@ -65,10 +73,12 @@ __all__ = [
     "PodClass",
     "PodFlag",
     "Pods",
+    "PolicyError",
     "PriceGroup",
     "Signalling",
     "Signals",
     "Snapshot",
+    "Source",
     "SpreadGroup",
     "SpreadRule",
     "Standing",
@@ -81,6 +91,7 @@ __all__ = [
     "least_with_room",
     "matches",
     "matches_labels",
+    "parse_selector",
     "spread_rules",
     "tolerates",
 ]
