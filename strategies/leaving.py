@@ -39,6 +39,9 @@ class LeavingParams(Params):
         default=timedelta(hours=1),
         description="How long before the time in the annotation rebalancer/leave pods begin to leave.",
     )
+    annotation: bool = Field(
+        default=True, description="Nodes annotated rebalancer/leave: a RFC 3339 time, or now."
+    )
     drains: bool = Field(
         default=True, description="Nodes that rebalancer drain empties, while they are cordoned."
     )
@@ -121,7 +124,8 @@ class _Reasons:
             case Source.CONDITION:
                 return notice.name in self._params.conditions
             case Source.ANNOTATION:
-                return notice.at is not None and notice.at <= self._begins
+                at = notice.at if self._params.annotation else None
+                return at is not None and at <= self._begins
 
 
 def _tolerations(of_class: PodClass) -> Hashable:

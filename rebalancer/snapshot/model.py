@@ -170,11 +170,18 @@ class DisruptionBudget:
     healthy: int
     desired: int
     always_allow_unhealthy: bool
+    expected: int
+    """Pods that the budget counts, whether they are Ready or not (``status.expectedPods``)."""
 
     @property
     def ref(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def never_allows(self) -> bool:
+        """Whether it allows no disruption even while all of its pods are Ready."""
+        return self.desired >= self.expected > 0
 
 
 @dataclass(frozen=True, slots=True)
