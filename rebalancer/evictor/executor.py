@@ -221,7 +221,7 @@ class Executor:
     def _until_placed(self, move: Move) -> None:
         """Wait a moment for the replacement of ``move`` to have a node; some come only much later."""
         until = self._stop.now() + self._pace.placed
-        while _unplaced(self._arrivals.found([move]).get(move.uid)):
+        while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
             if self._stop.now() >= until or not self._wait(until):
                 return
 
@@ -293,13 +293,13 @@ class Executor:
         counted: tuple[int, int] | None = None
         listed = False
         while True:
-            found = self._arrivals.found(moves)
+            replacements = self._arrivals.replacements(moves)
             waited = self._stop.now() - started
-            self._record(moves, found, waited, announced)
+            self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
-            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, found)]
-            pending = sum(1 for uid in awaited if _unplaced(found.get(uid)))
-            unready = sum(1 for uid in awaited if not _is_ready(found.get(uid)))
+            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
+            pending = sum(1 for uid in awaited if _unplaced(replacements.get(uid)))
+            unready = sum(1 for uid in awaited if not _is_ready(replacements.get(uid)))
             if unready == 0 or self._stopped_waiting(waited, unready):
                 return
             late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
@@ -347,12 +347,12 @@ class Executor:
     def _record(
         self,
         moves: Sequence[Move],
-        found: dict[str, Replacement],
+        replacements: dict[str, Replacement],
         seconds: float,
         announced: set[str],
     ) -> None:
         for move in moves:
-            replacement = found.get(move.uid)
+            replacement = replacements.get(move.uid)
             if replacement is None or not replacement.node or move.uid in announced:
                 continue
             announced.add(move.uid)

@@ -127,8 +127,8 @@ def missing_lists(
         return None
 
     with ThreadPoolExecutor(threads, "access") as pool:
-        found = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
-    return (*found, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else found
+        missing = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
+    return (*missing, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else missing
 
 
 class _Attributes(msgspec.Struct, omit_defaults=True):

@@ -133,7 +133,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> Entries:
-    found: Entries = {}
+    entries: Entries = {}
     listed = document.get(name) or []
     if not isinstance(listed, list):
         raise ClusterReadError(f"kubeconfig {path}: {name} is not a list")
@@ -147,8 +147,8 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
             raise ClusterReadError(
                 f"kubeconfig {path}: {name}[{index}] ({entry['name']}) has no {key}"
             )
-        found.setdefault(entry["name"], dict(value))
-    return found
+        entries.setdefault(entry["name"], dict(value))
+    return entries
 
 
 def _referred(

@@ -78,13 +78,13 @@ class MemoryStore:
     def _remembered(self, body: bytes) -> Remembered:
         try:
             shape = msgspec.json.decode(body, type=_Shape)
-            found = msgspec.json.decode(body, type=dict[str, Any])
+            whole = msgspec.json.decode(body, type=dict[str, Any])
         except (ValueError, RecursionError):
             raise ClusterReadError(
                 f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
             ) from None
         return Remembered(
-            data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=found
+            data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=whole
         )
 
 

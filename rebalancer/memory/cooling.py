@@ -29,7 +29,7 @@ def state_words(term: TermMemory, now: float) -> str:
 
 def cooling(document: Document, now: float) -> dict[str, str]:
     """Return owner -> why it is left alone for now, and until when."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for ref, owner in document.owners.items():
         texts = [
             f"{name} {state_words(term, now)}"
@@ -37,5 +37,5 @@ def cooling(document: Document, now: float) -> dict[str, str]:
             if resting(term, now)
         ]
         if texts:
-            found[ref] = "; ".join(texts)
-    return found
+            reasons[ref] = "; ".join(texts)
+    return reasons

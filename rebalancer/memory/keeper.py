@@ -13,7 +13,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
-from rebalancer.memory.hopes import after_run
+from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.pace import with_pace
 from rebalancer.memory.remember import refreshed
@@ -154,15 +154,15 @@ class Keeper:
         before, flaw = decode(self._base)
         if flaw is not None and flaw.hour_unknown:
             raise ClusterReadError(flaw.message)
-        told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
+        fresh = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
         self.document = after = after_run(
-            refreshed(before, snapshot), snapshot, self._seen, told, now
+            refreshed(before, snapshot), snapshot, self._seen, fresh, now
         )
         self.document = after = with_pace(after, *self._timed)
         # That an hour went by is no reason to write: a cluster at rest is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)
-        if (told or flaw or changed) and data != known.data:
+        if (fresh or flaw or changed) and data != known.data:
             uids = frozenset(outcome.move.uid for outcome in outcomes)
             self._sent = data, uids
             self._known = store.write(known, data)

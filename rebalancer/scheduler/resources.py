@@ -82,10 +82,10 @@ class Resources:
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return why one node has no room, in the scheduler's words."""
-        found = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
+        reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
         free = self._allocatable[:, node] - state.used[:, node]
         short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
-        return found + [f"Insufficient {self.names[row]}" for row in short]
+        return reasons + [f"Insufficient {self.names[row]}" for row in short]
 
     def alike(self, cls: int) -> bytes:
         """Return what stands for all that a class asks of a node's resources."""

@@ -35,8 +35,11 @@ class UnboundClaims:
 
     def waits(self, claim: o.PersistentVolumeClaim) -> bool:
         """Tell whether the claim's storage class delays binding until a pod is scheduled."""
-        found = self._class_of(claim)
-        return found is not None and found.volume_binding_mode == "WaitForFirstConsumer"
+        storage_class = self._class_of(claim)
+        return (
+            storage_class is not None
+            and storage_class.volume_binding_mode == "WaitForFirstConsumer"
+        )
 
     def reachable(self, claims: list[o.PersistentVolumeClaim]) -> tuple[Bools, str]:
         """Return the nodes (N,) where all claims get a volume, and what could not be modelled, if any.

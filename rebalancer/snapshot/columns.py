@@ -99,11 +99,11 @@ class Interner:
 
     def __call__(self, value: str) -> int:
         """Return the integer of ``value``, a new one at its first appearance."""
-        found = self._ids.get(value)
-        if found is None:
-            found = self._ids[value] = len(self.values)
+        number = self._ids.get(value)
+        if number is None:
+            number = self._ids[value] = len(self.values)
             self.values.append(value)
-        return found
+        return number
 
     def get(self, value: str) -> int:
         """Return the integer of ``value``, or -1 if it never appeared."""

@@ -229,17 +229,17 @@ def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[
     was changed since; which of them cannot be read from any object.
     """
     by_name = {c.name: c for c in (*template.containers, *(template.init_containers or ()))}
-    found: list[str] = []
+    words: list[str] = []
     for container in (*running.containers, *(running.init_containers or ())):
         wanted = by_name.get(container.name)
         if wanted is None:
-            found.append(f"container {container.name} is injected again")
+            words.append(f"container {container.name} is injected again")
             continue
         mine = container.resources.requests if container.resources is not None else None
-        told = _defaulted(wanted.resources) if wanted.resources is not None else {}
-        if added := sorted(set(mine or ()) - set(told)):
-            found.append(f"container {container.name} is given {', '.join(added)} again by default")
-    return tuple(found)
+        defaulted = _defaulted(wanted.resources) if wanted.resources is not None else {}
+        if added := sorted(set(mine or ()) - set(defaulted)):
+            words.append(f"container {container.name} is given {', '.join(added)} again by default")
+    return tuple(words)
 
 
 def _union(

@@ -10,7 +10,7 @@ from rebalancer.environment import Timings
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
-from rebalancer.memory.hopes import after_run
+from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered

@@ -104,7 +104,7 @@ def _of_text(stream: BinaryIO) -> Objects:
     if text[:1] == b"{":
         documents = [msgspec.json.decode(text)]
     else:
-        documents = [found for found in yaml_documents(text) if found is not None]
+        documents = [document for document in yaml_documents(text) if document is not None]
     metadata: Mapping[str, Any] = {}
     items: list[Json] = []
     for document in documents:

@@ -96,11 +96,11 @@ class PodMetrics(_Metrics, frozen=True):
         """Return what its containers use together, None if one of them was not measured, or there is none."""
         cpu = memory = 0
         for container in self.containers or ():
-            found = container.usage.amounts() if container.usage is not None else None
-            if found is None:
+            amounts = container.usage.amounts() if container.usage is not None else None
+            if amounts is None:
                 return None
-            cpu += found[0]
-            memory += found[1]
+            cpu += amounts[0]
+            memory += amounts[1]
         return (cpu, memory) if self.containers else None
 
 

@@ -87,8 +87,8 @@ class ChangeFrames:
 
 def _change(event: bytes) -> ProtobufChange:
     with as_broken_list("this is no change"):
-        told = message("WatchEvent").FromString(event)
-        return ProtobufChange(text(told.type), told.object.raw)
+        watch_event = message("WatchEvent").FromString(event)
+        return ProtobufChange(text(watch_event.type), watch_event.object.raw)
 
 
 def unwrapped(body: bytes) -> bytes:
