@@ -56,7 +56,7 @@ def run_report(
     )
 
 
-def report_lease_taken(run: RunContext, source: Source, held: LeaseTaken) -> ExitCode:
+def report_lease_taken(run: RunContext, source: Source, taken: LeaseTaken) -> ExitCode:
     """Say which run holds the Lease, and until when; that is no failure."""
     from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
@@ -64,8 +64,8 @@ def report_lease_taken(run: RunContext, source: Source, held: LeaseTaken) -> Exi
         source=source.name,
         loaded=run.loaded,
         reviewed=run.reviewed,
-        holder=held.holder,
-        until=rfc3339(held.expires_at),
+        holder=taken.holder,
+        until=rfc3339(taken.expires_at),
     )
     return _write(
         run.environment, (render_lease_taken(held_report, run.options.output),), ExitCode.DONE, ()

@@ -35,8 +35,8 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     """
     run = run_context(options, environment)
     with open_source(run) as source:
-        if source.held is not None:
-            return report_lease_taken(run, source, source.held)
+        if source.lease_taken is not None:
+            return report_lease_taken(run, source, source.lease_taken)
         reading = source.read()
         memory = recall(run, source, reading)
         planned = make_plan(run, reading, memory)

@@ -44,7 +44,7 @@ class Source:
     """URL of the API server, or path of the file."""
     client: Client | None = None
     """None for a snapshot file."""
-    held: LeaseTaken | None = None
+    lease_taken: LeaseTaken | None = None
     """The run that holds the Lease, so that this one must not go on."""
 
     def read(self) -> Reading:

@@ -188,7 +188,7 @@ class EmbeddedCluster(Administration):
                 self._settle_step()
 
     def _settle_step(self) -> None:
-        """Run the controllers here, with the lock held, instead of in the thread."""
+        """Run the controllers here, under the lock, instead of in the thread."""
         self._check()
         self._engine.drain()
 

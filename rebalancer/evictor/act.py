@@ -39,7 +39,7 @@ class Acting:
     timings: Timings
     safety: Safety
     instance: str
-    """Who acts, in the events that are written."""
+    """What acts, in the events that are written."""
     progress: Progress
     stop: Stop
     warn: Callable[[str], None]

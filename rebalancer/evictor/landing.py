@@ -109,7 +109,7 @@ class Arrivals:
         return result
 
     def withdrawn(self, uid: str, replacements: Mapping[str, Replacement]) -> bool:
-        """Tell whether a victim's replacement had a node and is gone, and none came in its place.
+        """Return whether a victim's replacement had a node and is gone, and none came in its place.
 
         A rollout or a scale-down takes the newest pods first: there is nothing left to wait for.
         """

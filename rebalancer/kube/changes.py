@@ -83,10 +83,10 @@ _versions = msgspec.json.Decoder(_Versioned)
 
 class _Json(ChangeDecoder[T]):
     def __init__(self, decode: Callable[[Raw], T]) -> None:
-        self._decode, self._rest = decode, b""
+        self._decode, self._buffer = decode, b""
 
     def feed(self, piece: bytes) -> Iterator[WatchMessage[T]]:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, self._buffer = (self._buffer + piece).split(b"\n")
         for line in lines:
             if line.strip():
                 yield self._message(_lines.decode(line))

@@ -41,7 +41,7 @@ class Lease:
 
     ``duration`` is in seconds. Times are the server's (its Date header).
 
-    As in client-go's leader election, nobody's clock says that another holder is dead, since no two clocks agree
+    As in client-go's leader election, no clock says that another holder is dead, since no two clocks agree
     for sure: a Lease that looks expired is taken only after it was watched for its whole duration and did not
     change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look
     expired ends the matter at once, since a run comes again by itself: only the run after one that was killed
@@ -84,7 +84,7 @@ class Lease:
                     self.client, lease, holder=self.identity, now=now, takes_over=True
                 )
             except ClusterReadError as error:
-                # It may be ours all the same, and would be nobody else's for two terms: read it again.
+                # It may be ours all the same, and no other run could take it for two terms: read it again.
                 trouble = error
                 if _is_final(error) or self.client.stop.wait(_RETRY) is not None:
                     break
@@ -94,7 +94,7 @@ class Lease:
         raise trouble
 
     def _free(self) -> tuple[Mapping[str, Any], float] | LeaseTaken:
-        """Return the Lease and the server's time once it is free, ours, or its holder dead; or whose it is."""
+        """Return the Lease and the server's time once it is free, ours, or its holder dead; otherwise its holder."""
         watched: _Watched | None = None
         lease, now = self.read(self.client)
         while (holder := holder_of(lease)) not in ("", self.identity):
@@ -249,7 +249,7 @@ class AcquiredLease:
             self._renewed = started
 
     def _write(self, client: Client, holder: str | None, seconds: float) -> bool:
-        """Write the Lease while it is ours; tell whether it was.
+        """Write the Lease while it is ours; return whether it was.
 
         Raises:
             ClusterReadError: it could not be read or written.
@@ -261,7 +261,7 @@ class AcquiredLease:
             if written is not None:
                 self._object = written
                 return True
-            # Somebody has changed its labels, or the answer to a write of our own was lost: whose is it?
+            # Its labels were changed, or the answer to a write of our own was lost: its holder decides.
             self._object, _ = self._lease.read(client, seconds)
             if holder_of(self._object) != self._lease.identity:
                 return False
@@ -301,7 +301,7 @@ def _is_final(error: ClusterReadError) -> bool:
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
-    """Return who holds the Lease, empty if it is free."""
+    """Return the identity of the Lease's holder, empty if it is free."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 

@@ -125,7 +125,7 @@ def _read(
                 with understood(resource):
                     take(arrived)
             except (NotStreamedError, NotUnderstoodError) as error:
-                # The note also tells what is wrong, should it last.
+                # The note also says what is wrong, should it last.
                 what = f"the list of {resource.plural} was read in pages, as one answer failed"
                 notes.append(f"{what}: {error}")
             else:

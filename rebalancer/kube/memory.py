@@ -68,7 +68,7 @@ class MemoryStore:
         response = self._client.put(self._path, msgspec.json.encode(changed))
         if response.status in (404, 409):
             raise MemoryConflictError(
-                f"ConfigMap {self._namespace}/{self._name} was changed by somebody else meanwhile"
+                f"ConfigMap {self._namespace}/{self._name} was changed by another client meanwhile"
             )
         return self._remembered(self._client.expect(response, self._rule("update")).body)
 

@@ -57,7 +57,7 @@ def read_metrics(client: Client, resource: Resource, stop: threading.Event) -> M
         ClusterReadError: our credentials were not accepted.
     """
     metrics = MetricsList(Listing(resource), Fold())
-    # Closed even if nobody wants its end: the stream holds a place among the requests in flight.
+    # Closed even if its end is not read: the stream holds a place among the requests in flight.
     with closing(metrics_items(client, metrics.listing, stop.is_set)) as items:
         try:
             feed(metrics.fold, resource.kind, _decoded(resource.kind, items))

@@ -90,7 +90,7 @@ def read_cluster(
     keep: bool = False,
     usage: bool = False,
 ) -> Reading:
-    """Read all that a plan rests on.
+    """Read all that a plan is based on.
 
     Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
     come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each

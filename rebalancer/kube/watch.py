@@ -66,7 +66,7 @@ class Watch(Generic[T]):
     """The changes of a list since it was read, for at most ``seconds``.
 
     Iterate over it once. A stream that breaks is opened again from the last version seen, with
-    back-off; nothing is missed or told twice by that. When the server has forgotten that version,
+    back-off; nothing is missed or reported twice by that. When the server has forgotten that version,
     iteration ends with ``expired`` set: list again, and watch from there. :meth:`close` may be called
     from another thread and ends a wait.
 
@@ -82,7 +82,7 @@ class Watch(Generic[T]):
         self.broken = 0
         """How often the stream broke or was refused and had to be opened again."""
         self.live = False
-        """Whether a stream is open: what happens is told at once."""
+        """Whether a stream is open: what happens is reported at once."""
         self._client, self._where = client, where
         self._closed = threading.Event()
         self._stop = client.stop.sooner(seconds, self._closed)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def as_data(report: RunReport) -> dict[str, Any]:
     """Return the report as plain data, in the order in which it is written.
 
-    A run that another one's Lease held back has a report of the same keys, see ``report.lease_taken``.
+    A run that stopped at another one's Lease has a report of the same keys, see ``report.lease_taken``.
     """
     return {
         key: list(value) if isinstance(value, Iterator) else value

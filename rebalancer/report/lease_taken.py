@@ -1,7 +1,7 @@
-"""The report of a run that found its Lease taken: it has read nothing, so that it knows nothing of the cluster.
+"""The report of a run whose Lease another run has: it has read nothing, so that it knows nothing of the cluster.
 
 JSON and YAML have the keys of every other report, so that one program reads both: lists are empty, and what
-only a look at the cluster could tell is null.
+only a look at the cluster could show is null.
 """
 
 from __future__ import annotations

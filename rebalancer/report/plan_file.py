@@ -99,7 +99,7 @@ class ReviewedPlan:
     policy_hash: str
     policy_source: str
     moves: tuple[Move, ...]
-    """By wave; each of another pod, and who makes way in an earlier wave than the other."""
+    """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
 
     def check_policy(self, loaded: LoadedPolicy) -> None:
         """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
@@ -253,7 +253,7 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
 
 
 def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
-    """Check that each pod moves once, and that who makes way does so before the other goes.
+    """Check that each pod moves once, and that a move that frees room for another comes before it.
 
     ``moves`` come with their place in the file.
     """
@@ -308,7 +308,7 @@ _SHOWN = 60
 
 
 def _shown(value: Any) -> str:
-    """Return a value in as few characters as tell which it is."""
+    """Return a value in as few characters as identify it."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 

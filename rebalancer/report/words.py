@@ -210,7 +210,7 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is told apart."""
+    """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is shown elsewhere."""
     codes = {code.value for code in Code}
     stages = [(stage, n) for stage, n in funnel.items() if stage not in codes]
     return " > ".join(

@@ -1,4 +1,4 @@
-"""Inter-pod terms, resolved to classes once: distinct terms, who owns them and whom they match."""
+"""Inter-pod terms, resolved to classes once: distinct terms, their owners and the classes that they match."""
 
 from __future__ import annotations
 

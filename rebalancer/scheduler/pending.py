@@ -214,11 +214,11 @@ class Pending:
         return pending_of
 
     def _has_room(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether some node has room for a class, so that something else keeps it waiting."""
+        """Return whether some node has room for a class, so that something else keeps it waiting."""
         return self._kept(state, cls, 0)
 
     def _fits(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether pods of a class fit somewhere already, and wait for no room."""
+        """Return whether pods of a class fit somewhere already, and wait for no room."""
         return self._kept(state, cls, 1)
 
     def _kept(self, state: ClusterState, cls: int, question: int) -> bool:

@@ -22,7 +22,7 @@ Some = slice | Int32s
 
 
 def checked(resource: str) -> bool:
-    """Tell whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
+    """Return whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
     return (
         resource in _NATIVE
         or "/" in resource

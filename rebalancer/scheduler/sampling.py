@@ -97,7 +97,7 @@ class Windows:
         return known[1]
 
     def everywhere(self, marked: Bools) -> bool:
-        """Tell whether every window holds a marked node (F,)."""
+        """Return whether every window holds a marked node (F,)."""
         places = marked.nonzero()[0]
         if not len(places):
             return False

@@ -151,7 +151,7 @@ class Spread:
         return within
 
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
-        """Tell whether the first constraint that ``node`` fails is one whose key it lacks."""
+        """Return whether the first constraint that ``node`` fails is one whose key it lacks."""
         for constraint in self.hard(cls):
             if not constraint.topology.present[node]:
                 return True

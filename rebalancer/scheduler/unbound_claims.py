@@ -34,7 +34,7 @@ class UnboundClaims:
         self._snapshot = snapshot
 
     def waits(self, claim: o.PersistentVolumeClaim) -> bool:
-        """Tell whether the claim's storage class delays binding until a pod is scheduled."""
+        """Return whether the claim's storage class delays binding until a pod is scheduled."""
         storage_class = self._class_of(claim)
         return (
             storage_class is not None
@@ -101,7 +101,7 @@ class UnboundClaims:
 
 
 def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
-    """Tell whether a claim may take a volume, wherever it is."""
+    """Return whether a claim may take a volume, wherever it is."""
     spec, wanted = volume.spec, claim.spec
     mine = spec.claim_ref is not None and (
         (spec.claim_ref.namespace, spec.claim_ref.name)

@@ -109,7 +109,7 @@ class VolumeRulebook:
         return claims
 
     def _unread(self, kind: str) -> bool:
-        """Tell whether the snapshot says that it lacks a kind (``Kind: why``)."""
+        """Return whether the snapshot says that it lacks a kind (``Kind: why``)."""
         return any(said.split(":")[0] == kind for said in self._snapshot.missing)
 
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:

@@ -172,7 +172,7 @@ def _key(item: Any) -> tuple[str, str]:
 
 
 class Capture(TypedDict, total=False):
-    """When and whence a snapshot is, see Snapshot."""
+    """Time and version of a snapshot, see Snapshot."""
 
     captured_at: Required[float]
     version: Required[tuple[int, int]]

@@ -40,8 +40,8 @@ def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     before, was = first.nodes, _same_nodes(first, later)
     known = (was >= 0) & np.append(usage.known, False)[was]
     nodes = np.zeros((len(MEASURED), len(later.nodes)), np.int64)
-    measured = usage.nodes - _held(first, usage.classes, len(before))
-    nodes[:, known] = (measured[:, was[known]]) + _held(later, classes, len(later.nodes))[:, known]
+    measured = usage.nodes - _used(first, usage.classes, len(before))
+    nodes[:, known] = (measured[:, was[known]]) + _used(later, classes, len(later.nodes))[:, known]
     return Usage(nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), at=usage.at)
 
 
@@ -53,7 +53,7 @@ def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
     return np.where(same, was, -1)
 
 
-def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
+def _used(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
     """Return what the pods on each node (M, N) use together, going or not."""
     placed = snapshot.pods.node >= 0
     return summed_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
@@ -62,7 +62,7 @@ def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
 def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
     """Return the use (M, C) of the classes of ``later``.
 
-    Pods that were there at first and are of a new class now (somebody changed their labels) use what they
+    Pods that were there at first and are of a new class now (their labels were changed) use what they
     used as members of the old one; those of other new classes use what they request.
     """
     if later.classes is first.classes:

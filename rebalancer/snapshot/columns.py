@@ -39,7 +39,7 @@ class StringColumn(Sequence[str]):
         return len(self._ends)
 
     def __getitem__(self, row: int) -> str:  # type: ignore[override]
-        # Slices are not offered: whoever needs many rows iterates or takes them one by one.
+        # Slices are not offered: code that needs many rows iterates or takes them one by one.
         start = self._ends[row - 1] if row > 0 else 0
         return self._bytes[start : self._ends[row]].decode()
 

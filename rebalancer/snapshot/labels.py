@@ -154,7 +154,7 @@ def _integer(text: str) -> int | None:
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether ``labels`` satisfy a metav1.LabelSelector (None matches nothing)."""
+    """Return whether ``labels`` satisfy a metav1.LabelSelector (None matches nothing)."""
     if selector is None:
         return False
     for key, value in (selector.match_labels or {}).items():
@@ -164,7 +164,7 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Tell whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
+    """Return whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
     return all(labels.get(key) == value for key, value in wanted.items())
 
 

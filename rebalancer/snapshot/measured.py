@@ -19,7 +19,7 @@ STALE_AFTER = 300.0
 
 metrics-server asks each kubelet every 15 s (its own default manifest) to 60 s (its flag's default), and
 forgets a node and its pods at the first scrape that is not answered. A measurement of five minutes ago has
-missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on telling
+missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on reporting
 it, with its old timestamp; or it comes from an adapter that keeps what it once saw.
 """
 
@@ -107,7 +107,7 @@ def _of_nodes(
         if node is None or used is None:
             continue
         newest = max(newest, measured.at)
-        # As with pods: metrics-server tells of an earlier node of that name until it has asked the new one.
+        # As with pods: metrics-server reports an earlier node of that name until it has asked the new one.
         if measured.at >= max(since, nodes.created[node]):
             known[node] = True
             amounts[:, node] = used
@@ -119,13 +119,13 @@ def _of_classes(
 ) -> Ints:
     """Return the mean use (M, C) of a pod of each class.
 
-    A class that nobody measured, most often that of replacements alone, uses what the classes use that it
+    A class that was not measured, most often that of replacements alone, uses what the classes use that it
     replaces; if they were not measured either, what it requests.
     """
     row = use.matched(_names(pods, classes), len(pods))
     at = np.append(use.at, -np.inf)[row]
     # A pod that was measured before it was created is another one of that name, which is gone: metrics-server
-    # knows pods by name, and tells of the old one until it has asked the kubelet again.
+    # knows pods by name, and reports the old one until it has asked the kubelet again.
     counts = (at >= since) & (at >= pods.created) & ((pods.flags & PodFlag.TERMINATING) == 0)
     cls, row = pods.cls[counts], row[counts]
     number = np.bincount(cls, minlength=len(classes)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Who owns whom: from a pod's controller to its top controller, and what replaces a pod."""
+"""Owners: from a pod's controller to its top controller, and what replaces a pod."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Ownership:
         namespace = counted.controllers[0].namespace
         workload = self._by_uid.get(uid)
         parts = [
-            found
+            owner
             for each in counted.controllers
-            if (found := self._by_uid.get(each.uid)) is not None
+            if (owner := self._by_uid.get(each.uid)) is not None
         ]
         if workload is None and not parts:
             return Owner(
@@ -142,7 +142,7 @@ def _fingerprint(workload: o.Workload) -> str:
     if template is None:
         return f"{workload.metadata.uid}/{workload.metadata.generation}"
     asked = msgspec.json.encode((template.metadata.labels, template.spec), order="deterministic")
-    # Protobuf does not tell an empty list from none.
+    # Protobuf has one form for an empty list and for none.
     asked = asked.replace(b":[]", b":null")
     return f"{workload.metadata.uid}/{hashlib.sha256(asked).hexdigest()[:16]}"
 

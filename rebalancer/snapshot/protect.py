@@ -48,7 +48,7 @@ NAMES = (
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
-"""The one protection that ends by itself: the pod can be moved, and the wish to move it is told."""
+"""The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
 NOT_RECREATED = "notRecreated"
 """The protection that has a reason code of its own."""
 TEXTS: Mapping[str, str] = {

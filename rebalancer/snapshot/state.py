@@ -75,7 +75,7 @@ class ClusterState:
         self.changed: list[int] = []
         """Classes whose pods were moved about, in order, once per change; it only grows."""
         self.touched: list[int] = []
-        """Nodes of which more or less is held, in order, once per change; it only grows."""
+        """Nodes on which requests changed, in order, once per change; it only grows."""
         self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
         self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)

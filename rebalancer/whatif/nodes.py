@@ -124,7 +124,7 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
 
 
 def remove_node(objects: Objects, name: str) -> None:
-    """Take a node away; what has a controller elsewhere waits for another node, the rest is gone.
+    """Take a node away; what has a controller elsewhere waits for another node, every other pod is gone.
 
     Raises:
         PolicyError: there is no such node.

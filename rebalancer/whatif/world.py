@@ -25,7 +25,7 @@ MakeProfile = Callable[[Snapshot], SchedulerProfile]
 APART = Span(0.08, 0.08)
 """From one eviction to the next in a wave, in seconds: the replacement is awaited until it has a node."""
 GONE_AFTER = Span(0.0, 20.0)
-"""Seconds until a victim's process has ended, unless told otherwise."""
+"""Seconds until a victim's process has ended, unless set otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What metrics.k8s.io/v1beta1 tells of nodes and pods: NodeMetrics and PodMetrics.
+"""What metrics.k8s.io/v1beta1 says of nodes and pods: NodeMetrics and PodMetrics.
 
 It is served by an aggregated API server (metrics-server, or an adapter), not by the cluster's own, so its
 values are taken for what they may be: anything. What cannot be read was not measured.

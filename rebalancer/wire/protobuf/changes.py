@@ -1,4 +1,4 @@
-"""Changes as a watch tells them in protobuf: cut while they arrive.
+"""Changes as a watch reports them in protobuf: cut while they arrive.
 
 Each is four bytes of length and a ``WatchEvent``, whose object is enveloped as a list is
 (``k8s.io/apimachinery/pkg/util/framer`` and ``pkg/runtime/serializer/protobuf``).

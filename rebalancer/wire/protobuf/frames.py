@@ -20,7 +20,7 @@ _METADATA = 1
 """Field of every list; the other one, 2, is its items."""
 _ITEM = 2 << 3 | _LENGTH_DELIMITED
 _LONGEST = 64 << 20
-"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would be held in memory."""
+"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would fill the memory."""
 
 
 class ListFrames:
@@ -32,7 +32,7 @@ class ListFrames:
         With ``length``, the bytes are those of the list alone, as many as that, without what stands before it.
         """
         self._run_bytes = run_bytes
-        self._rest = bytearray()
+        self._buffer = bytearray()
         self._left = length
         """Bytes of the list still to come, what is in ``_rest`` included; None before its beginning."""
         self._metadata = b""
@@ -47,10 +47,10 @@ class ListFrames:
             BrokenListError: this is no list in protobuf.
         """
         self.received += len(piece)
-        self._rest += piece
+        self._buffer += piece
         if self._left is None and not self._begin():
             return
-        if self._left and len(self._rest) >= min(self._run_bytes, self._left):
+        if self._left and len(self._buffer) >= min(self._run_bytes, self._left):
             yield from self._cut()
 
     def close(self) -> ListMeta:
@@ -68,8 +68,8 @@ class ListFrames:
             )
 
     def _begin(self) -> bool:
-        """Drop what stands before the list; tell whether the list has begun."""
-        data = self._rest
+        """Drop what stands before the list; return whether the list has begun."""
+        data = self._buffer
         if not MAGIC.startswith(data[: len(MAGIC)]):
             raise BrokenListError("it does not begin as Kubernetes' protobuf does")
         position = len(MAGIC)
@@ -86,7 +86,7 @@ class ListFrames:
 
     def _cut(self) -> Iterator[bytes]:
         """Yield what is whole of the list as one run; keep its metadata and what is not whole."""
-        data = self._rest
+        data = self._buffer
         end = min(len(data), self._left or 0)
         whole = items = 0
         while whole < end:

@@ -55,7 +55,7 @@ def _image(item: bytes) -> o.ContainerImage:
 
 @lru_cache(4096)
 def _status(item: bytes) -> o.WorkloadStatus:
-    """Most workloads are at rest, with one of a few numbers of replicas."""
+    """Most workloads are settled, with one of a few numbers of replicas."""
     return structured(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
 
 
