@@ -51,6 +51,7 @@ def act(
     planned: Planned,
     memory: Keeper | None,
     *,
+    progress: Progress | None = None,
     ordered: bool = False,
     grace_seconds: int | None = None,
 ) -> Execution | None:
@@ -81,7 +82,7 @@ def act(
         timings=run.timings,
         safety=run.loaded.policy.safety,
         instance=run.instance,
-        progress=progress_of(run),
+        progress=progress or progress_of(run),
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,

@@ -59,6 +59,11 @@ class NodeCheck:
     verdict: Verdict
     pods: tuple[PodCheck, ...]
 
+    @staticmethod
+    def worst_of(pods: Sequence[PodCheck]) -> Verdict:
+        """Return the verdict on a node with these pods."""
+        return max((one.verdict for one in pods), key=_ORDER.index, default=Verdict.DRAINABLE)
+
     @property
     def worst(self) -> tuple[PodCheck, ...]:
         """The pods that decide its verdict."""
@@ -71,25 +76,27 @@ def without_budgets(snapshot: Snapshot) -> Snapshot:
 
 
 def check(
-    snapshot: Snapshot, pods: Sequence[Triaged], room: Plan, *, without_landing: bool
+    snapshot: Snapshot,
+    names: Sequence[str],
+    pods: Sequence[Triaged],
+    room: Plan,
+    *,
+    without_landing: bool,
 ) -> list[NodeCheck]:
-    """Return one check per node that has pods among ``pods``, by name.
+    """Return one check per node of ``names``, given what becomes of the ``pods`` on them.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state that those
     before it leave. ``without_landing``: pods for which it has no landing may go all the same.
     """
     look = _Check(snapshot, room, without_landing=without_landing)
-    by_node: dict[int, list[PodCheck]] = {}
+    by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
     for one in pods:
-        by_node.setdefault(int(snapshot.pods.node[one.pod]), []).append(look.pod(one))
+        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+        by_node[node].append(look.pod(one))
     return [
-        NodeCheck(snapshot.nodes.names[node], _worst(checks), tuple(checks))
-        for node, checks in sorted(by_node.items())
+        NodeCheck(name, NodeCheck.worst_of(checks), tuple(checks))
+        for name, checks in by_node.items()
     ]
-
-
-def _worst(checks: Sequence[PodCheck]) -> Verdict:
-    return max((one.verdict for one in checks), key=_ORDER.index, default=Verdict.DRAINABLE)
 
 
 class _Check:
