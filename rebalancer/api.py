@@ -25,11 +25,12 @@ from rebalancer.cost.term import (
     Signalling,
     Strategy,
     Term,
+    Unjudged,
     View,
 )
 from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
-from rebalancer.policy.values import Duration
+from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -62,6 +63,8 @@ __all__ = [
     "Grouped",
     "Int32s",
     "Ints",
+    "LabelKey",
+    "Labels",
     "Level",
     "Measuring",
     "Nodes",
@@ -85,6 +88,7 @@ __all__ = [
     "Strategy",
     "Term",
     "Told",
+    "Unjudged",
     "Usage",
     "View",
     "affinity_classes",
