@@ -91,9 +91,11 @@ def finished(
     options: EmptyingOptions,
     code: ExitCode,
     why: str | None = None,
+    *,
+    kind: str = "DrainReport",
 ) -> ExitCode:
     """Write the report; return the exit code."""
-    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why)
+    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why, kind=kind)
     write(emptying.environment.out, [report.render(options.output)])
     return code
 
@@ -117,12 +119,9 @@ class Course:
         """
         from rebalancer.nodes.draining import empty  # noqa: PLC0415
 
-        stop, clock = self._emptying.stop, self._emptying.environment.clock
         why: str | None = "it was cut off"
         try:
-            since = self._cordon()
-            begun = clock.now() - max(0.0, clock.unix() - since)
-            why = empty(self, stop, begun + wait_batch)
+            why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -130,8 +129,16 @@ class Course:
                 self._finish(self._client.last_words, uncordon=why is not None)
         return why
 
-    def _cordon(self) -> float:
-        """Cordon all nodes; return since when (Unix seconds) the newest of them is being drained."""
+    def of(self, names: Sequence[str]) -> Course:
+        """Return the drain of some of these nodes."""
+        return Course(self._emptying, names, self._uncordon)
+
+    def cordon_all(self) -> float:
+        """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.
+
+        Raises:
+            ClusterReadError: a node could not be read or written.
+        """
         from rebalancer.nodes.cordon import cordon, order_of  # noqa: PLC0415
         from rebalancer.wire.times import unix_seconds  # noqa: PLC0415
 
@@ -141,7 +148,8 @@ class Course:
             order = None if node is None else order_of(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
             self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
-        return newest
+        clock = self._emptying.environment.clock
+        return clock.now() - max(0.0, clock.unix() - newest)
 
     def _finish(self, client: Client, *, uncordon: bool) -> None:
         """Take our annotations away, since the nodes are empty, or given back."""

@@ -137,7 +137,7 @@ def test_another_strategy_moves_nobody_onto_a_node_that_the_policy_wants_empty()
     made = make_planner(
         objects,
         strategies=["duplicates", NAME],
-        params={NAME: LeavingParams(nodes=["n0"])},
+        params={NAME: LeavingParams(nodes=("n0",))},
     )
     assert made.plan().moves == ()
 
@@ -151,7 +151,7 @@ def test_the_selector_is_checked_when_the_policy_is_read():
     "params",
     [
         LeavingParams(),
-        LeavingParams(nodes=["n0", "n3"]),
+        LeavingParams(nodes=("n0", "n3")),
         LeavingParams(selector="kubernetes.io/hostname"),
     ],
     ids=["default", "named", "all"],
