@@ -114,7 +114,7 @@ def _of_pod(flags: int, of_class: tuple[Fate, Why, str]) -> tuple[Fate, Why, str
         return of_class
     if flags & PodFlag.MIRROR:
         return Fate.STAY, Why.MIRROR, ""
-    if flags & PodFlag.TERMINATING:
+    if flags & PodFlag.TERMINATING and of_class[0] is not Fate.REFUSE:
         return Fate.WAIT, Why.TERMINATING, ""
     return of_class
 

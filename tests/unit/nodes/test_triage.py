@@ -120,6 +120,7 @@ JOB = running("Job", "batch/v1", restartPolicy="Never")
             (Fate.EVICT, Why.ORDERED),
         ),
         (running("ReplicaSet", deleting=True), Orders(), (Fate.WAIT, Why.TERMINATING)),
+        (running("DaemonSet", deleting=True), Orders(), (Fate.REFUSE, Why.DAEMON_SET)),
     ],
 )
 def test_what_becomes_of_a_pod(made, orders, expected):
