@@ -87,7 +87,7 @@ def figures(made: Plan, terms: float, seconds: float) -> Mapping[str, Any]:
         "before": [round(value, 4) for value in before],
         "left": [round(value, 4) for value in left],
         "bound": made.lower_bound,
-        "rest": made.rest.moves,
+        "rest": made.backlog.moves,
         "skips": len(made.skips),
         "digest": hashlib.sha256(json.dumps(moves).encode()).hexdigest()[:12],
     }

@@ -46,7 +46,7 @@ class Draft:
         state = self.state
         state.evict(pod)
         if self.snapshot.waits(cls):
-            state.reap(state.ghosts[-1])
+            state.reap(state.terminating_pods[-1])
         state.place(pod, self.snapshot.classes[cls].replacement, int(prediction.nodes[0]))
         for taker in prediction.takers:
             state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)

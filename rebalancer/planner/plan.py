@@ -13,7 +13,7 @@ import numpy as np
 from rebalancer.cost.bound import EntryBounds, lower_bound
 from rebalancer.cost.signals import Signals
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Code, Move, Plan, Rest, Skip
+from rebalancer.plan.plan import Backlog, Code, Move, Plan, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
@@ -83,15 +83,15 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
     left = draft.bounds()
-    rest = _rest(draft, result, left)
+    backlog = _backlog(draft, result, left)
     return Plan(
         moves=moves,
         skips=tuple(skips),
         before=before,
         after=after,
-        lower_bound=_bound(bounds, left, result, len(moves), rest),
-        stopped=stopped(moves, skips, after, rest, draft.allowance.stopped),
-        rest=rest,
+        lower_bound=_bound(bounds, left, result, len(moves), backlog),
+        stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped),
+        backlog=backlog,
         funnel=_funnel(draft, skips, moves),
         warnings=notices(draft),
     )
@@ -102,28 +102,28 @@ def _bound(
     left: Sequence[EntryBounds],
     result: Searched,
     moves: int,
-    rest: Rest,
+    backlog: Backlog,
 ) -> int:
-    """Return how many moves it takes at least to reach a state as good as after the plan and its rest."""
+    """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
     # What waits for a further run is still to be mended; the others have been tried.
     waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     bound = lower_bound(before, tried)
-    return min(bound, moves + rest.moves) if rest.moves else bound
+    return min(bound, moves + backlog.moves) if backlog.moves else bound
 
 
-def _rest(draft: Draft, result: Searched, left: Sequence[EntryBounds]) -> Rest:
+def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds]) -> Backlog:
     """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
     waiting = result.waiting_classes
     if not waiting:
-        return Rest()
+        return Backlog()
     kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
     moves = max(1, lower_bound(kept_back, ()))
     allowance = draft.allowance
     # A further run makes what budgets allow, or what fits into its time.
     in_time = len(result.chosen) if allowance.short_of_time else len(draft.snapshot.pods)
     of_a_run = max(1, min(allowance.per_run, in_time))
-    return Rest(moves, -(-moves // of_a_run), more=True)
+    return Backlog(moves, -(-moves // of_a_run), more=True)
 
 
 def size_of(problem: Problem) -> dict[str, int]:

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Move, Plan, Rest
+from rebalancer.plan.plan import Backlog, Code, Move, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
@@ -70,7 +70,7 @@ class _Review:
             after=draft.scores(),
             lower_bound=lower_bound(bounds, draft.bounds()),
             stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
-            rest=self._rest(draft),
+            backlog=self._backlog(draft),
             funnel={**size_of(self._problem), "planned": len(self._moves), "moves": len(left)},
             warnings=notices(draft),
         )
@@ -174,9 +174,9 @@ class _Review:
             moves += [replace(move, wave=wave + later, observed=True) for move in of_wave]
         return tuple(moves), ended
 
-    def _rest(self, draft: Draft) -> Rest:
+    def _backlog(self, draft: Draft) -> Backlog:
         later = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
-        return Rest(later, -(-later // max(1, draft.allowance.per_run)))
+        return Backlog(later, -(-later // max(1, draft.allowance.per_run)))
 
 
 def _missing(taken: bool) -> Why:
