@@ -127,6 +127,10 @@ class Allowance:
 
     def __init__(self, snapshot: Snapshot, settings: Settings, movable: int) -> None:
         self._snapshot = snapshot
+        self._planned = settings.planned
+        self.movable = movable if settings.movable is None else settings.movable
+        """Pods of which the budgets are shares."""
+        movable = self.movable
         self._all = _Tally(snapshot, settings.budgets, settings, movable)
         self._of_strategy = {
             name: _Tally(snapshot, budgets, settings, movable)
@@ -161,6 +165,8 @@ class Allowance:
         for of, count in replaced.items():
             self._all.start(of, count)
         for pod in np.flatnonzero(going & (pods.node >= 0) & (owner_of >= 0)).tolist():
+            if pods.uid[pod] in self._planned:
+                continue
             of, node = int(owner_of[pod]), int(pods.node[pod])
             if replaced[of] and not snapshot.owners[of].waits:
                 replaced[of] -= 1

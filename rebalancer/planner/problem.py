@@ -69,6 +69,8 @@ class Planning:
         self._moved_last_hour = 0
         self._hour_unknown: str | None = None
         self._signals: Mapping[str, Signals] | None = None
+        self._planned: frozenset[str] = frozenset()
+        self._movable: int | None = None
 
     @property
     def needs_usage(self) -> bool:
@@ -118,10 +120,13 @@ class Planning:
         stop: Stop = never,
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
+        self._planned, self._movable = frozenset(), None
         with collector_paused(), timings.phase("terms"):
             planner = self.planner(snapshot)
         with collector_paused(), timings.phase("plan"):
             plan, ended = self._decided(planner, snapshot, onlooker, stop)
+        self._planned = frozenset(move.uid for move in plan.moves)
+        self._movable = planner.allowance.movable
         reasons = tuple(self.standstill(snapshot, clock_skew))
         return Planned(snapshot, plan, reasons, planner.signals(), ended)
 
@@ -168,6 +173,8 @@ class Planning:
                 cooling=self._scope.cooling,
                 seconds=self._seconds if self._reviewed is None else math.inf,
                 pace=self._pace,
+                planned=self._planned,
+                movable=self._movable,
             ),
             protect(snapshot, policy.protect, self._scope),
         )

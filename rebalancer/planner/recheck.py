@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Move
+from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chain import Chains, Step
 from rebalancer.planner.judge import Judge, Verdict
 from rebalancer.planner.planner import Planner, cost_of_entries
@@ -32,14 +33,34 @@ class Rechecked:
 
 
 def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
-    """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
+    """Return each move with why it may no longer go on ``planner``'s fresh snapshot, or None.
 
-    See :func:`rechecked`.
+    See :func:`rechecked`. The budgets of what is in flight are asked for the next wave only, the first of
+    ``moves``: what came into flight beside this run since the plan was made takes its part.
     """
-    return [(found.move, found.why) for found in rechecked(planner, moves)]
+    limits = _Limits(planner.allowance, moves[0].wave if moves else 0)
+    return [(found.move, found.why) for found in rechecked(planner, moves, limits)]
 
 
-def rechecked(planner: Planner, moves: Sequence[Move]) -> list[Rechecked]:
+class _Limits:
+    """The budgets of what is in flight, used up by the moves of one wave."""
+
+    def __init__(self, allowance: Allowance, wave: int) -> None:
+        self._allowance, self._wave = allowance, wave
+
+    def keep_back(self, move: Move, cls: int, node: int) -> str | None:
+        """Return which limit leaves no room for ``move``, None if there is; count it then."""
+        if move.wave != self._wave:
+            return None
+        if (limit := self._allowance.waits(cls, node, move.strategy)) is not None:
+            return f"left to the next run: {limit}, with what else is in flight now"
+        self._allowance.spend(cls, node, move.strategy)
+        return None
+
+
+def rechecked(
+    planner: Planner, moves: Sequence[Move], limits: _Limits | None = None
+) -> list[Rechecked]:
     """Judge each move again on ``planner``'s fresh snapshot; the state then holds those that may go placed.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
@@ -61,7 +82,7 @@ def rechecked(planner: Planner, moves: Sequence[Move]) -> list[Rechecked]:
         if room_is_wanted and not _mends(move):
             verdicts.append(Rechecked(move, _ROOM_IS_WANTED))
             continue
-        judged = _judged(planner, judge, move, by_uid)
+        judged = _judged(planner, judge, move, by_uid, limits)
         stays = isinstance(judged, str)
         verdicts.append(Rechecked(move, judged) if isinstance(judged, str) else judged)
         room_is_wanted |= stays and _mends(move) and move.uid in by_uid
@@ -74,19 +95,42 @@ def _mends(move: Move) -> bool:
 
 
 def _judged(
-    planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]
+    planner: Planner,
+    judge: Judge,
+    move: Move,
+    by_uid: Mapping[str, int],
+    limits: _Limits | None,
 ) -> Rechecked | str:
     """Return the move as expected now, carried out in the planner's state, or why it should not go."""
     snapshot = planner.view.snapshot
     pod = by_uid.get(move.uid)
     if pod is None:
         return "the pod is gone"
-    node = int(snapshot.pods.node[pod])
+    cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
     if node < 0 or snapshot.nodes.names[node] != move.node:
         return "the pod is on another node now"
+    verdict = _verdict(planner, judge, move, pod, by_uid)
+    if isinstance(verdict, str):
+        return verdict
+    if limits is not None and (limit := limits.keep_back(move, cls, node)) is not None:
+        return limit
+    planner.commit(pod, cls, verdict.prediction)
+    now = replace(
+        move,
+        landings=planner.landings(cls, verdict.prediction),
+        gain=cost_of_entries(verdict.gain),
+    )
+    return Rechecked(now, None, verdict.by_strategy)
+
+
+def _verdict(
+    planner: Planner, judge: Judge, move: Move, pod: int, by_uid: Mapping[str, int]
+) -> Verdict | str:
+    """Return the verdict on a move of ``pod``, or why it should not be made."""
     if protected := names_of(int(planner.protected[pod])):
         return f"protected now: {', '.join(protected)}"
-    cls = int(snapshot.pods.cls[pod])
+    pods = planner.view.snapshot.pods
+    cls, node = int(pods.cls[pod]), int(pods.node[pod])
     if move.makes_way_for:
         verdict = _making_way(planner, judge, pod, by_uid.get(move.makes_way_for))
         if isinstance(verdict, str):
@@ -99,13 +143,7 @@ def _judged(
         return f"{verdict.refused[0].value}: {verdict.refused[1]}"
     if not move.makes_way_for and _mends_less(verdict, move):
         return "it would mend less than planned where it would land now: left to the next run"
-    planner.commit(pod, cls, verdict.prediction)
-    now = replace(
-        move,
-        landings=planner.landings(cls, verdict.prediction),
-        gain=cost_of_entries(verdict.gain),
-    )
-    return Rechecked(now, None, verdict.by_strategy)
+    return verdict
 
 
 def _mends_less(verdict: Verdict, move: Move) -> bool:
