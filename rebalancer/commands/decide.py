@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
 
 _PLANNING_SHARE = 0.5
-"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
+"""Share of the time after reading the cluster that planning may take; acting takes what remains."""
 
 
 def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:

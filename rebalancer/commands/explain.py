@@ -186,7 +186,7 @@ _EXPLAINED = [
     click.option(
         "--memory",
         metavar="NS/NAME",
-        help="ConfigMap of run --memory: who rests, and what is used up.",
+        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
     output_flag("table", "json", of="explanation"),
 ]

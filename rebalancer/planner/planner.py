@@ -13,7 +13,7 @@ from rebalancer.cost.bound import EntryBounds, bounds_of, lower_bound
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Noting, Signalling, Term, View
-from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Cost, Landing, Move, Plan, Score, Skip
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
@@ -169,7 +169,7 @@ class Planner:
             after=after,
             lower_bound=min(bound, len(moves) + rest.moves) if rest.moves else bound,
             stopped=stopped(moves, skips, after, rest, self._allowance.stopped),
-            rest=rest,
+            backlog=rest,
             funnel=funnel,
             warnings=tuple(self.warnings()),
         )
@@ -209,13 +209,13 @@ class Planner:
                 waiting = search.waiting
         return chosen, refusals, pairs, waiting
 
-    def _rest(self, left: Sequence[EntryBounds], waiting: set[int]) -> Rest:
+    def _rest(self, left: Sequence[EntryBounds], waiting: set[int]) -> Backlog:
         """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
         if not waiting:
-            return Rest()
+            return Backlog()
         kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
         moves = max(1, lower_bound(kept_back, ()))
-        return Rest(moves, -(-moves // max(1, self._in_one_run())), more=True)
+        return Backlog(moves, -(-moves // max(1, self._in_one_run())), more=True)
 
     def _in_one_run(self) -> int:
         """Return how many moves a further run makes: what budgets allow, or what fits into its time."""

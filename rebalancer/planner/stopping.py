@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rebalancer.plan.plan import Code, Move, Rest, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip
 
 
 def stopped(
     moves: Sequence[Move],
     skips: Sequence[Skip],
     after: Mapping[str, Score],
-    rest: Rest,
+    rest: Backlog,
     cut: str | None = None,
 ) -> str:
     """Say in one line why the plan ends where it does; ``cut``: why planning was ended early, if so."""
@@ -33,7 +33,7 @@ def stopped(
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
 
 
-def _rest_words(rest: Rest) -> str:
+def _rest_words(rest: Backlog) -> str:
     """Say what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
     if not rest.moves:
         return ""
