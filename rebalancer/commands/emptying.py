@@ -20,7 +20,8 @@ from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
 from rebalancer.nodes.triage import Orders, daemon_sets_on
 from rebalancer.plan.outcome import Outcome
-from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planned, Planning
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.snapshot.model import Snapshot
@@ -178,7 +179,8 @@ class Emptying:
         """Return what is to be expected of the nodes of these names, all of them emptied together."""
         run, protections = self.run_for(names)
         cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
-        room = run.planning.planner(without_budgets(cordoned)).plan()
+        problem = run.planning.problem(without_budgets(cordoned))
+        room = plan(problem, run.planning.settings(), Callbacks()).plan
         return check(
             cordoned,
             names,

@@ -125,7 +125,9 @@ def kubectl(
         timeout=300,
         check=False,
     )
-    evicted = set(re.findall(r"^evicting pod default/(\S+) \(server dry run\)$", done.stdout, re.MULTILINE))
+    evicted = set(
+        re.findall(r"^evicting pod default/(\S+) \(server dry run\)$", done.stdout, re.MULTILINE)
+    )
     refused: dict[str, str] = {}
     for text in re.findall(r"due to error: ?\[?(.*?)\]?, continuing", done.stderr + done.stdout):
         for part in re.split(r", (?=cannot delete)", text):

@@ -9,7 +9,7 @@ from rebalancer.testing.contract import check_strategy, sample_snapshots
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from strategies.leaving import LeavingParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NAME = "leaving"
 STRATEGY = Registry.installed().strategy(NAME)
@@ -24,8 +24,7 @@ def leaving(name="n0", *, annotations=None, conditions=(), cordoned=True, **more
 
 
 def plan(objects, **params):
-    made = make_planner(objects, strategies=[NAME], params={NAME: LeavingParams(**params)})
-    return made.plan()
+    return plan_of(objects, strategies=[NAME], params={NAME: LeavingParams(**params)})
 
 
 def pairs(result):
@@ -134,12 +133,12 @@ def test_who_finds_no_room_together_with_the_others_stays_and_is_named():
 
 def test_another_strategy_moves_nobody_onto_a_node_that_the_policy_wants_empty():
     objects = [node("n0"), node("n1"), *workload("web", ["n1", "n1"])]
-    made = make_planner(
+    made = plan_of(
         objects,
         strategies=["duplicates", NAME],
         params={NAME: LeavingParams(nodes=("n0",))},
     )
-    assert made.plan().moves == ()
+    assert made.moves == ()
 
 
 def test_the_selector_is_checked_when_the_policy_is_read():

@@ -5,7 +5,8 @@ import pytest
 from rebalancer.nodes.cordon import as_cordoned, mask_of
 from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import Verdict, check, without_budgets
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
@@ -39,7 +40,8 @@ def looked(objects, *names, without_landing=False):
         protections=protections,
     )
     cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
-    room = planning.planner(without_budgets(cordoned)).plan()
+    problem = planning.problem(without_budgets(cordoned))
+    room = plan(problem, planning.settings(), Callbacks()).plan
     pods = protections.triaged(cordoned)
     return cordoned, check(cordoned, names, pods, room, without_landing=without_landing)
 
