@@ -20,6 +20,7 @@ from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.telling import Gauge, Level, Standing
 from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.values import LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -42,6 +43,8 @@ __all__ = [
     "Group",
     "Int32s",
     "Ints",
+    "LabelKey",
+    "Labels",
     "Level",
     "Params",
     "Percent",

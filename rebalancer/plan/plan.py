@@ -128,6 +128,8 @@ class Score:
     """Groups (a constraint of a workload, a node) with something left to mend."""
     unsatisfiable: tuple[str, ...] = ()
     """Constraints that cannot be met, in words."""
+    not_judged: tuple[str, ...] = ()
+    """Why the strategy could not judge its rules, in words: what is not judged is never called fine."""
 
 
 @dataclass(frozen=True, slots=True)
