@@ -346,12 +346,23 @@ class Planner:
         if note := self.view.scheduler.profile.note:
             warnings.append(note)
         if snapshot.missing:
-            warnings.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
+            warnings.append(f"not in the snapshot: {_by_reason(snapshot.missing)}")
         return warnings
 
     def _owner_ref(self, cls: int) -> str:
         owner = self._snapshot.classes[cls].owner
         return self._snapshot.owners[owner].ref if owner >= 0 else "no controller"
+
+
+def _by_reason(missing: Sequence[str]) -> str:
+    """Return ``Job, Service (none in the file)`` for texts like ``Job: none in the file``."""
+    kinds: dict[str, list[str]] = {}
+    for text in missing:
+        kind, _, why = text.partition(": ")
+        kinds.setdefault(why, []).append(kind)
+    return "; ".join(
+        f"{', '.join(of)} ({why})" if why else ", ".join(of) for why, of in kinds.items()
+    )
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
