@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Reading, Source
-from rebalancer.planner.planner import Onlooker
-from rebalancer.planner.problem import Planned
+from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
 
 if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
 
 _PLANNING_SHARE = 0.5
-"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
+"""Share of the time after reading the cluster that planning may take; acting takes what remains."""
 
 
 def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:

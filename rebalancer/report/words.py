@@ -78,13 +78,15 @@ def entries(cost: Cost) -> tuple[tuple[str, float], ...]:
 
 def gain_words(gain: Cost) -> str:
     """Return the first entry that is not zero, which decides, and what gets worse for it."""
-    told = [(name, value) for name, value in entries(gain) if value]
-    return ", ".join(f"{number(v)} {name}" for name, v in [*told[:1], *_worse(told[1:])]) or "0"
+    changes = [(name, value) for name, value in entries(gain) if value]
+    return (
+        ", ".join(f"{number(v)} {name}" for name, v in [*changes[:1], *_worse(changes[1:])]) or "0"
+    )
 
 
-def _worse(told: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """Return what gets worse by enough to be worth a word; the JSON report has all digits."""
-    return [(name, value) for name, value in told if value <= -_WORTH_A_WORD]
+    return [(name, value) for name, value in changes if value <= -_WORTH_A_WORD]
 
 
 def holds(score: Score) -> bool:
@@ -136,8 +138,8 @@ def landing_words(report: RunReport, landings: Sequence[Landing]) -> str:
     if len(zones) == 1:
         zone = next(iter(zones))
         nodes = ", ".join(f"{one.node} {percent(one.probability)}" for one in landings[:_FEW])
-        rest = "" if few else f" and {count(len(landings) - _FEW, 'more node')}"
-        return f"{f'{zone}: ' if zone else ''}{nodes}{rest}"
+        others = "" if few else f" and {count(len(landings) - _FEW, 'more node')}"
+        return f"{f'{zone}: ' if zone else ''}{nodes}{others}"
     if few:
         return ", ".join(
             f"{place(report, one.node)} {percent(one.probability)}" for one in landings
@@ -188,12 +190,12 @@ class SkipGroup:
 
 def grouped(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
     """Return the skips by code, then by message, the largest groups first."""
-    found: dict[Code, dict[str, list[str]]] = {}
+    by_code: dict[Code, dict[str, list[str]]] = {}
     for skip in skips:
-        by_message = found.setdefault(skip.code, {})
+        by_message = by_code.setdefault(skip.code, {})
         by_message.setdefault(skip.message, []).append(f"{skip.namespace}/{skip.pod}")
     result = []
-    for code, by_message in found.items():
+    for code, by_message in by_code.items():
         groups = [SkipGroup(message, tuple(sorted(pods))) for message, pods in by_message.items()]
         groups.sort(key=lambda group: (-len(group.pods), group.pods, group.message))
         result.append((code, groups))

@@ -1,4 +1,4 @@
-"""Objects of a file on their way into the fold, and what they tell of the time and version of the cluster."""
+"""Objects of a file on their way into the fold, and what they say of the time and version of the cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 NEWEST_VERSION = (1, 36)
-"""Taken for the server's when neither the file nor its nodes tell."""
+"""Taken for the server's when neither the file nor its nodes say it."""
 
 AFTER_PODS = ("ReplicaSet", "Job")
 """Kinds of which only the owners of pods matter: most own none any more."""

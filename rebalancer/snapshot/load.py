@@ -56,7 +56,7 @@ _envelopes = JsonDecoder(_Envelope)
 def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
-    Files of ours and JSON are read piece by piece; YAML is held in memory whole. ``captured_at`` is the file's
+    Files of ours and JSON are read piece by piece; YAML is read into memory whole. ``captured_at`` is the file's
     own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
     it may lack are named in ``missing``. Objects of other kinds are passed over.
 

@@ -44,9 +44,9 @@ class NewNode:
         Raises:
             PolicyError: it is something else.
         """
-        name, _, rest = text.partition(":")
+        name, _, settings = text.partition(":")
         given: dict[str, str] = {}
-        for part in filter(None, rest.split(",")):
+        for part in filter(None, settings.split(",")):
             key, equals, value = part.partition("=")
             if not key or not equals:
                 raise PolicyError([f"--add-node {text}: {part!r} is no key=value"])
@@ -105,10 +105,10 @@ def add_node(objects: Objects, new: NewNode) -> None:
 
 def _model(objects: Objects, new: NewNode) -> Json:
     if new.like is not None:
-        found = objects.find("Node", new.like)
-        if found is None:
+        node = objects.find("Node", new.like)
+        if node is None:
             raise PolicyError([f"--add-node {new.name}: there is no node {new.like}"])
-        return found
+        return node
     usable = [
         node
         for node in objects.of_kind("Node")
@@ -141,7 +141,7 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
 
 
 def remove_node(objects: Objects, name: str) -> None:
-    """Take a node away; what has a controller elsewhere waits for another node, the rest is gone.
+    """Take a node away; what has a controller elsewhere waits for another node, every other pod is gone.
 
     Raises:
         PolicyError: there is no such node.

@@ -10,7 +10,7 @@ from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from strategies.node_affinity import NodeAffinityParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NAME = "node-affinity"
 STRATEGY = Registry.installed().strategy(NAME)
@@ -41,7 +41,7 @@ def disk(name, kind, **more):
 
 
 def plan(objects, **options):
-    return make_planner(objects, strategies=[NAME], **options).plan()
+    return plan_of(objects, strategies=[NAME], **options)
 
 
 def pairs(result):
@@ -173,5 +173,5 @@ def test_on_any_cluster_the_contract_holds_and_a_plan_never_makes_things_worse(o
     result = plan(objects)
     before, after = result.before[NAME].cost, result.after[NAME].cost
     assert after.as_tuple() <= before.as_tuple()
-    assert result.lower_bound <= len(result.moves) + result.rest.moves
+    assert result.lower_bound <= len(result.moves) + result.backlog.moves
     assert not result.moves or after.as_tuple() < before.as_tuple()

@@ -10,7 +10,7 @@ from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Landing
 from tests.unit.evictor.world import (
-    Told,
+    RecordedProgress,
     World,
     execute,
     executor_of,
@@ -82,6 +82,22 @@ def test_a_refusal_ends_the_run_and_is_told_apart_when_it_is_the_first():
     done = execute(later, [move("a"), move("b", wave=2)])
     assert statuses(done) == [Status.EVICTED, Status.REFUSED]
     assert done.refused is None
+    assert done.failed
+
+
+@pytest.mark.parametrize("in_order", [50, 0])
+def test_after_a_refusal_nothing_is_asked_for_that_would_be_refused_the_same_way(in_order):
+    world = World(answers={"b": [AnswerKind.FORBIDDEN]})
+    moves = [move("a", budget="x"), move("b", budget="x"), move("c", budget="x"), move("d")]
+    done = execute(world, moves, in_order=in_order)
+    assert world.evictions == ["a", "b"]
+    assert statuses(done) == [
+        Status.EVICTED,
+        Status.REFUSED,
+        Status.NOT_ATTEMPTED,
+        Status.NOT_ATTEMPTED,
+    ]
+    assert {outcome.message for outcome in done.outcomes[1:]} == {"forbidden by script"}
     assert done.failed
 
 
@@ -277,7 +293,7 @@ def test_a_first_refusal_after_a_lost_reply_is_no_clean_refusal():
 # -- outcomes are kept as they happen --------------------------------------------------------------
 
 
-class Breaks(Told):
+class Breaks(RecordedProgress):
     def evicted(self, planned):
         raise RuntimeError("no space left on device")
 
@@ -294,7 +310,7 @@ def test_what_was_done_is_kept_when_something_breaks_right_after(in_order):
 
 
 def test_progress_says_what_happens_in_its_order():
-    world, progress = World(answers={"b": [AnswerKind.GONE]}), Told()
+    world, progress = World(answers={"b": [AnswerKind.GONE]}), RecordedProgress()
     executor = executor_of(world, stop_of(world.clock), progress=progress)
     executor.run([move("a"), move("b")], lambda left: [(m, None) for m in left])
     assert progress.lines == [

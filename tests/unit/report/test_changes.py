@@ -135,7 +135,7 @@ def test_no_moves_no_chart():
     )
 )
 def test_the_chart_has_every_move_on_both_sides(flows):
-    chart = flow_chart([Flow(*ends, moves) for ends, moves in flows.items()])
+    chart = flow_chart([Flow(source, target, moves) for (source, target), moves in flows.items()])
     assert chart is not None
     total = sum(flows.values())
     for anchor in ("start", "end"):

@@ -8,7 +8,7 @@ from rebalancer.cli import command
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code
 from rebalancer.report.as_json import as_json
-from rebalancer.report.held import HeldReport, render_held
+from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken
 from rebalancer.report.schema import Report, report_schema
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
@@ -37,8 +37,8 @@ def test_every_report_has_the_keys_and_types_of_the_schema(report):
 
 def test_a_run_that_found_its_lease_taken_has_them_too(policies):
     loaded = next(iter(policies.values()))
-    held = HeldReport(source="s", loaded=loaded, holder="h", until="2027-01-15T08:00:00Z")
-    assert msgspec.json.decode(render_held(held, "json"), type=Report).held_by is not None
+    held = LeaseTakenReport(source="s", loaded=loaded, holder="h", until="2027-01-15T08:00:00Z")
+    assert msgspec.json.decode(render_lease_taken(held, "json"), type=Report).held_by is not None
 
 
 @pytest.mark.parametrize(

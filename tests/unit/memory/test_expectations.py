@@ -10,12 +10,12 @@ from rebalancer.cost.signals import Signals
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
+from rebalancer.memory.expectations import FULFILLED_AFTER, after_run
 from rebalancer.memory.history import render_history
-from rebalancer.memory.hopes import FULFILLED_AFTER, after_run
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from rebalancer.plan.plan import Code, Rest
-from rebalancer.planner import search
+from rebalancer.plan.plan import Backlog, Code
+from rebalancer.planner import examination
+from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.search import Search
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
@@ -28,16 +28,16 @@ def limited(**budgets):
 @pytest.mark.parametrize(
     ("per_run", "moves", "rest"),
     [
-        (6, 6, Rest()),
-        (5, 5, Rest(1, 1, more=True)),
-        (4, 4, Rest(2, 1, more=True)),
-        (2, 2, Rest(4, 2, more=True)),
-        (1, 1, Rest(5, 5, more=True)),
+        (6, 6, Backlog()),
+        (5, 5, Backlog(1, 1, more=True)),
+        (4, 4, Backlog(2, 1, more=True)),
+        (2, 2, Backlog(4, 2, more=True)),
+        (1, 1, Backlog(5, 5, more=True)),
     ],
 )
 def test_the_moves_that_wait_for_further_runs_are_counted(plan, per_run, moves, rest):
     result = plan(crowded(), settings=limited(per_run=per_run))
-    assert (len(result.moves), result.rest) == (moves, rest)
+    assert (len(result.moves), result.backlog) == (moves, rest)
     # The bound is of the whole way, not of what one run may do of it.
     assert result.lower_bound == 6
     assert ("wait" in result.stopped) is (rest.moves > 0)
@@ -46,7 +46,7 @@ def test_the_moves_that_wait_for_further_runs_are_counted(plan, per_run, moves, 
 def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
     settings = Settings(budgets=Budgets(per_hour=Limit.parse(3)), moved_last_hour=3)
     result = plan(crowded(), settings=settings)
-    assert (len(result.moves), result.rest) == (0, Rest(6, 1, more=True))
+    assert (len(result.moves), result.backlog) == (0, Backlog(6, 1, more=True))
     assert result.stopped == (
         "This run can do no more: 12 rule(s) are unmet. At least 6 moves wait for 1 further run."
     )
@@ -54,7 +54,7 @@ def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
 
 def test_with_budgets_lifted_nothing_waits(plan):
     settings = Settings(budgets=Budgets(per_run=Limit.parse(1)), lifted=True)
-    assert plan(crowded(), settings=settings).rest == Rest()
+    assert plan(crowded(), settings=settings).backlog == Backlog()
 
 
 def overloaded(seed):
@@ -79,11 +79,11 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
     judge = Judge.judge
     monkeypatch.setattr(Judge, "judge", watched)
-    monkeypatch.setattr(search, "_CLOSELY", 0)
+    monkeypatch.setattr(examination, "_CLOSELY", 0)
     told.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)
     judged.clear()
-    monkeypatch.setattr(Search, "_hopeless", lambda *_: None)
+    monkeypatch.setattr(Examination, "_too_little", lambda *_: None)
     told.append(plan(overloaded(seed), settings=limited(per_run=100)))
     assert (told[0].moves, told[0].after) == (told[1].moves, told[1].after)
     assert fewer < len(judged)
@@ -91,7 +91,7 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
 def test_only_so_many_that_cannot_gain_enough_are_looked_at_closely(plan, monkeypatch):
     close = plan(overloaded(0), settings=limited(per_run=100))
-    monkeypatch.setattr(search, "_CLOSELY", 2)
+    monkeypatch.setattr(examination, "_CLOSELY", 2)
     cut = plan(overloaded(0), settings=limited(per_run=100))
     assert (cut.moves, cut.after) == (close.moves, close.after)
     assert [skip.pod for skip in cut.skips] == [skip.pod for skip in close.skips]
