@@ -28,6 +28,7 @@ _COMMANDS = {
     "history": "Print what is remembered of earlier runs.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes: cordon all, empty them one by one, have their machines removed.",
+    "report": "Print what a report looks like.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",
     "snapshot": "Write the cluster's state to a file, for run --snapshot.",
