@@ -11,7 +11,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.errors import ClusterReadError, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.read import read_snapshot
+from rebalancer.kube.read import read_cluster
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.protobuf import PROTOBUF
@@ -92,7 +92,7 @@ def test_a_file_holds_what_the_cluster_was(
     captured = write_cluster_snapshot(client, path, clock=lambda: 0.0, page_size=1)
     assert captured.counts["Pod"] == 2
     assert path.stat().st_mode & 0o077 == 0
-    live = read_snapshot(client, clock=lambda: 0.0)
+    live = read_cluster(client, clock=lambda: 0.0).snapshot
     assert live.captured_at == TEN
     assert [owner.ref for owner in live.owners] == ["Deployment/default/web"]
     assert essence(load_snapshot(path)) == essence(live)
