@@ -26,6 +26,7 @@ _COMMANDS = {
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
     "policy": "Check, show and migrate policies.",
+    "report": "Print what a report looks like.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",
     "snapshot": "Write the cluster's state to a file, for run --snapshot.",

@@ -38,7 +38,7 @@ class RunOptions:
     compress: bool = False
     quiet: bool = False
     log_format: str = "text"
-    color: bool | None = None
+    color: str = "auto"
 
 
 def reference(flag: str, text: str) -> tuple[str, str]:

@@ -105,6 +105,12 @@ def score_words(score: Score) -> str:
     return f"{words}; {impossible:,} cannot hold" if impossible else words
 
 
+def change(was: float, will: float) -> str:
+    """Return ``4 -> 1``, or ``4`` where nothing changes."""
+    old, new = number(was), number(will)
+    return old if old == new else f"{old} -> {new}"
+
+
 def percent(probability: float) -> str:
     """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
     if 0 < probability < 0.01:
