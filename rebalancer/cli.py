@@ -27,7 +27,7 @@ _COMMANDS = {
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
     "policy": "Check, show and migrate policies.",
-    "replace": "Empty old nodes one by one, and have their machines removed.",
+    "replace": "Replace old nodes, one after the other.",
     "report": "Print what a report looks like.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",
