@@ -67,10 +67,15 @@ def duration(flag: str, text: str) -> float:
 
 def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
-    environ = environment.environ
-    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
     return Scope(
         namespace=options.namespace,
         selector=parse_selector(options.selector) if options.selector else None,
-        own_pod=own if all(own) else None,
+        own_pod=own_pod(environment),
     )
+
+
+def own_pod(environment: Environment) -> tuple[str, str] | None:
+    """Return (namespace, name) of the pod that this process lives in, None outside of one."""
+    environ = environment.environ
+    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return own if all(own) else None

@@ -50,6 +50,7 @@ class Why(enum.StrEnum):
     LOCAL_DATA = "LocalData"
     NO_CONTROLLER = "NoController"
     OPTED_OUT = "OptedOut"
+    OWN_POD = "OwnPod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Orders:
     pod_selector: o.LabelSelector | None = None
     evict_batch: bool = False
     """Batch work is no longer waited for."""
+    own_pod: str | None = None
+    """``namespace/name`` of the pod that this process lives in."""
     missing: frozenset[tuple[str, str]] = frozenset()
     """(namespace, name) of the DaemonSets that pods name and the API server does not have."""
 
@@ -86,7 +89,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return what becomes of every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, Why, str]] = {}
-    found: list[Triaged] = []
+    triage: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
         cls = int(snapshot.pods.cls[pod])
         if cls not in of_class:
@@ -94,8 +97,14 @@ def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
         fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
             fate, why, message = Fate.WAIT, Why.OPTED_OUT, still
-        found.append(Triaged(pod, fate, why, message))
-    return found
+        if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
+            fate, why, message = (
+                Fate.REFUSE,
+                Why.OWN_POD,
+                "this command's own pod: run it elsewhere",
+            )
+        triage.append(Triaged(pod, fate, why, message))
+    return triage
 
 
 def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
@@ -135,8 +144,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
         return Fate.STAY, Why.NOT_SELECTED, ""
     if cls.controller_kind == "Node":
         return Fate.STAY, Why.MIRROR, ""
-    if cls.controller_kind == _DAEMON_SET and (found := _of_daemon_set(snapshot, cls, orders)):
-        return found
+    if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
+        return fate
     return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
 
 
