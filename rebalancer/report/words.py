@@ -303,4 +303,11 @@ def ending(report: RunReport) -> str:
         return f"Standing still: {'; '.join(report.standstill)}."
     if report.cut is not None:
         return f"Stopped early: {report.cut}."
-    return report.plan.stopped
+    stopped = report.plan.stopped
+    if report.dry_run or all(map(_as_planned, report.outcomes)):
+        return stopped
+    return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
+
+
+def _as_planned(outcome: Outcome) -> bool:
+    return outcome.status is Status.OBSERVED or outcome.predicted is True
