@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
-from rebalancer.policy.values import parse_duration
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from rebalancer.durations import format_duration
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.policy.model import Mode
-from rebalancer.policy.values import format_duration
 from rebalancer.report.model import RunReport
 
 _OF_PROTECTION: Mapping[str, str] = {

@@ -111,8 +111,12 @@ class Changes:
         order = np.argsort(owner, kind="stable")
         owner, node = owner[order], node[order]
         present, first = np.unique(owner, return_index=True)
-        parts = np.split(node, first[1:])
-        return {refs[o]: part for o, part in zip(present.tolist(), parts, strict=True) if o in refs}
+        ends = [*first[1:], len(owner)]
+        return {
+            refs[o]: node[start:end]
+            for o, start, end in zip(present.tolist(), first, ends, strict=False)
+            if o in refs
+        }
 
     def _workload(
         self, owner: str, nodes: Int32s | None, outcomes: Sequence[Outcome]
