@@ -19,16 +19,21 @@ from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.telling import Gauge, Level, Standing
 from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
+from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
-from rebalancer.policy.values import LabelKey, Labels
+from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.snapshot.labels import matches_labels
-from rebalancer.snapshot.model import PodClass
+from rebalancer.snapshot.labels import matches, matches_labels
+from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
 
 __all__ = [
+    "LEAVING_CONDITIONS",
+    "LEAVING_TAINTS",
     "MEASURED",
     "Bools",
     "Bound",
@@ -37,6 +42,7 @@ __all__ = [
     "ConflictGroup",
     "DomainTerm",
     "Domains",
+    "Duration",
     "Entry",
     "Floats",
     "Gauge",
@@ -46,11 +52,15 @@ __all__ = [
     "LabelKey",
     "Labels",
     "Level",
+    "Notice",
     "Params",
     "Percent",
     "PodClass",
+    "PolicyError",
     "PriceGroup",
     "Signals",
+    "Snapshot",
+    "Source",
     "SpreadGroup",
     "SpreadRule",
     "Standing",
@@ -58,7 +68,9 @@ __all__ = [
     "View",
     "affinity_classes",
     "least_with_room",
+    "matches",
     "matches_labels",
+    "parse_selector",
     "spread_rules",
     "tolerates",
 ]

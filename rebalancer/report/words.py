@@ -216,7 +216,13 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 
 
 def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the way from all pods to the moves; each number is a part of the one before."""
+    """Return the way from all pods to the moves; each number is a part of the one before.
+
+    A plan that was reviewed has no candidates: of its moves, some may be over already.
+    """
+    if (planned := funnel.get("planned")) is not None:
+        moves = ("moves planned", planned), ("still to make", funnel.get("moves", 0))
+        return ("pods", funnel.get("pods", 0)), *moves
     return (
         ("pods", funnel.get("pods", 0)),
         ("where a rule is unmet", funnel.get("candidates", 0)),
@@ -228,7 +234,7 @@ def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 def funnel_words(funnel: Mapping[str, int]) -> str:
     """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
     return " > ".join(
-        f"{n:,} {stage.removesuffix('s') if n == 1 else stage}"
+        f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
         for stage, n in funnel_stages(funnel)
     )
 
