@@ -25,6 +25,7 @@ _COMMANDS = {
     "demo": "Tell the story in an embedded cluster.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
+    "marks": "Show the marks on nodes, or remove them.",
     "policy": "Check, show and migrate policies.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",

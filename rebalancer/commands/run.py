@@ -17,10 +17,13 @@ from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.problem import Planned
+from rebalancer.policy.model import Steer
 from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
+    from rebalancer.evictor.marks import Marker
+    from rebalancer.kube.client import Client
     from rebalancer.memory.keeper import Keeper
 
 PATIENCE = 5.0
@@ -50,10 +53,11 @@ def act(
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved."""
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
-    if planned.standstill:
-        return None
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
+    marker = _marker(run, source.client, reading)
+    if planned.standstill:
+        return None
     clock = run.environment.clock
     run.environment.committed.set()
     started = clock.now()
@@ -75,8 +79,27 @@ def act(
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
+        marker=marker,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
+
+
+def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer."""
+    from rebalancer.evictor.marks import Marker  # noqa: PLC0415
+    from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
+
+    if run.loaded.policy.steer is Steer.OFF:
+        return None
+    clock = run.environment.clock
+    marker = Marker(
+        client,
+        run=run.name_in_marks,
+        clock=lambda: clock.unix() + reading.clock_skew,
+        stop=run.stop,
+    )
+    run.notes.extend(marker.clear_stale(marks_on(reading.snapshot.nodes)))
+    return marker
 
 
 def _progress(run: RunContext) -> Progress:

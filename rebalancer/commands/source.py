@@ -15,6 +15,7 @@ from rebalancer.commands.context import RunContext
 from rebalancer.environment import collector_paused
 from rebalancer.errors import ClusterReadError, StoppedError
 from rebalancer.output import say
+from rebalancer.policy.model import Steer
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 
@@ -112,6 +113,7 @@ def open_source(run: RunContext) -> Iterator[Source]:
 def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
     from rebalancer.kube.access import (  # noqa: PLC0415
+        MARK_RULES,
         READ_RULES,
         USAGE_RULES,
         act_rules,
@@ -124,7 +126,9 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldB
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        require(client, (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory))
+        marks = () if run.loaded.policy.steer is Steer.OFF else MARK_RULES
+        acts = act_rules(run.options.namespace)
+        require(client, (*READ_RULES, *usage, *acts, *lease, *memory, *marks))
     return _take_lease(run, client, at_end)
 
 

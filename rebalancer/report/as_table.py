@@ -192,6 +192,8 @@ def _move(report: RunReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
         yield paint(line, style)
     gain = f"{move.strategy}, gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}"
     yield from wrapped(f"{gain}: {move.reason}", _INDENT)
+    if move.marks:
+        yield from wrapped(words.marks_words(move), _INDENT)
     if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
         for line in wrapped(outcome.message, _INDENT):
             yield paint(line, _STATUS_STYLE[outcome.status])

@@ -62,6 +62,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     reason: str = ""
     cost: float = 1.0
     landings: list[_Landing] = []
+    marks: list[_Name] = []
     outcome: str = Status.PLANNED.value
 
 
@@ -285,6 +286,7 @@ def _move(told: _Move) -> Move:
         cost=told.cost,
         wave=told.wave,
         makes_way_for=told.makes_way_for or "",
+        marks=tuple(told.marks),
     )
 
 
