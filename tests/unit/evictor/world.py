@@ -158,7 +158,7 @@ class World:
         self._unseen.clear()
 
 
-class Told:
+class RecordedProgress:
     """Progress that keeps what it is called with."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ def executor_of(
     stop: Stop,
     *,
     in_order: int = 50,
-    progress: Told | None = None,
+    progress: RecordedProgress | None = None,
     marks: Marks | None = None,
 ) -> Executor:
     return Executor(
@@ -197,7 +197,7 @@ def executor_of(
         world,
         stop,
         Pace(parallel=1, in_order=in_order),
-        progress or Told(),
+        progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
         marks=marks,
     )
