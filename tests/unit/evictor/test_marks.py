@@ -63,10 +63,10 @@ def test_exactly_the_nodes_that_are_asked_for_are_marked(made: Make, timed: Time
     marker, nodes = made(a=[], b=[OTHERS], c=[])
     assert marker.stand_on(("a", "b")) is None
     assert nodes.marks == {"a": [OURS], "b": [OURS]}
-    assert timed.time.seconds == 0.5  # for the scheduler to see it
+    assert timed.time.seconds == 0.25  # for the scheduler to see it
     assert marker.stand_on(("b", "c")) is None
     assert set(nodes.marks) == {"b", "c"}
-    assert timed.time.seconds == 1.0
+    assert timed.time.seconds == 0.5
     assert marker.stand_on(()) is None
     assert nodes.marks == {}
     assert nodes.taints == {"a": [], "b": [OTHERS], "c": []}
@@ -79,7 +79,7 @@ def test_marks_that_stand_are_neither_written_nor_waited_for_again(
     marker.stand_on(("a",))
     asked = len(server.asked)
     marker.stand_on(("a",))
-    assert (len(server.asked), timed.time.seconds) == (asked, 0.5)
+    assert (len(server.asked), timed.time.seconds) == (asked, 0.25)
 
 
 def test_a_mark_that_is_needed_for_longer_is_renewed(made: Make, timed: Timed) -> None:
