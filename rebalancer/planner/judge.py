@@ -43,6 +43,8 @@ class Verdict:
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
     """Where it is refused: a few nodes of its landings where no rule is mended, the most probable first."""
+    marks: tuple[int, ...] = ()
+    """Nodes that are to be marked for this landing, ascending; without marks it would be another one."""
 
 
 @dataclass(frozen=True, slots=True)

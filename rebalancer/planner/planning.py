@@ -18,10 +18,11 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.model import Mode, Policy, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.marks import without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.wire.objects import TopologySpreadConstraint
@@ -157,6 +158,7 @@ class Planning:
     def problem(self, snapshot: Snapshot) -> Problem:
         """Return ``snapshot`` as a problem under the policy's strategies and protections."""
         policy = self._policy
+        snapshot = without_passing_marks(snapshot)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
@@ -178,6 +180,7 @@ class Planning:
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,
+            steer=policy.steer is Steer.MARKS,
         )
 
     def _contributions(self, now: float) -> Iterator[Contribution]:

@@ -7,41 +7,30 @@ that the move feeds included; it is judged as any other landing is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.term import View
+from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, signs
 from rebalancer.scheduler.steering import Steering
 from rebalancer.snapshot.columns import Int32s
 
 # So many landings of one pod are tried, the best first.
 _TRIES = 3
-_NO_NODES = np.zeros(0, np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Steered:
-    """A move whose landing is chosen."""
-
-    verdict: Verdict
-    """Of the move while the marks stand; not refused."""
-    marks: Int32s
-    """Nodes to be marked, ascending."""
 
 
 class Steer:
     """Looks for landings to choose; leaves the state as it was."""
 
-    def __init__(self, view: View, judge: Judge, most: int) -> None:
-        """``most``: so many nodes may carry a mark at once."""
-        self._view, self._judge, self._most = view, judge, most
-        self.standing = _NO_NODES
+    def __init__(self, draft: Draft, judge: Judge) -> None:
+        self._view, self._judge = draft.view, judge
+        self._most = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
+        self.standing: tuple[int, ...] = ()
         """The marks of the move before, which stand anyway: they are taken again where they do as well."""
 
-    def landing(self, pod: int, cls: int, node: int, cost: float) -> Steered | None:
-        """Return the move of ``pod``, of class ``cls``, off ``node`` to the best node that marks can give it.
+    def landing(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can give it.
 
         None if it mends no rule anywhere, if marks cannot do it, or if it would take too many of them.
         """
@@ -57,8 +46,7 @@ class Steer:
                     prediction = view.scheduler.pending.foresee(view.state, pod)
                 verdict = self._judge.judge_landing(cls, node, cost, prediction)
                 if verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE:
-                    self.standing = marks
-                    return Steered(verdict, marks)
+                    return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
     def _best(self, steering: Steering, cls: int, node: int) -> list[int]:
@@ -76,7 +64,8 @@ class Steer:
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
         """Return the sets of marks to try: those that stand, if they hold all that are needed; then the fewest."""
         fewest = steering.to_mark(place)
-        shared = np.isin(fewest, self.standing).all() and steering.nodes[place] not in self.standing
-        if shared and len(self.standing) > len(fewest):
-            return [self.standing, fewest]
+        standing = np.array(self.standing, np.int32)
+        shared = np.isin(fewest, standing).all() and steering.nodes[place] not in standing
+        if shared and len(standing) > len(fewest):
+            return [standing, fewest]
         return [fewest]
