@@ -18,6 +18,8 @@ from rebalancer.planner.steer import Steer
 
 # So many that promise too little anyway are judged all the same, to show people where they would land.
 _CLOSELY = 300
+# What another landing could change.
+_BY_LANDING = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN, Code.LEAVING_NODE)
 
 
 class Examination:
@@ -77,10 +79,14 @@ class Examination:
         self, pair: Pair, promise: Promise, verdict: Verdict, pod: int, cost: float
     ) -> Verdict:
         """Return the verdict on a landing chosen by marks, where ``verdict`` is not good enough and there is one."""
-        unsure = is_gamble(verdict) or falls_short(promise, verdict)
-        if verdict.refused is None and not unsure:
+        if verdict.refused is None:
+            by_landing = is_gamble(verdict) or falls_short(promise, verdict)
+        else:
+            by_landing = verdict.refused[0] in _BY_LANDING
+        # Only rules are worth marks.
+        if not (by_landing and any(promise.promised[:2])):
             return verdict
-        better = self.steer.landing(pod, *pair, cost) if any(promise.promised[:2]) else None
+        better = self.steer.landing(pod, *pair, cost)
         if better is None:
             self._unsteered.add(pair)
             return verdict

@@ -18,6 +18,8 @@ from rebalancer.snapshot.columns import Int32s
 
 # So many landings of one pod are tried, the best first.
 _TRIES = 3
+# Pods of one plan for which a landing is looked for.
+_PODS = 3000
 
 
 class Steer:
@@ -25,6 +27,7 @@ class Steer:
 
     def __init__(self, draft: Draft, judge: Judge) -> None:
         self._view, self._judge = draft.view, judge
+        self._left = _PODS
         self._most = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
         self.standing: tuple[int, ...] = ()
         """The marks of the move before, which stand anyway: they are taken again where they do as well."""
@@ -34,6 +37,9 @@ class Steer:
 
         None if it mends no rule anywhere, if marks cannot do it, or if it would take too many of them.
         """
+        if self._left <= 0:
+            return None
+        self._left -= 1
         view = self._view
         replacement = view.snapshot.classes[cls].replacement
         with view.scheduler.pending.before_landing(view.state, pod):

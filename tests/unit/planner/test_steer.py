@@ -156,7 +156,9 @@ def drifted(seed: int) -> list[Object]:
 def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: int) -> None:
     """Played move by move: a fresh model with marked nodes places each replacement where the plan says."""
     objects = drifted(seed)
-    many = Budgets(in_flight=Limit.parse("100%"), per_run=Limit.parse("100%"))
+    many = Budgets(
+        in_flight=Limit.parse("100%"), per_run=Limit.parse("100%"), per_hour=Limit.parse("100%")
+    )
     plain = plan_of(objects, settings=Settings(budgets=many))
     made = plan_of(objects, settings=Settings(steer=True, budgets=many))
     snapshot = snapshot_of(objects)
