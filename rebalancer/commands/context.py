@@ -14,7 +14,7 @@ from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
-from rebalancer.policy.model import Mode
+from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
@@ -47,6 +47,11 @@ class RunContext:
         """Whether the run may evict."""
         offline = self.options.snapshot_path is not None
         return not (self.options.dry_run or offline) and self.loaded.policy.mode is Mode.ENFORCE
+
+    @property
+    def steers(self) -> bool:
+        """Whether the run may mark nodes."""
+        return self.loaded.policy.steer is Steer.MARKS
 
     @property
     def instance(self) -> str:

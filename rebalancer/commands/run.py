@@ -17,7 +17,6 @@ from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
-from rebalancer.policy.model import Steer
 from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
     from rebalancer.evictor.marks import Marker  # noqa: PLC0415
     from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
 
-    if run.loaded.policy.steer is Steer.OFF:
+    if not run.steers:
         return None
     clock = run.environment.clock
     marker = Marker(

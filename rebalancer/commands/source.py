@@ -15,7 +15,6 @@ from rebalancer.commands.context import RunContext
 from rebalancer.environment import collector_paused
 from rebalancer.errors import ClusterReadError, StoppedError
 from rebalancer.output import say
-from rebalancer.policy.model import Steer
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -126,7 +125,7 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        marks = () if run.loaded.policy.steer is Steer.OFF else MARK_RULES
+        marks = MARK_RULES if run.steers else ()
         acts = act_rules(run.options.namespace)
         require(client, (*READ_RULES, *usage, *acts, *lease, *memory, *marks))
     return _take_lease(run, client, at_end)

@@ -10,6 +10,8 @@ from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.wire.marks import STEER, is_mark, parse_mark
 from rebalancer.wire.objects import Taint
 
+_SHOWN = 5
+
 
 def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
     """Return (node, value) of every mark, by node."""
@@ -22,6 +24,21 @@ def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
         for taint in nodes.taint_sets[nodes.taint_set[row]]
         if _is_mark(taint)
     ]
+
+
+def expired(snapshot: Snapshot) -> str | None:
+    """Return which nodes carry marks that have expired, in words; None if none does."""
+    marks = [(node, parse_mark(value)) for node, value in marks_on(snapshot.nodes)]
+    nodes = sorted({node for node, m in marks if m is None or m.expires <= snapshot.captured_at})
+    if not nodes:
+        return None
+    many = (
+        "1 node carries a mark that has"
+        if len(nodes) == 1
+        else f"{len(nodes)} nodes carry marks that have"
+    )
+    shown = ", ".join(nodes[:_SHOWN]) + (" ..." if len(nodes) > _SHOWN else "")
+    return f"{many} expired ({shown}), which keep pods away: rebalancer marks --clear"
 
 
 def without_passing_marks(snapshot: Snapshot) -> Snapshot:
