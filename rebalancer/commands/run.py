@@ -47,9 +47,20 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
 
 
 def act(
-    run: RunContext, source: Source, reading: Reading, planned: Planned, memory: Keeper | None
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    planned: Planned,
+    memory: Keeper | None,
+    *,
+    progress: Progress | None = None,
+    ordered: bool = False,
+    grace_seconds: int | None = None,
 ) -> Execution | None:
-    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved."""
+    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
+
+    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``.
+    """
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
     if source.client is None or reading.kept is None:
@@ -74,11 +85,13 @@ def act(
         timings=run.timings,
         safety=run.loaded.policy.safety,
         instance=run.instance,
-        progress=_progress(run),
+        progress=progress or progress_of(run),
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
         marker=marker,
+        ordered=ordered,
+        grace_seconds=grace_seconds,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 
@@ -101,7 +114,8 @@ def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
     return marker
 
 
-def _progress(run: RunContext) -> Progress:
+def progress_of(run: RunContext) -> Progress:
+    """Return what tells of the run on standard error."""
     form = "quiet" if run.options.quiet else run.options.log_format
     return Progress(run.environment.err, clock=run.environment.clock.now, form=form)
 

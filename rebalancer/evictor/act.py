@@ -47,6 +47,10 @@ class Acting:
     remember: Remember
     marker: Marker | None = None
     """None where the policy does not steer."""
+    ordered: bool = False
+    """People have ordered that these pods go: see Attempt."""
+    grace_seconds: int | None = None
+    """Of the evicted pods; None leaves each its own."""
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
@@ -60,6 +64,7 @@ class Acting:
             clock=self.clock.unix,
             instance=self.instance,
             warn=self.warn,
+            grace_seconds=self.grace_seconds,
         )
         feed = open_feed(planned.snapshot, moves)
         follower = self._follower(kept, feed, moves)
@@ -73,6 +78,7 @@ class Acting:
                 self.progress,
                 domains=planned.snapshot.nodes.labels_of,
                 marks=self.marker,
+                ordered=self.ordered,
             )
 
             recount = Recount(
