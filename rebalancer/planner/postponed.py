@@ -45,7 +45,7 @@ class Postponed:
 
     def passes_over(self, pair: Pair, promise: Promise | None, verdict: Verdict) -> bool:
         """Return whether a move waits until no other is left: it is a gamble, or falls short of its promise."""
-        if promise is not None and _falls_short(promise, verdict):
+        if promise is not None and falls_short(promise, verdict):
             self._short.add(pair)
             self._refused.add(pair)
         elif not is_gamble(verdict):
@@ -68,7 +68,7 @@ class Postponed:
         return True
 
 
-def _falls_short(promise: Promise, verdict: Verdict) -> bool:
+def falls_short(promise: Promise, verdict: Verdict) -> bool:
     """Return whether the pod would break a rule where it lands as it mends another where it was.
 
     It, or another of its class, would have to be moved again. Once others have moved, it may land better.

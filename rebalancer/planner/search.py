@@ -93,9 +93,17 @@ class _Pass:
         return chosen
 
     def _next_wave(self, wave: int) -> list[Chosen]:
-        """Return the moves of a wave: of the first of four ways that leads to any."""
-        of_wave = self._wave(wave, only_certain=True)
+        """Return the moves of a wave: of the first way that leads to any.
+
+        Where marks may choose landings, they do so before pods move for balance alone.
+        """
+        steers = self._draft.settings.steer
+        of_wave = self._wave(wave, only_certain=True, only_rules=steers)
         if not of_wave and self._postponed.admit_spared():
+            of_wave = self._wave(wave, only_certain=True, only_rules=steers)
+        if not of_wave and steers:
+            of_wave = self._wave(wave, only_certain=True, only_rules=True, steered=True)
+        if not of_wave and steers:
             of_wave = self._wave(wave, only_certain=True)
         if not of_wave and self._postponed.admit_passed_over():
             of_wave = self._wave(wave, only_certain=False)
@@ -106,7 +114,9 @@ class _Pass:
         self.examination.quota.reset()
         return of_wave
 
-    def _wave(self, wave: int, *, only_certain: bool) -> list[Chosen]:
+    def _wave(
+        self, wave: int, *, only_certain: bool, only_rules: bool = False, steered: bool = False
+    ) -> list[Chosen]:
         """Return the moves of one wave.
 
         Moves that might land badly, or break one rule as they mend another, wait until no other is left:
@@ -114,13 +124,16 @@ class _Pass:
         """
         chosen: list[Chosen] = []
         self._postponed.begin()
+        self.examination.steer.standing = ()
         queue = Queue(self.candidates)
         retried: set[Pair] = set()
         while queue and self._goes_on(queue) and (popped := queue.pop()) is not None:
             key, pair = popped
+            if only_rules and not any(key[:2]):
+                break
             if pair not in retried and self._postponed.is_spared(pair):
                 continue
-            verdict = self.examination.verdict(pair, only_certain=only_certain)
+            verdict = self.examination.verdict(pair, only_certain=only_certain, steered=steered)
             if verdict is None:
                 continue
             promise = self.candidates.promise(pair)
@@ -133,6 +146,7 @@ class _Pass:
                 queue.push_back(exact, pair)
                 continue
             chosen.append(self._commit.move(pod, pair, verdict, wave))
+            self.examination.steer.standing = verdict.marks
             refusals = self.examination.refusals
             refusals.pop(pair, None)
             concerned = self.candidates.refresh(pair)
