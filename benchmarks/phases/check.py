@@ -126,9 +126,11 @@ def _prepared(course: Course, phase: str) -> Prepare:
     return make
 
 
-def calls_per_move(share: float, nodes: int, *, hot: bool) -> float:
+def calls_per_move(share: float, nodes: int, *, hot: bool, replicas: int = 10) -> float:
     """Return how many functions a plan calls for each of its moves where so much is wrong."""
-    snapshot = snapshot_of(share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0])
+    snapshot = snapshot_of(
+        share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0], replicas=replicas
+    )
     problem, settings = problem_of(snapshot, lifted=True)
     plans: list[Plan] = []
     count = calls(lambda: plans.append(plan(problem, settings).plan))
