@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
+from rebalancer.cost.inspection import Described, Gauge, Gauging, Grouped, Level, Standing
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.telling import Gauge, Gauging, Grouped, Level, Standing, Told
 from rebalancer.cost.term import (
     Bound,
     Candidates,
@@ -45,6 +45,7 @@ __all__ = [
     "ClusterState",
     "Concerned",
     "ConflictGroup",
+    "Described",
     "DomainTerm",
     "Domains",
     "Entry",
@@ -74,7 +75,6 @@ __all__ = [
     "Standing",
     "Strategy",
     "Term",
-    "Told",
     "Usage",
     "View",
     "affinity_classes",

@@ -24,7 +24,7 @@ CLUSTERS = 200
 
 def shapes(count: int, seed: int) -> Iterator[tuple[Shape, bool]]:
     """Yield shapes of 12 to 120 nodes, from nearly settled to a third wrong, and whether budgets are lifted."""
-    draw = random.Random(seed)  # noqa: S311  # clusters, not secrets
+    draw = random.Random(seed)  # clusters, not secrets
     for number in range(count):
         nodes = draw.choice((12, 24, 40, 120)) if number % 10 == 0 else draw.choice((12, 24, 40))
         share = draw.choice((0.01, 0.05, 0.1, 0.3))

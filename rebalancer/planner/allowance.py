@@ -151,7 +151,7 @@ class Allowance:
 
         A victim and its replacement are one move, unless the owner creates the replacement only once the
         victim is gone. Pods that start for a rollout are not ours: its owner gives none of its pods meanwhile.
-        Those of a larger scale cannot be told from replacements, and count as well.
+        Those of a larger scale cannot be distinguished from replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)

@@ -10,6 +10,7 @@ import numpy as np
 from rebalancer.api import (
     Candidates,
     Concerned,
+    Described,
     Gauging,
     Grouped,
     Measuring,
@@ -20,7 +21,6 @@ from rebalancer.api import (
     Standing,
     Strategy,
     Term,
-    Told,
     View,
 )
 from rebalancer.policy.protect import Protect
@@ -120,7 +120,7 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
 
 
 def _check_protocols(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.telling``)."""
+    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.inspection``)."""
     if isinstance(term, Concerned):
         _check_concerns(view, term, where)
     if isinstance(term, Signalling) and isinstance(twin, Signalling):
@@ -153,7 +153,7 @@ def _check_groups(view: View, term: Grouped, where: str) -> None:
                 f"{where}: groups_of returns a group without the class as a member",
             )
             texts = [group.label]
-            texts += [group.wish(), group.standing()] if isinstance(group, Told) else []
+            texts += [group.requirement(), group.standing()] if isinstance(group, Described) else []
             lines = all(text.strip() and "\n" not in text for text in texts)
             _require(lines, f"{where}: a text of a group is not one line")
     _require(before == _weight(term), f"{where}: groups_of changes the term")

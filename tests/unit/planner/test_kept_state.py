@@ -1,5 +1,7 @@
 """What is kept while pods move equals what is made afresh, over the whole state, after every move of a plan."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -101,7 +103,7 @@ def check_promises(candidates, terms):
         promises = [source.get(pair) for source in (kept, fresh)]
         of_rules = [p.promised[:2] if p is not None else [0.0, 0.0] for p in promises]
         if pair[0] not in candidates._stale:
-            np.testing.assert_allclose(*of_rules, atol=1e-9)
+            np.testing.assert_allclose(of_rules[0], of_rules[1], atol=1e-9)
         assert kept.has_rules(pair[0]) == any(
             p.promised[0] or p.promised[1] for p in kept._of_class.get(pair[0], {}).values()
         )
@@ -114,7 +116,7 @@ def check_promises(candidates, terms):
 def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     monkeypatch, seed, sampled, flight
 ):
-    moves = []
+    moves: list[Any] = []
     move, next_wave = Draft.move, _Pass._next_wave
 
     def moved(self, pod, cls, prediction):
