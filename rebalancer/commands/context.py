@@ -19,6 +19,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
+    from rebalancer.kube.resources import Rule
     from rebalancer.report.plan_file import ReviewedPlan
 
 
@@ -37,6 +38,8 @@ class RunContext:
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     stop: Stop
+    rules: tuple[Rule, ...] = ()
+    """Rights that it needs beside those of a run."""
     timings: Timings
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
@@ -77,6 +80,7 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     """
     if options.whole and not options.dry_run and options.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
+    _refuse_cluster_flags(options)
     duration("--max-age", options.max_age)
     registry = Registry.installed()
     loaded = load_policy(options.policy_path, registry)
@@ -113,3 +117,22 @@ def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | 
     plan = read_plan(options.plan_path, sys.stdin.buffer)
     plan.check_policy(loaded)
     return plan
+
+
+def _refuse_cluster_flags(options: RunOptions) -> None:
+    """Raise PolicyError for flags that ask something of a cluster where a snapshot file is read instead."""
+    if options.snapshot_path is None:
+        return
+    of_cluster = {
+        "--kubeconfig": options.kubeconfig,
+        "--context": options.context_name,
+        "--lease": options.lease,
+        "--memory": options.memory,
+    }
+    given = [flag for flag, value in of_cluster.items() if value is not None]
+    if given:
+        are = "is" if len(given) == 1 else "are"
+        it = "it" if len(given) == 1 else "them"
+        raise PolicyError(
+            [f"{', '.join(given)} {are} of the cluster; leave {it} out with a snapshot file"]
+        )

@@ -54,6 +54,9 @@ def make_plan(
     run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
 ) -> Planned:
     """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
+    namespace = run.options.namespace
+    if namespace is not None and namespace not in reading.snapshot.namespaces:
+        run.notes.append(f"-n {namespace}: there is no such namespace, so that nothing may move")
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
     )

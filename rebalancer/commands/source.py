@@ -15,7 +15,7 @@ from rebalancer.commands.context import RunContext
 from rebalancer.environment import collector_paused
 from rebalancer.errors import ClusterReadError, StoppedError
 from rebalancer.output import say
-from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Source:
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
-            return Reading(load_snapshot(self.name, stdin=sys.stdin.buffer))
+            return Reading(load_judgeable(self.name, stdin=sys.stdin.buffer))
 
     def _of_cluster(self, client: Client) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
@@ -124,7 +124,10 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        require(client, (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory))
+        require(
+            client,
+            (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory, *run.rules),
+        )
     return _take_lease(run, client, at_end)
 
 

@@ -82,7 +82,7 @@ class Move:
     """``Kind/namespace/name`` of the top controller."""
     node: str
     landings: tuple[Landing, ...]
-    """Most probable first."""
+    """Most probable first; none where the pod goes without one being foreseen, and none is waited for."""
     strategy: str
     """The strategy with the largest share of the gain."""
     reason: str
@@ -128,6 +128,8 @@ class Score:
     """Groups (a constraint of a workload, a node) with something left to mend."""
     unsatisfiable: tuple[str, ...] = ()
     """Constraints that cannot be met, in words."""
+    not_judged: tuple[str, ...] = ()
+    """Why the strategy could not judge its rules, in words: what is not judged is never called fine."""
 
 
 @dataclass(frozen=True, slots=True)

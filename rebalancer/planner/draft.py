@@ -8,11 +8,12 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Signalling, View
+from rebalancer.cost.term import Signalling, Unjudged, View
 from rebalancer.plan.plan import Score
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.problem import Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
+from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.state import ClusterState
@@ -67,13 +68,16 @@ class Draft:
     def _score(self, strategy: str) -> Score:
         entries = [0.0, 0.0, 0.0]
         violated, unsatisfiable = 0, list[str]()
+        unjudged = list(not_judged(self.snapshot))
         for weighted in self.terms:
             if weighted.strategy != strategy:
                 continue
             entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
             violated += weighted.term.violated()
             unsatisfiable += weighted.term.unsatisfiable()
-        return Score(cost_of_entries(entries), violated, tuple(unsatisfiable))
+            if isinstance(weighted.term, Unjudged) and (why := weighted.term.not_judged()):
+                unjudged.append(why)
+        return Score(cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged))
 
     def signals(self) -> dict[str, Signals]:
         """Return what each strategy has seen for how many runs in a row, this one included."""

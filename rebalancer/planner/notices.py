@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rebalancer.cost.term import Noting
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.safety import lost_pods
 from rebalancer.snapshot.model import Snapshot
 
 
 def notices(draft: Draft) -> tuple[str, ...]:
     """Return a line for each."""
-    return (*_of_terms(draft), *_conflicts(draft), *_unreadable(draft.snapshot))
+    return (
+        *_of_terms(draft),
+        *_conflicts(draft),
+        *_unreadable(draft.snapshot),
+        *filter(None, [draft.scheduler.profile.note]),
+    )
 
 
 def _of_terms(draft: Draft) -> list[str]:
@@ -45,11 +53,24 @@ def _unreadable(snapshot: Snapshot) -> list[str]:
         if cls.unreadable is not None
     }
     lines += sorted(pods)
+    if lost := lost_pods(snapshot):
+        lines.append(f"{lost} (they count nowhere, and stay)")
     if snapshot.missing:
-        lines.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
+        lines.append(f"not in the snapshot: {_by_reason(snapshot.missing)}")
     return lines
 
 
 def _owner_ref(snapshot: Snapshot, cls: int) -> str:
     owner = snapshot.owner_of(cls)
     return owner.ref if owner is not None else "no controller"
+
+
+def _by_reason(missing: Sequence[str]) -> str:
+    """Return ``Job, Service (none in the file)`` for texts like ``Job: none in the file``."""
+    kinds: dict[str, list[str]] = {}
+    for text in missing:
+        kind, _, why = text.partition(": ")
+        kinds.setdefault(why, []).append(kind)
+    return "; ".join(
+        f"{', '.join(of)} ({why})" if why else ", ".join(of) for why, of in kinds.items()
+    )

@@ -26,6 +26,8 @@ def stopped(
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
     end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
+    if left == 0 and (unjudged := _unjudged(after)) is not None:
+        return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
@@ -36,8 +38,24 @@ def stopped(
     if backlog.moves:
         return f"This run can do no more: {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
-    head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
+    head += " yet" if any(map(_waits, skips)) else ""
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+
+
+def _waits(skip: Skip) -> bool:
+    """Tell whether a pod stays only until some time has passed."""
+    return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
+
+
+def _unjudged(after: Mapping[str, Score]) -> str | None:
+    """Say what could not be judged, by name; None if all could."""
+    unjudged = {name: score.not_judged for name, score in sorted(after.items()) if score.not_judged}
+    if not unjudged:
+        return None
+    reasons = "; ".join(dict.fromkeys(why for texts in unjudged.values() for why in texts))
+    if len(unjudged) == len(after):
+        return f"Nothing could be judged: {reasons}."
+    return f"Every rule that could be judged holds. Not judged: {', '.join(unjudged)} ({reasons})."
 
 
 def _backlog_words(backlog: Backlog) -> str:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from rebalancer.policy.params import Section, shown
-from rebalancer.policy.values import Duration
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
+from rebalancer.policy.values import Duration, Labels
 
 _PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
 
@@ -40,7 +41,7 @@ class Selection(Section):
     namespaces: tuple[NamespacePattern, ...] = Field(
         default=(), description="Namespaces, or patterns like kube-*; none means all."
     )
-    labels: dict[str, str] = Field(
+    labels: Labels = Field(
         default_factory=dict, description="Labels that the pod must carry; none means all pods."
     )
 

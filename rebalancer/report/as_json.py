@@ -118,6 +118,7 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             **_cost(score.cost),
             "violated": score.violated,
             "unsatisfiable": list(score.unsatisfiable),
+            "notJudged": list(score.not_judged),
         }
         for strategy, score in sorted(scores.items())
     }

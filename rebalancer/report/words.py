@@ -90,19 +90,25 @@ def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 def holds(score: Score) -> bool:
-    """Return whether nothing is left to mend that can be mended."""
-    return not score.violated
+    """Return whether nothing is left to mend that can be mended, as far as that could be judged."""
+    return not score.violated and not score.not_judged
 
 
 def score_words(score: Score) -> str:
     """Return what a strategy sees in a few words: ``3 rules unmet: 2 hard, 1 soft``, or ``holds``."""
-    words = "holds"
-    if not holds(score):
+    words = "not judged" if score.not_judged else "holds"
+    if score.violated:
         amounts = [f"{number(value)} {name}" for name, value in entries(score.cost) if value]
         words = f"{count(score.violated, 'rule')} unmet"
         words += f": {', '.join(amounts)}" if amounts else ""
     impossible = len(score.unsatisfiable)
     return f"{words}; {impossible:,} cannot hold" if impossible else words
+
+
+def change(was: float, will: float) -> str:
+    """Return ``4 -> 1``, or ``4`` where nothing changes."""
+    old, new = number(was), number(will)
+    return old if old == new else f"{old} -> {new}"
 
 
 def percent(probability: float) -> str:
@@ -210,12 +216,22 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is shown elsewhere."""
-    codes = {code.value for code in Code}
-    stages = [(stage, n) for stage, n in funnel.items() if stage not in codes]
-    return " > ".join(
-        f"{n:,} {stage.removesuffix('s') if n == 1 else stage}" for stage, n in stages
-    )
+    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``: each a part of the one before.
+
+    Of a plan that was reviewed: ``412 pods > 5 moves planned > 3 still to make``.
+    """
+    pods, moves = count(funnel.get("pods", 0), "pod"), funnel.get("moves", 0)
+    if (planned := funnel.get("planned")) is not None:
+        return f"{pods} > {count(planned, 'move')} planned > {moves:,} still to make"
+    candidates = f"{funnel.get('candidates', 0):,} where a rule is unmet"
+    free = f"{free_to_move(funnel):,} of them free to move"
+    return " > ".join([pods, candidates, free, count(moves, "move")])
+
+
+def free_to_move(funnel: Mapping[str, int]) -> int:
+    """Return how many of the candidates no protection holds."""
+    held = sum(funnel.get(code.value, 0) for code in (Code.PROTECTED, Code.NOT_RECREATED))
+    return funnel.get("candidates", 0) - held
 
 
 def owners_of(moves: Iterable[Move], most: int = 3) -> str:
@@ -239,8 +255,15 @@ def planned_line(report: RunReport) -> str:
     waves = max(move.wave for move in moves)
     line += f" in {count(waves, 'wave')}" if waves > 1 else ""
     if (bound := report.plan.lower_bound) > 0:
-        line += f"; at least {bound:,} {'is' if bound == 1 else 'are'} needed"
+        line += f"; {bound_words(bound, len(moves))}"
     return f"{line}."
+
+
+def bound_words(bound: int, moves: int) -> str:
+    """Return what the lower bound says beside so many moves: of a plan that is only a part, the whole takes more."""
+    if bound > moves:
+        return f"the whole takes at least {bound:,}, of which this run makes a part"
+    return f"it cannot be done with fewer than {bound:,}"
 
 
 _PAST = {

@@ -75,6 +75,21 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
         raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
 
 
+def load_judgeable(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
+    """As :func:`load_snapshot`, for whoever judges what is in the file.
+
+    Raises:
+        PolicyError: also where the file has no nodes or no pods and does not say that there were none.
+    """
+    snapshot = load_snapshot(path, stdin=stdin)
+    lacking = [kind for kind in ("Node", "Pod") if f"{kind}: none in the file" in snapshot.missing]
+    if lacking:
+        name = "standard input" if str(path) == "-" else str(path)
+        nouns = " and no ".join(f"{kind.lower()}s" for kind in lacking)
+        raise PolicyError([f"{name}: has no {nouns}, so that nothing can be judged: {_ADVICE}"])
+    return snapshot
+
+
 def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
     """Read all of the file; return the loader that did."""
     if str(path) == "-":

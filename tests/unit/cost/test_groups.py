@@ -1,5 +1,7 @@
 """Domains: which nodes share one, which do not count, and what is counted in them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,7 +64,7 @@ def test_only_domains_with_pods_are_occupied(draft, monkeypatch, few):
     hosts = Domains.nodes(draft.view)
     at, counts = hosts.occupied(draft.view, classes(draft))
     assert (at.tolist(), counts.tolist()) == ([0, 2, 3], [2, 1, 1])
-    assert (at.dtype, counts.dtype) == (np.int64, np.int64)
+    assert {str(at.dtype), str(counts.dtype)} == {"int64"}
 
 
 class Plain:
@@ -82,10 +84,14 @@ class Quick(Plain):
 
 def test_a_group_is_asked_in_the_way_that_it_is_fast_in():
     nodes = np.array([2, 0], np.int32)
-    assert gains_at(Plain(), nodes).tolist() == [1.0, 3.0]
-    assert gains_at(Quick(), nodes).tolist() == [20.0, 0.0]
+    plain: Any = Plain()
+    quick: Any = Quick()
+    assert gains_at(plain, nodes).tolist() == [1.0, 3.0]
+    assert gains_at(quick, nodes).tolist() == [20.0, 0.0]
 
 
 def test_nodes_are_alike_only_where_the_group_says_so():
-    assert seen_from(Quick(), 1) == seen_from(Quick(), 3)
-    assert seen_from(Plain(), 1) != seen_from(Plain(), 3)
+    plain: Any = Plain()
+    quick: Any = Quick()
+    assert seen_from(quick, 1) == seen_from(quick, 3)
+    assert seen_from(plain, 1) != seen_from(plain, 3)

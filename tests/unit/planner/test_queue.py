@@ -1,5 +1,7 @@
 """The queue: the best promise first, asked about again when its turn comes."""
 
+from typing import Any
+
 import pytest
 
 from rebalancer.planner.postponed import Postponed
@@ -32,8 +34,12 @@ class Listed:
         return self.stale.pop(pair, None)
 
 
+def queue_of(candidates: Any) -> Queue:
+    return Queue(candidates, Postponed())
+
+
 def order(candidates):
-    queue = Queue(candidates, Postponed())
+    queue = queue_of(candidates)
     popped = []
     while (entry := queue.pop()) is not None:
         popped.append(entry[1])
@@ -61,9 +67,9 @@ def test_what_promises_nothing_any_more_is_dropped():
 
 def test_a_class_that_is_due_is_asked_about_first():
     candidates = Listed({A: (0, -1, 0), B: (0, -2, 0)}, stale={B: [A, B]})
-    queue = Queue(candidates, Postponed())
+    queue = queue_of(candidates)
     candidates.keys[B] = (0, -0.5, 0)
-    assert queue.pop()[1] == A
+    assert queue.pop() == ((0, -1, 0), A)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +85,8 @@ def test_a_class_that_is_due_is_asked_about_first():
     ],
 )
 def test_only_clearly_more_goes_before(key, other, before):
-    assert Queue(Listed({A: other}), Postponed()).goes_before(key) is before
+    assert queue_of(Listed({A: other})).goes_before(key) is before
 
 
 def test_nothing_goes_before_in_an_empty_queue():
-    assert not Queue(Listed({}), Postponed()).goes_before((0, 0, 0))
+    assert not queue_of(Listed({})).goes_before((0, 0, 0))
