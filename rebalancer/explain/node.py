@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.cost.telling import Gauge, Gauging
+from rebalancer.cost.inspection import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome

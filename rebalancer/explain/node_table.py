@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.cost.telling import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge, Level, Standing
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import Decision
 from rebalancer.explain.text import (
