@@ -38,6 +38,14 @@ class Budgets(Section):
         default=Limit.parse("30%"),
         description="Evictions in any hour over all runs, of all movable pods; a share is at least 20.",
     )
+    per_namespace: LimitField | None = Field(
+        default=None,
+        description="Evictions in one run in one namespace, of its movable pods; a share is at least 1; absent: any.",
+    )
+    per_zone: LimitField | None = Field(
+        default=None,
+        description="Pods in flight that left one zone, of its pods; a share is at least 1; absent: any.",
+    )
 
     def in_flight_of(self, movable: int) -> int:
         """Return the pods that may be in flight at once, given the number of movable pods."""
@@ -59,6 +67,14 @@ class Budgets(Section):
         """Return the evictions allowed in any hour, given the number of movable pods."""
         return self.per_hour.of(movable, _FLOORS["per_hour"])
 
+    def per_namespace_of(self, movable: int) -> int | None:
+        """Return the evictions allowed in a run in a namespace with so many movable pods; None: any number."""
+        return None if self.per_namespace is None else self.per_namespace.of(movable)
+
+    def per_zone_of(self, pods: int) -> int | None:
+        """Return the pods that may be in flight from a zone with this number of pods; None: any number."""
+        return None if self.per_zone is None else self.per_zone.of(pods)
+
 
 class StrategyBudgets(Section):
     """Budgets of one strategy's moves, in addition to the policy's; absent ones are not limited further."""
@@ -68,8 +84,16 @@ class StrategyBudgets(Section):
     per_owner: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_run: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_hour: LimitField | None = Field(default=None, description="As in the policy's budgets.")
+    per_namespace: LimitField | None = Field(
+        default=None, description="As in the policy's budgets."
+    )
+    per_zone: LimitField | None = Field(default=None, description="As in the policy's budgets.")
 
     def within(self, outer: Budgets) -> Budgets:
         """Return the budgets of this strategy's moves: its own, and the policy's for absent ones."""
-        own = {name: value for name in _FLOORS if (value := getattr(self, name)) is not None}
+        own = {
+            name: value
+            for name in Budgets.model_fields
+            if (value := getattr(self, name)) is not None
+        }
         return outer.model_copy(update=own)

@@ -5,6 +5,7 @@ All problems are collected before any is reported, each with file, line, key and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -22,6 +23,8 @@ from rebalancer.policy.problems import did_you_mean, validated
 
 BUILT_IN = "built-in default"
 _MAIN_FILE = "rebalancer.yaml"
+# They are file names, keys of ConfigMaps and of the report.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +260,28 @@ class _Sources:
         return policy.model_copy(update={"params": params})
 
     def _params_model(self, strategy: _Strategy) -> type[Params] | None:
+        name, at = strategy.name, strategy.base
+        given = strategy.value.get("strategy") if isinstance(strategy.value, dict) else None
         try:
-            if strategy.name in self.known:
-                return self.known[strategy.name]
-            message = f"unknown strategy {strategy.name}{did_you_mean(strategy.name, self.known)}"
+            if given is None and name in self.known:
+                return self.known[name]
+            if given is None:
+                message = f"unknown strategy {name}{did_you_mean(name, self.known)}"
+                message += " A name of your own needs the key strategy below it"
+            elif not isinstance(given, str):
+                return None  # The envelope says so.
+            elif given not in self.known:
+                at = (*at, "strategy")
+                message = f"unknown strategy {given}{did_you_mean(given, self.known)}"
+            elif name in self.known and name != given:
+                message = f"{name} is a strategy itself; give this {given} another name"
+            elif not _NAME.match(name):
+                message = f"{shown(name)} is no name; write lower-case letters, digits and hyphens"
+            else:
+                return self.known[given]
         except PluginError as error:
             message = str(error)
-        self._problem(strategy.document, strategy.base, message)
+        self._problem(strategy.document, at, message)
         return None
 
     def _laxer_modes(self, policy: Policy) -> Iterator[str]:

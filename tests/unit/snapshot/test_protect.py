@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.policy.protect import Protect
+from rebalancer.policy.select import Select
 from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import OLD, node, workload
@@ -170,16 +171,18 @@ def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ({"exclude": ["def*"]}, ["namespace"]),
+        ({"exclude": ["def*"]}, ["notSelected"]),
         ({"exclude": ["kube-*", "other"]}, []),
         ({"include": ["d?fault"]}, []),
-        ({"include": ["kube-*"]}, ["namespace"]),
-        ({"include": ["*"], "exclude": ["[!k]*"]}, ["namespace"]),
+        ({"include": ["kube-*"]}, ["notSelected"]),
+        ({"include": ["*"], "exclude": ["[!k]*"]}, ["notSelected"]),
         ({"include": ["default"]}, []),
     ],
 )
 def test_namespaces_may_be_patterns(rules, expected):
-    assert held(workload("web", ["a", "a"]), namespaces=rules) == expected
+    snapshot = snapshot_of([node("a"), *workload("web", ["a", "a"])])
+    select = Select.model_validate({"namespaces": rules})
+    assert names_of(int(protect(snapshot, Protect(), Scope(), select)[0])) == expected
 
 
 def test_an_exception_for_system_critical_pods_may_name_patterns():
