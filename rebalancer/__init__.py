@@ -2,7 +2,7 @@
 
 The way of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` folds it into arrays,
 ``strategies`` (a package beside this one) hand terms of one ``cost`` over, ``scheduler`` predicts where a
-replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, ``report`` tells. ``app``
+replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, ``report`` shows the result. ``app``
 puts these together; ``cli`` is the command line; ``simulator`` is a cluster in a process.
 """
 

@@ -12,7 +12,7 @@ _YOUNG = 50_000
 modules are imported and a cluster is read stays, and looking again and again took a tenth of that time."""
 
 _UNUSED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
-"""Told to packages before they are imported, unless the user has told them something else: numpy's linear
+"""Set for packages before they are imported, unless the user has set something else: numpy's linear
 algebra would start a thread per core with a stack of its own, for products of a few hundred numbers;
 pydantic would search all installed packages for plug-ins to run in our process."""
 

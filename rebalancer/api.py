@@ -25,9 +25,11 @@ from rebalancer.cost.term import (
     Signalling,
     Strategy,
     Term,
+    Unjudged,
     View,
 )
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.values import LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -55,6 +57,8 @@ __all__ = [
     "Grouped",
     "Int32s",
     "Ints",
+    "LabelKey",
+    "Labels",
     "Level",
     "Measuring",
     "Nodes",
@@ -75,6 +79,7 @@ __all__ = [
     "Strategy",
     "Term",
     "Told",
+    "Unjudged",
     "Usage",
     "View",
     "affinity_classes",

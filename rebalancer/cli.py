@@ -12,7 +12,7 @@ from rebalancer.commands.call import call
 
 _EPILOG = """\b
 Exit codes:
-  0   done, nothing to do, standing still, or held back by a PodDisruptionBudget, a budget or another run
+  0   done, nothing to do, standing still, or stopped by a PodDisruptionBudget, a budget or another run
   1   our fault
   2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction

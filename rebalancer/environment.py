@@ -77,7 +77,7 @@ def system_environment(patience: float = 0.0) -> Environment:
 
     What is not committed yet has ``patience`` seconds to come to an end by itself, and is then left by a
     KeyboardInterrupt, or at the second signal: reading and planning a big cluster can take longer than
-    whoever stops a pod waits before it is killed.
+    the kubelet waits before it kills a pod.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
 

@@ -19,7 +19,7 @@ class ExitCode(enum.IntEnum):
     """What the process returns; stable, and listed in the README."""
 
     DONE = 0
-    """Done, nothing to do, or held back by a PDB, a budget or another run's Lease."""
+    """Done, nothing to do, or stopped by a PDB, a budget or another run's Lease."""
     BUG = 1
     USAGE = 2
     UNREADABLE = 3

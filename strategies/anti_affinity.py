@@ -69,14 +69,19 @@ class AntiAffinity:
         """Return a hard term (required) and a soft one (preferred)."""
         gathered: dict[tuple[object, ...], _Gathered] = {}
         for cls, _ in view.replaceable():
-            for found in _declared(view, cls, params):
-                identity = (found.entry, found.key, found.weight, found.matched.tobytes())
-                gathered.setdefault(identity, found).owners.append(cls)
+            for declared in _declared(view, cls, params):
+                identity = (
+                    declared.entry,
+                    declared.key,
+                    declared.weight,
+                    declared.matched.tobytes(),
+                )
+                gathered.setdefault(identity, declared).owners.append(cls)
         groups: dict[Entry, list[Group]] = {Entry.HARD: [], Entry.SOFT: []}
-        for found in gathered.values():
-            owners = np.array(found.owners, np.int32)
-            parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, found)
-            groups[found.entry] += [_group(view, found, *part) for part in parts]
+        for declared in gathered.values():
+            owners = np.array(declared.owners, np.int32)
+            parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, declared)
+            groups[declared.entry] += [_group(view, declared, *part) for part in parts]
         return [DomainTerm(view, entry, of_entry) for entry, of_entry in groups.items()]
 
 
@@ -100,7 +105,7 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
         )
 
 
-def _parts(view: View, owners: Int32s, found: _Gathered) -> Iterator[tuple[Int32s, Int32s]]:
+def _parts(view: View, owners: Int32s, declared: _Gathered) -> Iterator[tuple[Int32s, Int32s]]:
     """Yield the owners in parts, each with the classes that do not move for its sake.
 
     These are the matched ones of other namespaces. Owners that match each other all declare the term, and stay
@@ -108,8 +113,8 @@ def _parts(view: View, owners: Int32s, found: _Gathered) -> Iterator[tuple[Int32
     """
     of_class = view.snapshot.classes
     home = np.array([of_class[cls].namespace for cls in owners.tolist()])
-    theirs = np.array([of_class[cls].namespace for cls in found.matched.tolist()])
-    mutual = np.isin(owners, found.matched)
+    theirs = np.array([of_class[cls].namespace for cls in declared.matched.tolist()])
+    mutual = np.isin(owners, declared.matched)
     homes = np.unique(home[mutual])
     core = mutual | (home == homes[0]) if len(homes) == 1 else mutual
     parts = [core, *(~core & (home == each) for each in np.unique(home[~core]))]
@@ -118,15 +123,15 @@ def _parts(view: View, owners: Int32s, found: _Gathered) -> Iterator[tuple[Int32
             continue
         homes = np.unique(home[part])
         at_home = theirs == homes[0] if len(homes) == 1 else np.zeros(len(theirs), bool)
-        yield owners[part], np.setdiff1d(found.matched[~at_home], owners[part])
+        yield owners[part], np.setdiff1d(declared.matched[~at_home], owners[part])
 
 
-def _group(view: View, found: _Gathered, owners: Int32s, fixed: Int32s) -> Group:
+def _group(view: View, declared: _Gathered, owners: Int32s, fixed: Int32s) -> Group:
     first = int(owners[0])
     owner = view.snapshot.owners[view.snapshot.classes[first].owner].ref
-    label = f"{owner} apart over {found.key} ({found.kind})"
-    itself = np.array_equal(owners, found.matched)
-    members = owners if itself else np.union1d(owners, found.matched).astype(np.int32)
+    label = f"{owner} apart over {declared.key} ({declared.kind})"
+    itself = np.array_equal(owners, declared.matched)
+    members = owners if itself else np.union1d(owners, declared.matched).astype(np.int32)
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
     eligible = view.eligible(first)
     if not eligible.all():
@@ -134,25 +139,25 @@ def _group(view: View, found: _Gathered, owners: Int32s, fixed: Int32s) -> Group
         if not eligible[occupied].all():
             eligible = eligible.copy()
             eligible[occupied] = True
-    domains = Domains.of(view, found.key, eligible)
-    if found.entry is Entry.SOFT and itself:
+    domains = Domains.of(view, declared.key, eligible)
+    if declared.entry is Entry.SOFT and itself:
         # Pods that would rather not meet their own kind: with more pods than domains some must, and
         # the fewest meetings are the most even spread.
         return SpreadGroup(
             view,
             label=label,
             domains=domains,
-            counted=found.matched,
+            counted=declared.matched,
             movers=owners,
             max_skew=1,
-            weight=found.weight,
+            weight=declared.weight,
         )
     return ConflictGroup(
         view,
         label=label,
         domains=domains,
         owners=owners,
-        matched=found.matched,
+        matched=declared.matched,
         fixed=fixed,
-        weight=found.weight,
+        weight=declared.weight,
     )

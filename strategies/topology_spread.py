@@ -13,6 +13,8 @@ from rebalancer.api import (
     Domains,
     DomainTerm,
     Entry,
+    LabelKey,
+    Labels,
     Params,
     SpreadGroup,
     SpreadRule,
@@ -29,10 +31,10 @@ class DefaultConstraint(Params):
     namespaces: tuple[str, ...] = Field(
         default=(), description="Namespaces of the workloads; empty: all."
     )
-    labels: dict[str, str] = Field(
+    labels: Labels = Field(
         default_factory=dict, description="Labels that the pods must have; empty: all pods."
     )
-    topology_key: str = Field(description="Node label whose values are the domains.")
+    topology_key: LabelKey = Field(description="Node label whose values are the domains.")
     max_skew: int = Field(default=1, ge=1, description="Largest allowed difference in pods.")
 
 

@@ -74,7 +74,7 @@ def told(plan: Plan, terms: float, seconds: float) -> Mapping[str, Any]:
         "before": [round(value, 4) for value in before],
         "left": [round(value, 4) for value in left],
         "bound": plan.lower_bound,
-        "rest": plan.rest.moves,
+        "rest": plan.backlog.moves,
         "skips": len(plan.skips),
         "digest": hashlib.sha256(json.dumps(moves).encode()).hexdigest()[:12],
     }

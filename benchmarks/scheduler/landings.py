@@ -201,15 +201,15 @@ class Wave:
         snapshot, state = self._snapshot, ClusterState(self._snapshot)
         for row in self._victims.values():
             state.evict(row)
-        ghosts = dict(zip(self.names, state.ghosts, strict=True))
+        terminating_pods = dict(zip(self.names, state.terminating_pods, strict=True))
         # Those that wait for their victim to be gone come last. All victims have the same grace, so
         # the ones that were evicted earlier are gone by then, and the later ones are not.
         for owner in sorted(order, key=self._waits):
             row = self._victims[owner]
             if self._waits(owner):
                 for earlier in self.names[: self.names.index(owner) + 1]:
-                    if earlier in ghosts:
-                        state.reap(ghosts.pop(earlier))
+                    if earlier in terminating_pods:
+                        state.reap(terminating_pods.pop(earlier))
             cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
             found, feasible = self._model.predict(state, cls), self._model.feasible(state, cls)
             outcomes.add(snapshot, found, feasible, self._landed[owner])

@@ -88,7 +88,7 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{- /* What every run is told. */ -}}
+{{- /* What every run gets. */ -}}
 {{- define "rebalancer.runArgs" -}}
 - run
 - --policy=/etc/rebalancer/policy

@@ -77,6 +77,7 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     """
     if options.whole and not options.dry_run and options.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
+    _refuse_cluster_flags(options)
     duration("--max-age", options.max_age)
     registry = Registry.installed()
     loaded = load_policy(options.policy_path, registry)
@@ -113,3 +114,22 @@ def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | 
     plan = read_plan(options.plan_path, sys.stdin.buffer)
     plan.check_policy(loaded)
     return plan
+
+
+def _refuse_cluster_flags(options: RunOptions) -> None:
+    """Raise PolicyError for flags that ask something of a cluster where a snapshot file is read instead."""
+    if options.snapshot_path is None:
+        return
+    of_cluster = {
+        "--kubeconfig": options.kubeconfig,
+        "--context": options.context_name,
+        "--lease": options.lease,
+        "--memory": options.memory,
+    }
+    given = [flag for flag, value in of_cluster.items() if value is not None]
+    if given:
+        are = "is" if len(given) == 1 else "are"
+        it = "it" if len(given) == 1 else "them"
+        raise PolicyError(
+            [f"{', '.join(given)} {are} of the cluster; leave {it} out with a snapshot file"]
+        )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
 
 _PLANNING_SHARE = 0.5
-"""Of the time that is left once the cluster is read: what planning may take of it, the rest is for acting."""
+"""Share of the time after reading the cluster that planning may take; acting takes what remains."""
 
 
 def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
@@ -54,6 +54,9 @@ def make_plan(
     run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
 ) -> Planned:
     """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
+    namespace = run.options.namespace
+    if namespace is not None and namespace not in reading.snapshot.namespaces:
+        run.notes.append(f"-n {namespace}: there is no such namespace, so that nothing may move")
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
     )

@@ -113,10 +113,6 @@ class _Explaining:
     """A dry run with the same flags that writes an explanation instead of a report."""
 
     def __init__(self, options: ExplainOptions, environment: Environment) -> None:
-        if options.memory is not None and options.snapshot_path is not None:
-            raise PolicyError(
-                ["--memory is read from the cluster; leave it out with a snapshot file"]
-            )
         self._output = options.output
         self._run = run_context(
             RunOptions(
@@ -186,7 +182,7 @@ _EXPLAINED = [
     click.option(
         "--memory",
         metavar="NS/NAME",
-        help="ConfigMap of run --memory: who rests, and what is used up.",
+        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
     output_flag("table", "json", of="explanation"),
 ]

@@ -50,7 +50,7 @@ def show_history(
 def command(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
     """Print what is remembered of earlier runs.
 
-    Their moves, which workloads rest until when, and which nodes were over-used.
+    Their moves, which workloads cool down until when, and which nodes were over-used.
     """
     where = reference("--memory", memory)
     return int(show_history(kubeconfig, context_name, where, output, system_environment()))

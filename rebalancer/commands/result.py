@@ -18,7 +18,7 @@ from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
-    from rebalancer.kube.lease import HeldByAnother
+    from rebalancer.kube.lease import LeaseTaken
 
 
 def report(
@@ -56,19 +56,19 @@ def run_report(
     )
 
 
-def report_held(run: RunContext, source: Source, held: HeldByAnother) -> ExitCode:
+def report_lease_taken(run: RunContext, source: Source, taken: LeaseTaken) -> ExitCode:
     """Say which run holds the Lease, and until when; that is no failure."""
-    from rebalancer.report.held import HeldReport, render_held  # noqa: PLC0415
+    from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
-    held_report = HeldReport(
+    held_report = LeaseTakenReport(
         source=source.name,
         loaded=run.loaded,
         reviewed=run.reviewed,
-        holder=held.holder,
-        until=rfc3339(held.expires_at),
+        holder=taken.holder,
+        until=rfc3339(taken.expires_at),
     )
     return _write(
-        run.environment, (render_held(held_report, run.options.output),), ExitCode.DONE, ()
+        run.environment, (render_lease_taken(held_report, run.options.output),), ExitCode.DONE, ()
     )
 
 

@@ -11,7 +11,7 @@ from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.result import report, report_held
+from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode
@@ -35,8 +35,8 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     """
     run = run_context(options, environment)
     with open_source(run) as source:
-        if source.held is not None:
-            return report_held(run, source, source.held)
+        if source.lease_taken is not None:
+            return report_lease_taken(run, source, source.lease_taken)
         reading = source.read()
         memory = recall(run, source, reading)
         planned = make_plan(run, reading, memory)

@@ -21,7 +21,7 @@ from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import frozen
-from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
@@ -101,10 +101,10 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or scales):
-        return load_snapshot(path, stdin=stdin)
+        return load_judgeable(path, stdin=stdin)
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
-    first = load_snapshot(path, stdin=BytesIO(data))
+    first = load_judgeable(path, stdin=BytesIO(data))
     objects = read_objects(data)
     for new in new_nodes:
         add_node(objects, new)

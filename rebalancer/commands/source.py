@@ -15,12 +15,12 @@ from rebalancer.commands.context import RunContext
 from rebalancer.environment import collector_paused
 from rebalancer.errors import ClusterReadError, StoppedError
 from rebalancer.output import say
-from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
-    from rebalancer.kube.lease import HeldByAnother, HeldLease
+    from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.read import Kept
 
 
@@ -44,7 +44,7 @@ class Source:
     """URL of the API server, or path of the file."""
     client: Client | None = None
     """None for a snapshot file."""
-    held: HeldByAnother | None = None
+    lease_taken: LeaseTaken | None = None
     """The run that holds the Lease, so that this one must not go on."""
 
     def read(self) -> Reading:
@@ -61,7 +61,7 @@ class Source:
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
-            return Reading(load_snapshot(self.name, stdin=sys.stdin.buffer))
+            return Reading(load_judgeable(self.name, stdin=sys.stdin.buffer))
 
     def _of_cluster(self, client: Client) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
@@ -101,15 +101,15 @@ def open_source(run: RunContext) -> Iterator[Source]:
             limits=Limits(in_flight=options.max_requests, compressed=options.compress),
         )
         with ExitStack() as at_end:
-            held = _prepare_to_act(run, client, at_end) if run.acts else None
-            yield Source(run, client.server, client, held)
+            taken = _prepare_to_act(run, client, at_end) if run.acts else None
+            yield Source(run, client.server, client, taken)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
             raise StoppedError from None
         raise
 
 
-def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
+def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
     from rebalancer.kube.access import (  # noqa: PLC0415
         READ_RULES,
@@ -128,8 +128,8 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> HeldB
     return _take_lease(run, client, at_end)
 
 
-def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAnother | None:
-    from rebalancer.kube.lease import HeldByAnother, Lease  # noqa: PLC0415
+def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
+    from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
 
     if run.lease is None:
         return None
@@ -137,13 +137,13 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> HeldByAno
     # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
     identity = f"{run.instance}_{environment.random(4).hex()}"
     taken = Lease(client, *run.lease, identity=identity, clock=environment.clock.unix).acquire()
-    if isinstance(taken, HeldByAnother):
+    if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.lost)
     at_end.callback(_release, run, taken)
     return None
 
 
-def _release(run: RunContext, lease: HeldLease) -> None:
+def _release(run: RunContext, lease: AcquiredLease) -> None:
     if (warning := lease.release()) is not None:
         say(run.environment.err, f"rebalancer: {warning}")

@@ -92,9 +92,12 @@ class SpreadGroup:
         return found
 
     def at_ease(self, least: int, most: int) -> bool:
-        """See Counted: counts within ``max_skew`` of each other are what the rule asks for."""
-        few = self._min_domains is not None and len(self.domains.names) < self._min_domains
-        return most - (0 if few else least) <= self._max_skew
+        """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
+
+        With fewer domains than it asks for, its potential may be 0 all the same, but it cannot hold.
+        """
+        enough = len(self.domains.names) >= max(1, self._min_domains or 0)
+        return enough and most - least <= self._max_skew
 
     def _now(self) -> _SpreadNow:
         """Return what holds until a member's pod is moved."""
@@ -142,24 +145,21 @@ class SpreadGroup:
     def unsatisfiable(self) -> str | None:
         """Say which pods or domains make the rule impossible, if any do."""
         counts = self._now().counts
-        if not len(counts) or counts.max() - self._floor(counts) <= self._max_skew:
-            return None
-        if self.potential() > 0:
+        if not len(counts):
+            return "no node that its pods may use has this label"
+        few = self._min_domains is not None and len(counts) < self._min_domains
+        holds = not few and counts.max() - counts.min() <= self._max_skew
+        if holds or self.potential() > 0:
             return None
         shown = self._shown(counts)
         closed = [n for n, o in zip(self.domains.names, self._open, strict=True) if not o]
         if closed:
-            cause = f"no node of {', '.join(closed[:3])} takes its pods"
-        elif self._min_domains is not None and len(counts) < self._min_domains:
+            cause = f"no node of {', '.join(closed[:3])} takes another of its pods"
+        elif few:
             cause = f"{len(counts)} domains, minDomains {self._min_domains}"
         else:
             cause = f"{int(self._immobile.sum())} of {int(counts.sum())} pods cannot be moved"
         return f"{shown}, maxSkew {self._max_skew}: {cause}"
-
-    def _floor(self, counts: Ints) -> int:
-        if self._min_domains is not None and len(counts) < self._min_domains:
-            return 0
-        return int(counts.min())
 
     def gains(self) -> Floats:
         """See Group."""

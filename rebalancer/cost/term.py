@@ -278,6 +278,14 @@ class Noting(Protocol):
         """Return what keeps the term from its work and what to do about it, in a line each."""
 
 
+@runtime_checkable
+class Unjudged(Protocol):
+    """A term that may lack what it judges by, as one of measured usage where nothing is measured."""
+
+    def not_judged(self) -> str | None:
+        """Return what is missing, in a few words; None where the term can judge."""
+
+
 # ----------------------------------------------------------------------------------------------------------
 
 

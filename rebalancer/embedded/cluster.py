@@ -32,7 +32,7 @@ from rebalancer.embedded.controllers.scheduling import MakePlacer, ModelPlacer, 
 from rebalancer.embedded.controllers.statefulsets import StatefulSets
 from rebalancer.embedded.engine import Controller, Engine, Timings
 from rebalancer.embedded.hands import Administration
-from rebalancer.embedded.rest import in_motion
+from rebalancer.embedded.settled import in_motion
 from rebalancer.snapshot.model import Snapshot
 
 TOKEN = "embedded-cluster-admin"  # noqa: S105 - opens nothing but a loopback port of this process
@@ -188,7 +188,7 @@ class EmbeddedCluster(Administration):
                 self._settle_step()
 
     def _settle_step(self) -> None:
-        """Run the controllers here, with the lock held, instead of in the thread."""
+        """Run the controllers here, under the lock, instead of in the thread."""
         self._check()
         self._engine.drain()
 

@@ -39,7 +39,7 @@ class Acting:
     timings: Timings
     safety: Safety
     instance: str
-    """Who acts, in the events that are written."""
+    """What acts, in the events that are written."""
     progress: Progress
     stop: Stop
     warn: Callable[[str], None]
@@ -77,13 +77,13 @@ class Acting:
                 self.stop,
             )
 
-            def checked(rest: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
+            def checked(moves: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
                 # A run that is killed in a later wave has used up its part of the hour all the same.
                 why = self.remember(executor.outcomes)
                 if why is not None and self.planning.counts_the_hour:
                     raise ClusterReadError(why)
                 with collector_paused():
-                    return self.planning.rechecked(recount.snapshot(rest), rest, clock_skew)
+                    return self.planning.rechecked(recount.snapshot(moves), moves, clock_skew)
 
             forgotten: str | None = None
             whole = False

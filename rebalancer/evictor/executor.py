@@ -1,4 +1,4 @@
-"""Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the rest.
+"""Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the remaining moves again.
 
 Small waves are evicted in the plan's order. In large ones evictions run in parallel across
 PodDisruptionBudgets and one by one within each, since concurrent evictions under one budget only conflict
@@ -23,7 +23,7 @@ from rebalancer.stop import Stop
 
 
 class Progress(Protocol):
-    """Is told what happens, as it happens."""
+    """Receives what happens, as it happens."""
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
         """A wave begins."""
@@ -49,7 +49,7 @@ _LOOK = 0.25
 _MISSES = 0.05
 _LEAST_MISSES = 3
 _CHANCE = 0.01
-# Probabilities are told with six digits, for up to twenty nodes.
+# Probabilities are written with six digits, for up to twenty nodes.
 _ROUNDED = 1e-4
 
 
@@ -221,7 +221,7 @@ class Executor:
     def _until_placed(self, move: Move) -> None:
         """Wait a moment for the replacement of ``move`` to have a node; some come only much later."""
         until = self._stop.now() + self._pace.placed
-        while _unplaced(self._arrivals.found([move]).get(move.uid)):
+        while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
             if self._stop.now() >= until or not self._wait(until):
                 return
 
@@ -293,13 +293,13 @@ class Executor:
         counted: tuple[int, int] | None = None
         listed = False
         while True:
-            found = self._arrivals.found(moves)
+            replacements = self._arrivals.replacements(moves)
             waited = self._stop.now() - started
-            self._record(moves, found, waited, announced)
+            self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
-            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, found)]
-            pending = sum(1 for uid in awaited if _unplaced(found.get(uid)))
-            unready = sum(1 for uid in awaited if not _is_ready(found.get(uid)))
+            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
+            pending = sum(1 for uid in awaited if _unplaced(replacements.get(uid)))
+            unready = sum(1 for uid in awaited if not _is_ready(replacements.get(uid)))
             if unready == 0 or self._stopped_waiting(waited, unready):
                 return
             late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
@@ -321,7 +321,7 @@ class Executor:
                 return
 
     def _stopped_waiting(self, waited: float, unready: int) -> bool:
-        """Tell whether the run must end while replacements are awaited, and note why."""
+        """Return whether the run must end while replacements are awaited, and note why."""
         why = self._stop.reason()
         if why is None:
             return False
@@ -338,7 +338,7 @@ class Executor:
             self._leave_in_flight(waited, unready)
 
     def _leave_in_flight(self, waited: float, unready: int) -> None:
-        """Note that the run ends held back by the budget of what may be in flight: the next run goes on."""
+        """Note that the run ends at the budget of what may be in flight; the next run continues."""
         self._why = self._why or (
             f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
             "what is in flight counts in the next run"
@@ -347,12 +347,12 @@ class Executor:
     def _record(
         self,
         moves: Sequence[Move],
-        found: dict[str, Replacement],
+        replacements: dict[str, Replacement],
         seconds: float,
         announced: set[str],
     ) -> None:
         for move in moves:
-            replacement = found.get(move.uid)
+            replacement = replacements.get(move.uid)
             if replacement is None or not replacement.node or move.uid in announced:
                 continue
             announced.add(move.uid)
@@ -374,7 +374,7 @@ class Executor:
 
 
 def made_way(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
-    """Return the moves that were carried out to make way for one of ``left``."""
+    """Return the moves that were carried out to free room for one of ``left``."""
     coming = {move.uid for move in left}
     return [
         outcome.move
@@ -384,7 +384,7 @@ def made_way(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
 
 
 def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
-    """Tell whether a replacement on ``node`` is where the move expected it.
+    """Return whether a replacement on ``node`` is where the move expected it.
 
     ``domains`` are the node's topology labels. What counts is the domain that the move's terms look at;
     where they look at nodes only, the node.
@@ -401,7 +401,7 @@ def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
 
 
 def contradicts(elsewhere: int, landed: int) -> bool:
-    """Tell whether so many landings outside their predictions are more than chance.
+    """Return whether so many landings outside their predictions are more than chance.
 
     One landing in twenty may miss: ties, an order of arrival that is not ours. What then happens in less
     than one run in a hundred, by the tail of the binomial distribution, is taken for a wrong model.

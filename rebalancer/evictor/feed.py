@@ -1,4 +1,4 @@
-"""The pods that replace victims, kept current by whoever follows the cluster."""
+"""The pods that replace victims, kept current by what follows the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PodFeed:
 
     def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
         self.read_all: Callable[[], bool] = lambda: False
-        """Has all pods read once more, and handed over here; tells whether it could. Set by what follows the cluster."""
+        """Reads all pods once more and hands them over here; returns whether it could. Set by what follows the cluster."""
         self._controllers = controllers
         self._wanted = frozenset(controllers.values())
         self._known = set(known)
@@ -105,7 +105,7 @@ class PodFeed:
             if complete:
                 self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
 
-    # -- what it is told ---------------------------------------------------------------------------
+    # -- what it receives ---------------------------------------------------------------------------
 
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Something happened to a pod."""

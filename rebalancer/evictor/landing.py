@@ -80,7 +80,7 @@ class Arrivals:
         """See Feed."""
         self._feed.list_again()
 
-    def found(self, moves: Sequence[Move]) -> dict[str, Replacement]:
+    def replacements(self, moves: Sequence[Move]) -> dict[str, Replacement]:
         """Return victim uid -> replacement for those seen so far.
 
         Replacements of one controller are alike; they are given to its victims in order of creation, and
@@ -108,9 +108,9 @@ class Arrivals:
         self._placed |= {uid for uid, replacement in result.items() if replacement.node}
         return result
 
-    def withdrawn(self, uid: str, found: Mapping[str, Replacement]) -> bool:
-        """Tell whether a victim's replacement had a node and is gone, and none came in its place.
+    def withdrawn(self, uid: str, replacements: Mapping[str, Replacement]) -> bool:
+        """Return whether a victim's replacement had a node and is gone, and none came in its place.
 
         A rollout or a scale-down takes the newest pods first: there is nothing left to wait for.
         """
-        return uid in self._placed and uid not in found
+        return uid in self._placed and uid not in replacements

@@ -17,7 +17,7 @@ class Recount:
     """Looks at the cluster between waves, and once more while budgets are about to be counted.
 
     The replacements of a wave are ready before the controller has counted them, so a budget may allow
-    nothing for a moment. Judged in that moment, its pods would pass for immovable, and the rest of the plan
+    nothing for a moment. Judged in that moment, its pods would pass for immovable, and the remaining plan
     for useless. A budget that stayed at nothing once is not waited for again: others use it up.
     """
 

@@ -1,6 +1,6 @@
 """What a run must be allowed to do, and how to find all that it is not at once.
 
-A forbidden list is found by itself, when it is read; what is written is asked beforehand, since the first
+A forbidden list shows when it is read; what is written is asked beforehand, since the first
 eviction would be a late moment to learn it.
 """
 
@@ -59,7 +59,7 @@ FOLLOW_RULES = tuple(
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
 EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)
-"""To tell of evictions in events. Without it a run goes on, and its report warns."""
+"""To report evictions in events. Without it a run goes on, and its report warns."""
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -80,7 +80,7 @@ def lease_rules(namespace: str, name: str) -> tuple[Rule, ...]:
 def missing_rules(client: Client, rules: Iterable[Rule], *, threads: int = 4) -> tuple[Rule, ...]:
     """Return those of ``rules`` that the API server says we lack (SelfSubjectAccessReview).
 
-    A server that does not let us ask lacks nothing by this answer: the act itself will tell.
+    A server that does not let us ask lacks nothing by this answer: the act itself will show it.
 
     Raises:
         ClusterReadError: no answer at all.
@@ -127,8 +127,8 @@ def missing_lists(
         return None
 
     with ThreadPoolExecutor(threads, "access") as pool:
-        found = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
-    return (*found, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else found
+        missing = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
+    return (*missing, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else missing
 
 
 class _Attributes(msgspec.Struct, omit_defaults=True):

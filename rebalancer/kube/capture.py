@@ -107,10 +107,10 @@ def _write(
     return writer.write_protobuf(kind, (run for page in _all(first, pages) for run in page))
 
 
-def _all(first: T | None, rest: Iterable[T]) -> Iterator[T]:
+def _all(first: T | None, others: Iterable[T]) -> Iterator[T]:
     if first is not None:
         yield first
-    yield from rest
+    yield from others
 
 
 def _pages(client: Client, listing: Listing, page_size: int, *, may_restart: bool) -> Iterator[Any]:

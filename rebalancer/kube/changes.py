@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 BOOKMARK, ERROR = "BOOKMARK", "ERROR"
 
 
-class Told(NamedTuple, Generic[T_co]):
+class WatchMessage(NamedTuple, Generic[T_co]):
     """One message of a watch."""
 
     type: str
@@ -37,7 +37,7 @@ class Told(NamedTuple, Generic[T_co]):
 class ChangeDecoder(Protocol[T_co]):
     """Decodes one watch that arrives in pieces."""
 
-    def feed(self, piece: bytes) -> Iterator[Told[T_co]]:
+    def feed(self, piece: bytes) -> Iterator[WatchMessage[T_co]]:
         """Yield what is whole with this piece.
 
         Raises:
@@ -83,21 +83,21 @@ _versions = msgspec.json.Decoder(_Versioned)
 
 class _Json(ChangeDecoder[T]):
     def __init__(self, decode: Callable[[Raw], T]) -> None:
-        self._decode, self._rest = decode, b""
+        self._decode, self._buffer = decode, b""
 
-    def feed(self, piece: bytes) -> Iterator[Told[T]]:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+    def feed(self, piece: bytes) -> Iterator[WatchMessage[T]]:
+        *lines, self._buffer = (self._buffer + piece).split(b"\n")
         for line in lines:
             if line.strip():
-                yield self._told(_lines.decode(line))
+                yield self._message(_lines.decode(line))
 
-    def _told(self, line: _Line) -> Told[T]:
+    def _message(self, line: _Line) -> WatchMessage[T]:
         if line.type == ERROR:
-            return Told(ERROR, "", None, status_of(bytes(line.object)))
+            return WatchMessage(ERROR, "", None, status_of(bytes(line.object)))
         version = _versions.decode(line.object).metadata.resource_version
         if line.type == BOOKMARK:
-            return Told(BOOKMARK, version, None)
-        return Told(line.type, version, self._decode(line.object))
+            return WatchMessage(BOOKMARK, version, None)
+        return WatchMessage(line.type, version, self._decode(line.object))
 
 
 class _Protobuf(ChangeDecoder[T]):
@@ -106,11 +106,11 @@ class _Protobuf(ChangeDecoder[T]):
 
         self._frames, self._decode = ChangeFrames(), decode
 
-    def feed(self, piece: bytes) -> Iterator[Told[T]]:
+    def feed(self, piece: bytes) -> Iterator[WatchMessage[T]]:
         for change in self._frames.feed(piece):
             if change.type == ERROR:
-                yield Told(ERROR, "", None, status_of(change.enveloped))
+                yield WatchMessage(ERROR, "", None, status_of(change.enveloped))
             elif change.type == BOOKMARK:
-                yield Told(BOOKMARK, change.version, None)
+                yield WatchMessage(BOOKMARK, change.version, None)
             else:
-                yield Told(change.type, change.version, self._decode(change.run))
+                yield WatchMessage(change.type, change.version, self._decode(change.run))

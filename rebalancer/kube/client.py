@@ -111,7 +111,7 @@ class Client:
         """Create, as JSON.
 
         Raises:
-            TransportError: no answer; ``sent`` tells whether it may have happened.
+            TransportError: no answer; ``sent`` says whether it may have happened.
         """
         return self._call(
             "POST", path, query, body, retry_throttled=retry_throttled, seconds=seconds

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: by kubeconfig or, inside a pod, by its service account."""
+"""Where the API server is and our identity: by kubeconfig or, inside a pod, by its service account."""
 
 from __future__ import annotations
 

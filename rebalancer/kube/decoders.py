@@ -126,7 +126,7 @@ def decoder_of(decoders: Decoders[T], content_type: str) -> ListDecoder[T]:
 def decode_response(decoders: Decoders[T], response: Response) -> tuple[list[T], ListMeta]:
     """Return the objects of a page, and the list's metadata. Raises as :meth:`ListDecoder.close`."""
     decoder = decoder_of(decoders, response.content_type)
-    found = list(decoder.feed(response.body))
-    rest, meta = decoder.close()
-    found.extend(rest)
-    return found, meta
+    items = list(decoder.feed(response.body))
+    last, meta = decoder.close()
+    items.extend(last)
+    return items, meta

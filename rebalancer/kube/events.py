@@ -1,4 +1,4 @@
-"""Events that tell the owner of a pod who moved it, and why."""
+"""Events that show the owner of a pod what moved it, and why."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EventWriter:
     """
 
     def __init__(self, client: Client, *, clock: Callable[[], float], instance: str) -> None:
-        """``clock`` returns Unix seconds, ``instance`` is who we are (our pod's name)."""
+        """``clock`` returns Unix seconds, ``instance`` is the name of our pod."""
         self._client, self._clock = client, clock
         self._instance = instance[:128] or CONTROLLER
         self._queue: SimpleQueue[tuple[Subject, bytes] | None] = SimpleQueue()
@@ -129,7 +129,7 @@ def event_of(
 ) -> dict[str, object]:
     """Return a Normal event ``Rebalanced``/``Evict`` about ``subject``.
 
-    ``now`` is Unix seconds, ``instance`` who we are (our pod's name); ``related`` is a second object.
+    ``now`` is Unix seconds, ``instance`` the name of our pod; ``related`` is a second object.
     """
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body: dict[str, object] = {

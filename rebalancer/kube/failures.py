@@ -16,8 +16,8 @@ _LONGEST = 500
 class TransportError(ClusterReadError):
     """No answer came: the server is unreachable, or the connection broke.
 
-    ``sent`` tells whether the request may have reached the server: if not, nothing has happened.
-    ``final`` tells that another attempt would fail the same way.
+    ``sent`` says whether the request may have reached the server: if not, nothing has happened.
+    ``final`` says that another attempt would fail the same way.
     """
 
     def __init__(self, message: str, *, sent: bool, final: bool = False) -> None:
@@ -116,7 +116,7 @@ _statuses = msgspec.json.Decoder(Status)
 def status_of(body: bytes) -> Status:
     """Return the Status in ``body``; one with the text as its message, and no code, if it is none.
 
-    Proxies, load balancers and the priority-and-fairness filter answer in plain text, and who asked for
+    Proxies, load balancers and the priority-and-fairness filter answer in plain text, and a client that asked for
     protobuf is refused in protobuf.
     """
     try:

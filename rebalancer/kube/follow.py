@@ -1,6 +1,6 @@
 """The cluster kept current while a run acts: each list is followed by a watch from where it ended.
 
-What a watch tells is folded into what was read, so that a snapshot of it is what reading everything again
+What a watch reports is folded into what was read, so that a snapshot of it is what reading everything again
 would give, without asking for it. A list whose changes cannot be followed (no permission to watch, a stream
 that does not open) is read again for each snapshot; one whose version the server has forgotten, once.
 """
@@ -29,13 +29,13 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.pods import PodRecord
 
 _PATIENCE = 2.0
-"""Seconds for a watch to tell what must have happened; then the list is read again."""
+"""Seconds for a watch to report what must have happened; then the list is read again."""
 _LOOK = 0.02
 _GOODBYE = 5.0
 
 
 class Listener(Protocol):
-    """Is told what becomes of pods, from another thread, when it is known here."""
+    """Receives what becomes of pods, from another thread, when it is known here."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Something happened to a pod."""
@@ -158,7 +158,7 @@ class Follower:
             return self._fold.settled()
 
     def _catch_up(self, evicted: Collection[str], *kinds: str) -> set[str]:
-        """Wait until all watches are open and have told of our own acts; list again what is behind.
+        """Wait until all watches are open and have reported our own acts; list again what is behind.
 
         Of some ``kinds`` only, if any are given. Return which were listed; without kinds, what was listed
         just before for the budgets is not listed again.
@@ -193,7 +193,7 @@ class Follower:
             missing = self._settled().without_object() - self._absent
         kinds = {kind for kind, _ in missing}
         tracks = [track for track in self._tracks if track.resource.kind in kinds]
-        self._list_all_again(tracks, "pods name some that no watch had told of")
+        self._list_all_again(tracks, "pods name some that no watch had reported")
         settled = self._settled()
         self._absent |= missing & settled.without_object()
         return settled
@@ -209,7 +209,7 @@ class Follower:
     # -- lists, once more --------------------------------------------------------------------------
 
     def _list_all_again(self, tracks: Sequence[_Track], why: str) -> set[str]:
-        """Return the kinds that were listed; the others were, meanwhile, by whoever followed them."""
+        """Return the kinds that were listed; the others were, meanwhile, by the threads that follow them."""
         watches = {track.resource.kind: track.watch for track in tracks}
 
         def again(track: _Track) -> bool:
@@ -299,7 +299,7 @@ class Follower:
             self._listener.fail(error)
 
     def _take(self, track: _Track, watch: Watch[Any], event: Event[Any]) -> bool:
-        """Fold one change; tell whether the watch is still the list's."""
+        """Fold one change; return whether the watch is still the list's."""
         with self._lock:
             if track.watch is not watch:
                 return False

@@ -1,6 +1,6 @@
 """Which kubeconfig files apply, and what is wrong with them, before the library sees them.
 
-The library's own messages quote whole entries, tokens included; so what can be wrong is found here first.
+The library's own messages quote whole entries, tokens included; so what can be wrong is checked here first.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def choose(files: Sequence[Path], context: str | None) -> Choice:
         for name, key in _LISTS.items():
             for entry, value in _entries(path, document, name, key).items():
                 merged[name].setdefault(entry, value)
-        # As kubectl: the first file to name it decides. The library takes the last; it is told ours.
+        # As kubectl: the first file to name it decides. The library takes the last; it is given ours.
         current = current or str(document.get("current-context") or "")
     chosen = context or current
     contexts = merged["contexts"]
@@ -133,7 +133,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> Entries:
-    found: Entries = {}
+    entries: Entries = {}
     listed = document.get(name) or []
     if not isinstance(listed, list):
         raise ClusterReadError(f"kubeconfig {path}: {name} is not a list")
@@ -147,8 +147,8 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
             raise ClusterReadError(
                 f"kubeconfig {path}: {name}[{index}] ({entry['name']}) has no {key}"
             )
-        found.setdefault(entry["name"], dict(value))
-    return found
+        entries.setdefault(entry["name"], dict(value))
+    return entries
 
 
 def _referred(

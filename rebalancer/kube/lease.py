@@ -27,7 +27,7 @@ _GOODBYE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class HeldByAnother:
+class LeaseTaken:
     """Another run is under way."""
 
     holder: str
@@ -41,7 +41,7 @@ class Lease:
 
     ``duration`` is in seconds. Times are the server's (its Date header).
 
-    As in client-go's leader election, nobody's clock says that another holder is dead, since no two clocks agree
+    As in client-go's leader election, no clock says that another holder is dead, since no two clocks agree
     for sure: a Lease that looks expired is taken only after it was watched for its whole duration and did not
     change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look
     expired ends the matter at once, since a run comes again by itself: only the run after one that was killed
@@ -65,7 +65,7 @@ class Lease:
         self._namespace, self._name = namespace, name
         self._path = LEASES.path(namespace, name)
 
-    def acquire(self) -> HeldLease | HeldByAnother:
+    def acquire(self) -> AcquiredLease | LeaseTaken:
         """Take the Lease if it is free, or its holder is dead.
 
         Raises:
@@ -76,41 +76,41 @@ class Lease:
         )
         for _ in range(3):
             free = self._free()
-            if isinstance(free, HeldByAnother):
+            if isinstance(free, LeaseTaken):
                 return free
-            found, now = free
+            lease, now = free
             try:
                 taken = self.write(
-                    self.client, found, holder=self.identity, now=now, takes_over=True
+                    self.client, lease, holder=self.identity, now=now, takes_over=True
                 )
             except ClusterReadError as error:
-                # It may be ours all the same, and would be nobody else's for two terms: read it again.
+                # It may be ours all the same, and no other run could take it for two terms: read it again.
                 trouble = error
                 if _is_final(error) or self.client.stop.wait(_RETRY) is not None:
                     break
                 continue
             if taken is not None:
-                return HeldLease(self, taken, now)
+                return AcquiredLease(self, taken, now)
         raise trouble
 
-    def _free(self) -> tuple[Mapping[str, Any], float] | HeldByAnother:
-        """Return the Lease and the server's time once it is free, ours, or its holder dead; or whose it is."""
+    def _free(self) -> tuple[Mapping[str, Any], float] | LeaseTaken:
+        """Return the Lease and the server's time once it is free, ours, or its holder dead; otherwise its holder."""
         watched: _Watched | None = None
-        found, now = self.read(self.client)
-        while (holder := holder_of(found)) not in ("", self.identity):
-            if now < (expires_at := _expiry(found, now)):
-                return HeldByAnother(holder, expires_at, expires_at - now)
+        lease, now = self.read(self.client)
+        while (holder := holder_of(lease)) not in ("", self.identity):
+            if now < (expires_at := _expiry(lease, now)):
+                return LeaseTaken(holder, expires_at, expires_at - now)
             if watched is None:
-                watched = _Watched(_version(found), self.client.monotonic() + _duration(found))
+                watched = _Watched(_version(lease), self.client.monotonic() + _duration(lease))
             left = watched.until - self.client.monotonic()
-            if watched.version != _version(found):  # alive, and its clock is wrong
-                return HeldByAnother(holder, now + _duration(found), _duration(found))
+            if watched.version != _version(lease):  # alive, and its clock is wrong
+                return LeaseTaken(holder, now + _duration(lease), _duration(lease))
             if left <= 0:
                 break
             if self.client.stop.wait(min(_LOOK, left)) is not None:
-                return HeldByAnother(holder, now + left, left)
-            found, now = self.read(self.client)
-        return found, now
+                return LeaseTaken(holder, now + left, left)
+            lease, now = self.read(self.client)
+        return lease, now
 
     def read(self, client: Client, seconds: float | None = None) -> tuple[Mapping[str, Any], float]:
         """Return the object, and the server's time.
@@ -169,13 +169,13 @@ class Lease:
             ) from None
 
 
-class HeldLease:
+class AcquiredLease:
     """Our Lease, renewed by a thread until :meth:`release`."""
 
-    def __init__(self, lease: Lease, found: Mapping[str, Any], now: float) -> None:
+    def __init__(self, lease: Lease, written: Mapping[str, Any], now: float) -> None:
         client = lease.client
         self._lease = lease
-        self._object = found
+        self._object = written
         self._renewed = client.monotonic()
         self._ahead = now - self._renewed
         self._lost: str | None = None
@@ -249,19 +249,19 @@ class HeldLease:
             self._renewed = started
 
     def _write(self, client: Client, holder: str | None, seconds: float) -> bool:
-        """Write the Lease while it is ours; tell whether it was.
+        """Write the Lease while it is ours; return whether it was.
 
         Raises:
             ClusterReadError: it could not be read or written.
         """
         for _ in range(3):
-            found = self._lease.write(
+            written = self._lease.write(
                 client, self._object, holder=holder, now=self._now(), seconds=seconds
             )
-            if found is not None:
-                self._object = found
+            if written is not None:
+                self._object = written
                 return True
-            # Somebody has changed its labels, or the answer to a write of our own was lost: whose is it?
+            # Its labels were changed, or the answer to a write of our own was lost: its holder decides.
             self._object, _ = self._lease.read(client, seconds)
             if holder_of(self._object) != self._lease.identity:
                 return False
@@ -300,25 +300,25 @@ def _is_final(error: ClusterReadError) -> bool:
     )
 
 
-def holder_of(found: Mapping[str, Any]) -> str:
-    """Return who holds the Lease, empty if it is free."""
-    return str((found.get("spec") or {}).get("holderIdentity") or "")
+def holder_of(lease: Mapping[str, Any]) -> str:
+    """Return the identity of the Lease's holder, empty if it is free."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def _version(found: Mapping[str, Any]) -> str:
-    return str(found["metadata"]["resourceVersion"])
+def _version(lease: Mapping[str, Any]) -> str:
+    return str(lease["metadata"]["resourceVersion"])
 
 
-def _duration(found: Mapping[str, Any]) -> float:
-    return float((found.get("spec") or {}).get("leaseDurationSeconds") or 0)
+def _duration(lease: Mapping[str, Any]) -> float:
+    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0)
 
 
-def _expiry(found: Mapping[str, Any], now: float) -> float:
+def _expiry(lease: Mapping[str, Any], now: float) -> float:
     """Return when the holder's time is over by its own words.
 
     A renewal further in the future than the Lease lasts is no renewal but a broken clock: it would block
     all runs until that time comes.
     """
-    renewed = unix_seconds((found.get("spec") or {}).get("renewTime"))
-    lasts = _duration(found)
+    renewed = unix_seconds((lease.get("spec") or {}).get("renewTime"))
+    lasts = _duration(lease)
     return now if renewed > now + lasts else renewed + lasts

@@ -79,7 +79,7 @@ def read_objects(
 
     def begin() -> tuple[list[Any], _Take[Any]]:
         objects: list[Any] = []
-        return objects, lambda found: objects.extend(_until(found, stop))
+        return objects, lambda arrived: objects.extend(_until(arrived, stop))
 
     return _read(client, resource, how, object_decoders(resource.kind, wanted), begin, stop)
 
@@ -96,7 +96,7 @@ def read_late(client: Client, resource: Resource, how: How, fold: Fold) -> Listi
     decoders = object_decoders(resource.kind, fold.controllers)
 
     def begin() -> tuple[Fold, _Take[Any]]:
-        return fold, lambda found: feed(fold, resource.kind, found)
+        return fold, lambda arrived: feed(fold, resource.kind, arrived)
 
     return _read(client, resource, how, decoders, begin)[0]
 
@@ -120,12 +120,12 @@ def _read(
         listing = Listing(resource)
         result, take = begin()
         # Closed even if another list fails: the stream holds a place among the requests in flight.
-        with closing(read_stream(client, listing, decoders, selector=selector)) as found:
+        with closing(read_stream(client, listing, decoders, selector=selector)) as arrived:
             try:
                 with understood(resource):
-                    take(found)
+                    take(arrived)
             except (NotStreamedError, NotUnderstoodError) as error:
-                # The note also tells what is wrong, should it last.
+                # The note also says what is wrong, should it last.
                 what = f"the list of {resource.plural} was read in pages, as one answer failed"
                 notes.append(f"{what}: {error}")
             else:

@@ -68,7 +68,7 @@ class MemoryStore:
         response = self._client.put(self._path, msgspec.json.encode(changed))
         if response.status in (404, 409):
             raise MemoryConflictError(
-                f"ConfigMap {self._namespace}/{self._name} was changed by somebody else meanwhile"
+                f"ConfigMap {self._namespace}/{self._name} was changed by another client meanwhile"
             )
         return self._remembered(self._client.expect(response, self._rule("update")).body)
 
@@ -78,13 +78,13 @@ class MemoryStore:
     def _remembered(self, body: bytes) -> Remembered:
         try:
             shape = msgspec.json.decode(body, type=_Shape)
-            found = msgspec.json.decode(body, type=dict[str, Any])
+            whole = msgspec.json.decode(body, type=dict[str, Any])
         except (ValueError, RecursionError):
             raise ClusterReadError(
                 f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
             ) from None
         return Remembered(
-            data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=found
+            data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=whole
         )
 
 

@@ -56,14 +56,14 @@ def read_metrics(client: Client, resource: Resource, stop: threading.Event) -> M
         ForbiddenError: RBAC; names the rule.
         ClusterReadError: our credentials were not accepted.
     """
-    found = MetricsList(Listing(resource), Fold())
-    # Closed even if nobody wants its end: the stream holds a place among the requests in flight.
-    with closing(metrics_items(client, found.listing, stop.is_set)) as items:
+    metrics = MetricsList(Listing(resource), Fold())
+    # Closed even if its end is not read: the stream holds a place among the requests in flight.
+    with closing(metrics_items(client, metrics.listing, stop.is_set)) as items:
         try:
-            feed(found.fold, resource.kind, _decoded(resource.kind, items))
+            feed(metrics.fold, resource.kind, _decoded(resource.kind, items))
         except NotMeasuredError as error:
-            found.trouble = str(error)
-    return found
+            metrics.trouble = str(error)
+    return metrics
 
 
 def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMetrics]:
@@ -78,13 +78,13 @@ def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMet
 
 def usage_notes(troubles: Iterable[tuple[Resource, str | None]]) -> tuple[str, ...]:
     """Return what a report should say of lists that are not there, and what to do about it."""
-    found: dict[str, list[str]] = {}
-    for resource, trouble in sorted(troubles, key=lambda told: told[0].plural):
+    by_trouble: dict[str, list[str]] = {}
+    for resource, trouble in sorted(troubles, key=lambda pair: pair[0].plural):
         if trouble is not None:
-            found.setdefault(trouble, []).append(f"{resource.plural}.{resource.group}")
-    if not found:
+            by_trouble.setdefault(trouble, []).append(f"{resource.plural}.{resource.group}")
+    if not by_trouble:
         return ()
-    said = "; ".join(f"{' and '.join(names)}: {why}" for why, names in found.items())
+    said = "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_trouble.items())
     return (f"usage is not known: {said}. {_ADVICE}",)
 
 

@@ -90,7 +90,7 @@ def read_cluster(
     keep: bool = False,
     usage: bool = False,
 ) -> Reading:
-    """Read all that a plan rests on.
+    """Read all that a plan is based on.
 
     Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
     come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
@@ -122,7 +122,7 @@ def read_cluster(
         resource_version=pods.items_version,
     )
     fold.forget_metrics()
-    read = [*listings, *(found.listing for found in metrics)]
+    read = [*listings, *(each.listing for each in metrics)]
     readings = Readings(
         server=client.server,
         server_version=version.text,
@@ -133,7 +133,7 @@ def read_cluster(
         seconds_of={listing.resource.kind: listing.seconds for listing in read},
         notes=(
             *(note for listing in read for note in listing.notes),
-            *usage_notes((found.listing.resource, found.trouble) for found in metrics),
+            *usage_notes((each.listing.resource, each.trouble) for each in metrics),
         ),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
@@ -189,9 +189,9 @@ def _read_lists(
             raise
     for listing, objects in early:
         feed(fold, listing.resource.kind, objects)
-    if all(found.trouble is None for found in metrics):
-        for found in metrics:
-            fold.take_metrics(found.fold)
+    if all(each.trouble is None for each in metrics):
+        for each in metrics:
+            fold.take_metrics(each.fold)
     listings = [pods, *(listing for listing, _ in early), *late]
     missing = tuple(
         f"{listing.resource.plural}: the API server does not serve them"

@@ -70,10 +70,10 @@ def _decoded(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generat
     while piece := stream.read_up_to(_PIECE):
         listing.read_bytes += len(piece)
         yield from decoder.feed(piece)
-    rest, meta = decoder.close()
+    last, meta = decoder.close()
     if meta.continue_ or not meta.resource_version:
         raise NotStreamedError("the answer is not a whole list")
-    yield from rest
+    yield from last
     listing.items_version = meta.resource_version
     if listing.read_bytes > _LONG and PROTOBUF in decoders and stream.content_type != PROTOBUF:
         listing.notes.append(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rebalancer.errors import RebalancerError
-from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, Told
+from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, WatchMessage
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import Status, TransportError, refusal
 from rebalancer.kube.resources import Resource, Rule
@@ -66,7 +66,7 @@ class Watch(Generic[T]):
     """The changes of a list since it was read, for at most ``seconds``.
 
     Iterate over it once. A stream that breaks is opened again from the last version seen, with
-    back-off; nothing is missed or told twice by that. When the server has forgotten that version,
+    back-off; nothing is missed or reported twice by that. When the server has forgotten that version,
     iteration ends with ``expired`` set: list again, and watch from there. :meth:`close` may be called
     from another thread and ends a wait.
 
@@ -82,7 +82,7 @@ class Watch(Generic[T]):
         self.broken = 0
         """How often the stream broke or was refused and had to be opened again."""
         self.live = False
-        """Whether a stream is open: what happens is told at once."""
+        """Whether a stream is open: what happens is reported at once."""
         self._client, self._where = client, where
         self._closed = threading.Event()
         self._stop = client.stop.sooner(seconds, self._closed)
@@ -140,8 +140,8 @@ class Watch(Generic[T]):
                 piece = stream.read()
                 if not piece:
                     return
-                for told in decoder.feed(piece):
-                    event = self._event(told)
+                for message in decoder.feed(piece):
+                    event = self._event(message)
                     if event is not None:
                         yield event
         except (RebalancerError, _ExpiredError):
@@ -172,13 +172,13 @@ class Watch(Generic[T]):
         rule = Rule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)
 
-    def _event(self, told: Told[T]) -> Event[T] | None:
-        if told.type == ERROR:
-            _raise_error(told.status or Status())
-        self.resource_version = told.version
-        if told.type == BOOKMARK or told.object is None:
+    def _event(self, message: WatchMessage[T]) -> Event[T] | None:
+        if message.type == ERROR:
+            _raise_error(message.status or Status())
+        self.resource_version = message.version
+        if message.type == BOOKMARK or message.object is None:
             return None
-        return Event(EventType(told.type), told.object)
+        return Event(EventType(message.type), message.object)
 
 
 def _raise_error(status: Status) -> None:

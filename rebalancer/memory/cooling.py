@@ -1,4 +1,4 @@
-"""Which owners rest, until when and why, in words that the report shows."""
+"""Which owners cool down, until when and why, in words that the report shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
 
 
 def resting(term: TermMemory, now: float) -> bool:
-    """Tell whether a term's owner is in a cool-down, or given up."""
+    """Return whether a term's owner is in a cool-down, or given up."""
     if term.given_up:
         return now - term.last <= FORGOTTEN_AFTER
     return now < term.until <= now + _LONGEST
@@ -29,7 +29,7 @@ def state_words(term: TermMemory, now: float) -> str:
 
 def cooling(document: Document, now: float) -> dict[str, str]:
     """Return owner -> why it is left alone for now, and until when."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for ref, owner in document.owners.items():
         texts = [
             f"{name} {state_words(term, now)}"
@@ -37,5 +37,5 @@ def cooling(document: Document, now: float) -> dict[str, str]:
             if resting(term, now)
         ]
         if texts:
-            found[ref] = "; ".join(texts)
-    return found
+            reasons[ref] = "; ".join(texts)
+    return reasons

@@ -120,7 +120,7 @@ class _Parts(msgspec.Struct):
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
-    """Return what can be understood of the document in a ConfigMap's data, and what is wrong with the rest.
+    """Return what can be understood of the document in a ConfigMap's data, and what is wrong with the remainder.
 
     Never raises, whatever stands there: people edit it, and newer programs write it.
     """

@@ -83,13 +83,13 @@ def _table(document: Document, now: float) -> str:
 
 
 def _counts(term: TermMemory) -> str:
-    told = (
+    counts = (
         (term.as_predicted, "as predicted"),
         (term.came_back, "came back"),
         (term.elsewhere, "elsewhere"),
         (term.blocked, "blocked"),
         (term.vain, "in vain"),
     )
-    parts = [f"{number} {what}" for number, what in told if number]
+    parts = [f"{number} {what}" for number, what in counts if number]
     head = f"{term.moves} move{'' if term.moves == 1 else 's'}"
     return f"{head} ({', '.join(parts)})" if parts else head

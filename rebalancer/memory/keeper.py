@@ -1,6 +1,6 @@
 """Reads the memory before a plan and writes it after.
 
-What cannot be read or written is said, and whoever needs it decides: without the evictions of the last hour a
+What cannot be read or written is said, and the caller decides: without the evictions of the last hour a
 run must not add to them.
 """
 
@@ -13,7 +13,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
-from rebalancer.memory.hopes import after_run
+from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.pace import with_pace
 from rebalancer.memory.remember import refreshed
@@ -34,7 +34,7 @@ class Keeper:
         self._known: Remembered | None = None
         """The ConfigMap as the server has it."""
         self._base: Mapping[str, str] = {}
-        """Its data as earlier runs, or somebody else meanwhile, have left it: what this run did is added to that."""
+        """Its data as earlier runs, or another client meanwhile, have left it: what this run did is added to that."""
         self._written: frozenset[str] = frozenset()
         self._in_base: frozenset[str] = frozenset()
         """Pods' uids: whose outcomes this run has written, and which of these stand in the base."""
@@ -78,7 +78,7 @@ class Keeper:
             self._warn(f"{flaw.message}; they are forgotten")
 
     def cooling(self) -> dict[str, str]:
-        """Return owner -> why it rests, see :func:`rebalancer.memory.cooling.cooling`."""
+        """Return owner -> why it cools down, see :func:`rebalancer.memory.cooling.cooling`."""
         return cooling(self.document, self._snapshot.captured_at) if self._snapshot else {}
 
     def moved_last_hour(self) -> int:
@@ -106,7 +106,7 @@ class Keeper:
         ``seconds`` are what carrying them out took, 0 if the last wave was cut off and says nothing of the pace.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
-        somebody else has written meanwhile, what they wrote is read and added to. Return why it could not be
+        another client has written meanwhile, what they wrote is read and added to. Return why it could not be
         written, or None.
         """
         if self._store is None or self._known is None:
@@ -154,15 +154,15 @@ class Keeper:
         before, flaw = decode(self._base)
         if flaw is not None and flaw.hour_unknown:
             raise ClusterReadError(flaw.message)
-        told = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
+        fresh = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
         self.document = after = after_run(
-            refreshed(before, snapshot), snapshot, self._seen, told, now
+            refreshed(before, snapshot), snapshot, self._seen, fresh, now
         )
         self.document = after = with_pace(after, *self._timed)
-        # That an hour went by is no reason to write: a cluster at rest is left alone.
+        # That an hour went by is no reason to write: an idle cluster is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)
-        if (told or flaw or changed) and data != known.data:
+        if (fresh or flaw or changed) and data != known.data:
             uids = frozenset(outcome.move.uid for outcome in outcomes)
             self._sent = data, uids
             self._known = store.write(known, data)

@@ -44,7 +44,7 @@ _STRIKES = (Result.CAME_BACK, Result.ELSEWHERE, Result.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Verdict:
     result: Result
     why: str
 
@@ -118,12 +118,12 @@ def remember(
 
 def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMemory:
     trail = known.trail
-    told: list[_Told] = []
+    verdicts: list[_Verdict] = []
     for outcome in outcomes:
-        told.append(_told(outcome, known.trail))
+        verdicts.append(_verdict(outcome, known.trail))
         if outcome.status is Status.EVICTED and outcome.landed is not None:
             trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
-    count = {result: sum(one.result is result for one in told) for result in Result}
+    count = {result: sum(one.result is result for one in verdicts) for result in Result}
     after = msgspec.structs.replace(
         known,
         moves=known.moves + sum(outcome.status is Status.EVICTED for outcome in outcomes),
@@ -134,7 +134,7 @@ def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMe
         last=int(now),
         trail=trail,
     )
-    strike = next((one for one in told if one.result in _STRIKES), None)
+    strike = next((one for one in verdicts if one.result in _STRIKES), None)
     if strike is not None:
         return struck(after, strike.why[:_LONGEST_TEXT], now)
     if count[Result.AS_PREDICTED] and after.vain:
@@ -145,23 +145,25 @@ def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMe
     return after
 
 
-def _told(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Told:
+def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     move, landed = outcome.move, outcome.landed
     if outcome.status is not Status.EVICTED:
-        return _Told(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
+        return _Verdict(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
     if landed is None:
-        return _Told(Result.OPEN, "")
+        return _Verdict(Result.OPEN, "")
     if landed == move.node:
-        return _Told(Result.CAME_BACK, f"{move.pod} came back to {landed}")
+        return _Verdict(Result.CAME_BACK, f"{move.pod} came back to {landed}")
     if (landed, move.node) in trail:
-        return _Told(
+        return _Verdict(
             Result.CAME_BACK, f"{move.pod} went to {landed}, where an earlier move came from"
         )
     complete = sum(landing.probability for landing in move.landings) >= _COMPLETE
     if outcome.predicted is False and complete:
         expected = move.landings[0].node
-        return _Told(Result.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}")
-    return _Told(Result.AS_PREDICTED, "")
+        return _Verdict(
+            Result.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}"
+        )
+    return _Verdict(Result.AS_PREDICTED, "")
 
 
 def struck(known: TermMemory, why: str, now: float) -> TermMemory:

@@ -26,7 +26,7 @@ class Status(enum.StrEnum):
     FAILED = "failed"
     """The API server gave an error, or kept us waiting, up to the deadline."""
     LOST = "lost"
-    """The reply was lost, and what became of the pod could not be found out."""
+    """The reply was lost, and what became of the pod could not be read."""
     DROPPED = "dropped"
     """Looked at again before its eviction, it no longer paid, or is protected now."""
     NOT_ATTEMPTED = "not-attempted"

@@ -128,10 +128,12 @@ class Score:
     """Groups (a constraint of a workload, a node) with something left to mend."""
     unsatisfiable: tuple[str, ...] = ()
     """Constraints that cannot be met, in words."""
+    not_judged: tuple[str, ...] = ()
+    """Why the strategy could not judge its rules, in words: what is not judged is never called fine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Backlog:
     """What the budgets and the time of a run keep from its plan: an estimate, it is not planned."""
 
     moves: int = 0
@@ -153,10 +155,10 @@ class Plan:
     after: Mapping[str, Score]
     """Strategy -> score if every move lands where it most probably does."""
     lower_bound: int
-    """At least so many moves are needed to reach a state as good as after this plan and its rest."""
+    """At least so many moves are needed to reach a state as good as after this plan and its backlog."""
     stopped: str
     """One line: why the plan ends here, or why it is empty."""
-    rest: Rest = field(default_factory=Rest)
+    backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
     """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
     warnings: tuple[str, ...] = ()

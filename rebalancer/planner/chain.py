@@ -99,14 +99,14 @@ class Chains:
         state = self._view.state
         replacement = self._view.snapshot.classes[step.cls].replacement
         state.evict(step.pod)
-        state.hide_newest_ghost()
+        state.hide_newest_victim()
         state.place(step.pod, replacement, int(step.verdict.prediction.nodes[0]))
         try:
-            with self._view.scheduler.pending.standing(state, step.verdict.prediction.takers):
+            with self._view.scheduler.pending.placed(state, step.verdict.prediction.takers):
                 yield
         finally:
             state.unplace(step.pod)
-            state.show_newest_ghost()
+            state.show_newest_victim()
             state.unevict(step.pod)
 
     # -- who might -------------------------------------------------------------------------------------

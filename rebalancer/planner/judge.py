@@ -218,7 +218,7 @@ class Judge:
         if (missing := self._unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
-        with self._view.scheduler.pending.standing(self._view.state, prediction.takers):
+        with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
             # A pending pod may mend a rule by its landing: that is no gain of the move.
             worse = [
                 max(0.0, weighted.term.potential() - was)

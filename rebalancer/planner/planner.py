@@ -12,12 +12,13 @@ import numpy as np
 from rebalancer.cost.bound import EntryBounds, bounds_of, lower_bound
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Noting, Signalling, Term, View
-from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Rest, Score, Skip
+from rebalancer.cost.term import Noting, Signalling, Term, Unjudged, View
+from rebalancer.plan.plan import Backlog, Code, Cost, Landing, Move, Plan, Score, Skip
 from rebalancer.planner.allowance import Allowance, blocked_pods
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.planner.judge import Weighted
 from rebalancer.planner.pool import Pair
+from rebalancer.planner.safety import lost_pods, not_judged
 from rebalancer.planner.search import Chosen, Refusal, Search, Stop, move_in_state, never
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.staying import Staying
@@ -88,6 +89,7 @@ class Planner:
             settings.cooling,
         )
         self._chosen: list[Chosen] = []
+        self._unjudged = not_judged(snapshot)
 
     def weighted_terms(self) -> list[Weighted]:
         """Return the terms of the enforcing strategies."""
@@ -169,7 +171,7 @@ class Planner:
             after=after,
             lower_bound=min(bound, len(moves) + rest.moves) if rest.moves else bound,
             stopped=stopped(moves, skips, after, rest, self._allowance.stopped),
-            rest=rest,
+            backlog=rest,
             funnel=funnel,
             warnings=tuple(self.warnings()),
         )
@@ -209,13 +211,13 @@ class Planner:
                 waiting = search.waiting
         return chosen, refusals, pairs, waiting
 
-    def _rest(self, left: Sequence[EntryBounds], waiting: set[int]) -> Rest:
+    def _rest(self, left: Sequence[EntryBounds], waiting: set[int]) -> Backlog:
         """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
         if not waiting:
-            return Rest()
+            return Backlog()
         kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
         moves = max(1, lower_bound(kept_back, ()))
-        return Rest(moves, -(-moves // max(1, self._in_one_run())), more=True)
+        return Backlog(moves, -(-moves // max(1, self._in_one_run())), more=True)
 
     def _in_one_run(self) -> int:
         """Return how many moves a further run makes: what budgets allow, or what fits into its time."""
@@ -228,12 +230,16 @@ class Planner:
         for contribution in self._contributions:
             entries = [0.0, 0.0, 0.0]
             violated, unsatisfiable = 0, list[str]()
+            unjudged = list(self._unjudged)
             for weighted in (w for c, w in self._terms if c is contribution):
                 entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
                 violated += weighted.term.violated()
                 unsatisfiable += weighted.term.unsatisfiable()
-            cost = cost_of_entries(entries)
-            scores[contribution.strategy] = Score(cost, violated, tuple(unsatisfiable))
+                if isinstance(weighted.term, Unjudged) and (why := weighted.term.not_judged()):
+                    unjudged.append(why)
+            scores[contribution.strategy] = Score(
+                cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged)
+            )
         return scores
 
     # -- moves -------------------------------------------------------------------------------------
@@ -335,6 +341,10 @@ class Planner:
             if cls.unreadable is not None
         }
         warnings += sorted(unreadable)
+        if lost := lost_pods(snapshot):
+            warnings.append(f"{lost} (they count nowhere, and stay)")
+        if note := self.view.scheduler.profile.note:
+            warnings.append(note)
         if snapshot.missing:
             warnings.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
         return warnings

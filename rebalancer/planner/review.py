@@ -14,7 +14,7 @@ from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Move, Plan, Rest
+from rebalancer.plan.plan import Backlog, Code, Move, Plan
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.planner import Planner
 from rebalancer.planner.recheck import Rechecked, rechecked
@@ -73,7 +73,7 @@ class _Review:
                 after=planner.scores(),
                 lower_bound=lower_bound(bounds, planner.bounds()),
                 stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
-                rest=rest,
+                backlog=rest,
                 funnel={**funnel, "planned": len(self._moves), "moves": len(left)},
                 warnings=tuple(planner.warnings()),
             ),
@@ -178,9 +178,9 @@ class _Review:
             moves += [replace(move, wave=wave + later, observed=True) for move in of_wave]
         return tuple(moves), ended
 
-    def _rest(self, planner: Planner) -> Rest:
+    def _rest(self, planner: Planner) -> Backlog:
         held = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
-        return Rest(held, -(-held // max(1, planner.allowance.per_run)))
+        return Backlog(held, -(-held // max(1, planner.allowance.per_run)))
 
 
 def _missing(taken: bool) -> Why:

@@ -1,4 +1,4 @@
-"""When the picture is wrong, nothing is moved: the conditions under which a run stands still."""
+"""When the picture is wrong: the conditions under which a run stands still, or can judge nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,30 @@ import numpy as np
 
 from rebalancer.policy.cluster import Safety
 from rebalancer.snapshot.model import PodFlag, Snapshot
+
+
+def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return why no rule can be judged on this snapshot, whichever strategy looks at it; empty if some can."""
+    if not len(snapshot.nodes):
+        return ("there is no node",)
+    if not len(snapshot.pods):
+        return ("there is no pod",)
+    lost = _lost(snapshot)
+    placed = int(np.count_nonzero(snapshot.pods.node >= 0))
+    return (lost_pods(snapshot),) if lost and not placed else ()
+
+
+def lost_pods(snapshot: Snapshot) -> str:
+    """Say how many pods name nodes that the snapshot does not have; empty if none does."""
+    lost = _lost(snapshot)
+    if not lost:
+        return ""
+    are = "pod is" if len(snapshot.pods) == 1 else "pods are"
+    return f"{lost} of {len(snapshot.pods)} {are} on nodes that are not in the snapshot"
+
+
+def _lost(snapshot: Snapshot) -> int:
+    return int(np.count_nonzero(snapshot.pods.flags & PodFlag.LOST_NODE))
 
 
 def standstill(snapshot: Snapshot, safety: Safety, clock_skew: float) -> list[str]:

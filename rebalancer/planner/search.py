@@ -81,7 +81,7 @@ def move_in_state(view: View, pod: int, cls: int, prediction: Prediction) -> Non
     state, snapshot = view.state, view.snapshot
     state.evict(pod)
     if snapshot.waits(cls):
-        state.reap(state.ghosts[-1])
+        state.reap(state.terminating_pods[-1])
     state.place(pod, snapshot.classes[cls].replacement, int(prediction.nodes[0]))
     for taker in prediction.takers:
         state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)

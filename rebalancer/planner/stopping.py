@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rebalancer.plan.plan import Code, Move, Rest, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip
 
 
 def stopped(
     moves: Sequence[Move],
     skips: Sequence[Skip],
     after: Mapping[str, Score],
-    rest: Rest,
+    rest: Backlog,
     cut: str | None = None,
 ) -> str:
     """Say in one line why the plan ends where it does; ``cut``: why planning was ended early, if so."""
@@ -21,6 +21,8 @@ def stopped(
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
     end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
+    if left == 0 and (unjudged := _unjudged(after)) is not None:
+        return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
@@ -33,7 +35,18 @@ def stopped(
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
 
 
-def _rest_words(rest: Rest) -> str:
+def _unjudged(after: Mapping[str, Score]) -> str | None:
+    """Say what could not be judged, by name; None if all could."""
+    unjudged = {name: score.not_judged for name, score in sorted(after.items()) if score.not_judged}
+    if not unjudged:
+        return None
+    reasons = "; ".join(dict.fromkeys(why for texts in unjudged.values() for why in texts))
+    if len(unjudged) == len(after):
+        return f"Nothing could be judged: {reasons}."
+    return f"Every rule that could be judged holds. Not judged: {', '.join(unjudged)} ({reasons})."
+
+
+def _rest_words(rest: Backlog) -> str:
     """Say what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
     if not rest.moves:
         return ""

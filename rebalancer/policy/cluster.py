@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rebalancer.policy.params import Section, shown
-from rebalancer.policy.values import Duration, Limit, LimitField, PositiveDuration
+from rebalancer.policy.values import Duration, LabelKey, Limit, LimitField, PositiveDuration
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 
@@ -40,7 +40,7 @@ ScorePlugin = Literal[
 class SpreadDefault(Section):
     """A topology spread constraint that the scheduler applies to pods without one."""
 
-    topology_key: str = Field(min_length=1, description="Node label whose values are the domains.")
+    topology_key: LabelKey = Field(description="Node label whose values are the domains.")
     max_skew: int = Field(ge=1, le=2**31 - 1, description="Largest allowed difference in pods.")
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
         default="ScheduleAnyway", description="DoNotSchedule (hard) or ScheduleAnyway (soft)."

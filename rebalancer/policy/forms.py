@@ -126,7 +126,10 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
             "$ref": f"#/$defs/strategy.{name}",
         }
     named = [
-        {"if": {"properties": {"strategy": {"const": name}}}, "then": {"$ref": f"#/$defs/strategy.{name}"}}
+        {
+            "if": {"properties": {"strategy": {"const": name}}},
+            "then": {"$ref": f"#/$defs/strategy.{name}"},
+        }
         for name in sorted(known)
     ]
     whole["properties"]["strategies"] = {

@@ -53,7 +53,7 @@ def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> L
     ----------
     path
         A file, or a directory that holds ``<strategy>.yaml`` (``kind: Strategy``) for each strategy and
-        ``rebalancer.yaml`` for the rest.
+        ``rebalancer.yaml`` for everything else.
     known
         Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
         mapping may load a strategy when it is looked up.

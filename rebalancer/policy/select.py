@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rebalancer.policy.params import Section, shown
+from rebalancer.policy.values import LabelKey
+from rebalancer.policy.values import Labels as LabelValues
 
 _PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
 
@@ -31,7 +33,7 @@ NamespacePattern = Annotated[
 class Requirement(Section):
     """One of a label selector's expressions, as in Kubernetes."""
 
-    key: str = Field(min_length=1, description="Key of the label.")
+    key: LabelKey = Field(description="Key of the label.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
         description="In, NotIn, Exists or DoesNotExist."
     )
@@ -50,9 +52,7 @@ class Requirement(Section):
 class LabelSelect(Section):
     """A label selector as in Kubernetes; all of it must match."""
 
-    match_labels: dict[str, str] = Field(
-        default_factory=dict, description="Labels with these values."
-    )
+    match_labels: LabelValues = Field(default_factory=dict, description="Labels with these values.")
     match_expressions: tuple[Requirement, ...] = Field(
         default=(), description="Expressions over labels."
     )
@@ -77,7 +77,7 @@ def _with_tuples(value: Any) -> Any:
 
 Labels = Annotated[
     LabelSelect,
-    BeforeValidator(_as_selector, json_schema_input_type=dict[str, str] | LabelSelect),
+    BeforeValidator(_as_selector, json_schema_input_type=LabelValues | LabelSelect),
 ]
 """``{app: web}``, or ``{matchLabels: ..., matchExpressions: ...}``."""
 

@@ -1,4 +1,4 @@
-"""Limits (``5`` or ``10%``) and durations (``1h30m``)."""
+"""Limits (``5`` or ``10%``), durations (``1h30m``) and labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from rebalancer.policy.params import shown
+from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000
 _LONGEST = timedelta(days=366)
@@ -128,3 +129,29 @@ def _positive(span: timedelta) -> timedelta:
 
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 """A time span above 0 and of at most a year."""
+
+
+def _label_key(text: str) -> str:
+    if not is_label_key(text):
+        raise ValueError(
+            f"{shown(text)} is no label key; write for example app or topology.kubernetes.io/zone"
+        )
+    return text
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    for key, value in labels.items():
+        _label_key(key)
+        if not is_label_value(value):
+            raise ValueError(
+                f"{shown(value)} is no label value: at most 63 letters, digits, -, _ and ., none of which"
+                " but letters and digits may come first or last"
+            )
+    return labels
+
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+"""The key of a label, which no object can carry unless Kubernetes admits it."""
+
+Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+"""Labels that an object may carry."""

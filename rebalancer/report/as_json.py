@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def as_data(report: RunReport) -> dict[str, Any]:
     """Return the report as plain data, in the order in which it is written.
 
-    A run that another one's Lease held back has a report of the same keys, see ``report.held``.
+    A run that stopped at another one's Lease has a report of the same keys, see ``report.lease_taken``.
     """
     return {
         key: list(value) if isinstance(value, Iterator) else value
@@ -56,7 +56,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "moves": map(move_data, report.outcomes),
         "skipped": map(_skip, plan.skips),
         "funnel": dict(plan.funnel),
-        "rest": {"moves": plan.rest.moves, "runs": plan.rest.runs, "more": plan.rest.more},
+        "rest": {"moves": plan.backlog.moves, "runs": plan.backlog.runs, "more": plan.backlog.more},
         "stopped": plan.stopped,
         "standstill": list(report.standstill),
         "cut": report.cut,
@@ -118,6 +118,7 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             **_cost(score.cost),
             "violated": score.violated,
             "unsatisfiable": list(score.unsatisfiable),
+            "notJudged": list(score.not_judged),
         }
         for strategy, score in sorted(scores.items())
     }

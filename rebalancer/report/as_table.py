@@ -125,7 +125,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _amounts(was: Score, will: Score) -> list[tuple[str, float, float]]:
     quiet = words.holds(was) and words.holds(will)
-    # The imbalance is never quite zero: without a rule that is unmet, it is nobody's concern.
+    # The imbalance is never quite zero: without a rule that is unmet, it concerns no rule.
     return [
         (name, 0.0, 0.0) if quiet else (name, old, new)
         for (name, old), (_, new) in zip(

@@ -1,4 +1,4 @@
-"""All that a run has to tell, before it takes a form."""
+"""All that a run reports, before it takes a form."""
 
 from __future__ import annotations
 

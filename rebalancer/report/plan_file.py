@@ -99,7 +99,7 @@ class ReviewedPlan:
     policy_hash: str
     policy_source: str
     moves: tuple[Move, ...]
-    """By wave; each of another pod, and who makes way in an earlier wave than the other."""
+    """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
 
     def check_policy(self, loaded: LoadedPolicy) -> None:
         """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
@@ -221,12 +221,12 @@ def _check_events(events: Iterator[tuple[Any, int]]) -> None:
 
 
 def _check_kind(head: _Head) -> None:
-    for key, found, wanted in (
+    for key, given, wanted in (
         ("kind", head.kind, "Report"),
         ("apiVersion", head.api_version, API_VERSION),
     ):
-        if found != wanted:
-            what = "is missing" if found is None else f"is {_shown(found)}"
+        if given != wanted:
+            what = "is missing" if given is None else f"is {_shown(given)}"
             raise _WrongError(f"{key}: {what}, a plan has {key}: {wanted}; {_ANEW}")
     if head.dry_run is not True:
         raise _WrongError(
@@ -253,7 +253,7 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
 
 
 def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
-    """Check that each pod moves once, and that who makes way does so before the other goes.
+    """Check that each pod moves once, and that a move that frees room for another comes before it.
 
     ``moves`` come with their place in the file.
     """
@@ -271,20 +271,20 @@ def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
             )
 
 
-def _move(told: _Move) -> Move:
+def _move(move: _Move) -> Move:
     return Move(
-        namespace=told.namespace,
-        pod=told.pod,
-        uid=told.uid,
-        owner=told.owner,
-        node=told.node,
-        landings=tuple(Landing(one.node, one.probability, one.domains) for one in told.landings),
-        strategy=told.strategy,
-        reason=told.reason,
-        gain=Cost(told.gain.hard, told.gain.soft, told.gain.imbalance),
-        cost=told.cost,
-        wave=told.wave,
-        makes_way_for=told.makes_way_for or "",
+        namespace=move.namespace,
+        pod=move.pod,
+        uid=move.uid,
+        owner=move.owner,
+        node=move.node,
+        landings=tuple(Landing(one.node, one.probability, one.domains) for one in move.landings),
+        strategy=move.strategy,
+        reason=move.reason,
+        gain=Cost(move.gain.hard, move.gain.soft, move.gain.imbalance),
+        cost=move.cost,
+        wave=move.wave,
+        makes_way_for=move.makes_way_for or "",
     )
 
 
@@ -308,7 +308,7 @@ _SHOWN = 60
 
 
 def _shown(value: Any) -> str:
-    """Return a value in as few characters as tell which it is."""
+    """Return a value in as few characters as identify it."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 

@@ -71,7 +71,7 @@ class Progress:
     def waiting(self, wave: int, pending: int, unready: int) -> None:
         """A wave's replacements are awaited: ``pending`` have no node, ``unready`` are not Ready.
 
-        Told when it changes, and every ten seconds.
+        Written when it changes, and every ten seconds.
         """
         now = self._clock()
         what = (wave, pending, unready)

@@ -78,24 +78,26 @@ def entries(cost: Cost) -> tuple[tuple[str, float], ...]:
 
 def gain_words(gain: Cost) -> str:
     """Return the first entry that is not zero, which decides, and what gets worse for it."""
-    told = [(name, value) for name, value in entries(gain) if value]
-    return ", ".join(f"{number(v)} {name}" for name, v in [*told[:1], *_worse(told[1:])]) or "0"
+    changes = [(name, value) for name, value in entries(gain) if value]
+    return (
+        ", ".join(f"{number(v)} {name}" for name, v in [*changes[:1], *_worse(changes[1:])]) or "0"
+    )
 
 
-def _worse(told: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """Return what gets worse by enough to be worth a word; the JSON report has all digits."""
-    return [(name, value) for name, value in told if value <= -_WORTH_A_WORD]
+    return [(name, value) for name, value in changes if value <= -_WORTH_A_WORD]
 
 
 def holds(score: Score) -> bool:
-    """Return whether nothing is left to mend that can be mended."""
-    return not score.violated
+    """Return whether nothing is left to mend that can be mended, as far as that could be judged."""
+    return not score.violated and not score.not_judged
 
 
 def score_words(score: Score) -> str:
     """Return what a strategy sees in a few words: ``3 rules unmet: 2 hard, 1 soft``, or ``holds``."""
-    words = "holds"
-    if not holds(score):
+    words = "not judged" if score.not_judged else "holds"
+    if score.violated:
         amounts = [f"{number(value)} {name}" for name, value in entries(score.cost) if value]
         words = f"{count(score.violated, 'rule')} unmet"
         words += f": {', '.join(amounts)}" if amounts else ""
@@ -130,8 +132,8 @@ def landing_words(report: RunReport, landings: Sequence[Landing]) -> str:
     if len(zones) == 1:
         zone = next(iter(zones))
         nodes = ", ".join(f"{one.node} {percent(one.probability)}" for one in landings[:_FEW])
-        rest = "" if few else f" and {count(len(landings) - _FEW, 'more node')}"
-        return f"{f'{zone}: ' if zone else ''}{nodes}{rest}"
+        others = "" if few else f" and {count(len(landings) - _FEW, 'more node')}"
+        return f"{f'{zone}: ' if zone else ''}{nodes}{others}"
     if few:
         return ", ".join(
             f"{place(report, one.node)} {percent(one.probability)}" for one in landings
@@ -182,12 +184,12 @@ class SkipGroup:
 
 def grouped(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
     """Return the skips by code, then by message, the largest groups first."""
-    found: dict[Code, dict[str, list[str]]] = {}
+    by_code: dict[Code, dict[str, list[str]]] = {}
     for skip in skips:
-        by_message = found.setdefault(skip.code, {})
+        by_message = by_code.setdefault(skip.code, {})
         by_message.setdefault(skip.message, []).append(f"{skip.namespace}/{skip.pod}")
     result = []
-    for code, by_message in found.items():
+    for code, by_message in by_code.items():
         groups = [SkipGroup(message, tuple(sorted(pods))) for message, pods in by_message.items()]
         groups.sort(key=lambda group: (-len(group.pods), group.pods, group.message))
         result.append((code, groups))
@@ -208,12 +210,20 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 300 movable > 17 candidates > 3 moves``; what the codes took is told apart."""
-    codes = {code.value for code in Code}
-    stages = [(stage, n) for stage, n in funnel.items() if stage not in codes]
-    return " > ".join(
-        f"{n:,} {stage.removesuffix('s') if n == 1 else stage}" for stage, n in stages
-    )
+    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``: each a part of the one before."""
+    stages = [
+        count(funnel.get("pods", 0), "pod"),
+        f"{funnel.get('candidates', 0):,} where a rule is unmet",
+        f"{free_to_move(funnel):,} of them free to move",
+        count(funnel.get("moves", 0), "move"),
+    ]
+    return " > ".join(stages)
+
+
+def free_to_move(funnel: Mapping[str, int]) -> int:
+    """Return how many of the candidates no protection holds."""
+    held = sum(funnel.get(code.value, 0) for code in (Code.PROTECTED, Code.NOT_RECREATED))
+    return funnel.get("candidates", 0) - held
 
 
 def owners_of(moves: Iterable[Move], most: int = 3) -> str:
@@ -237,8 +247,15 @@ def planned_line(report: RunReport) -> str:
     waves = max(move.wave for move in moves)
     line += f" in {count(waves, 'wave')}" if waves > 1 else ""
     if (bound := report.plan.lower_bound) > 0:
-        line += f"; at least {bound:,} {'is' if bound == 1 else 'are'} needed"
+        line += f"; {bound_words(bound, len(moves))}"
     return f"{line}."
+
+
+def bound_words(bound: int, moves: int) -> str:
+    """Return what the lower bound says beside so many moves: of a plan that is only a part, the whole takes more."""
+    if bound > moves:
+        return f"the whole takes at least {bound:,}, of which this run makes a part"
+    return f"it cannot be done with fewer than {bound:,}"
 
 
 _PAST = {

@@ -51,13 +51,13 @@ class AttachLimits:
         uses[[cls for cls, drivers in classes.items() if driver in drivers]] = True
         rows = np.flatnonzero((state.node_of >= 0) & uses[state.cls_of])
         pairs = set(zip(state.cls_of[rows].tolist(), state.node_of[rows].tolist(), strict=True))
-        for ghost in state.ghosts:
-            if uses[ghost.cls]:
-                here = state.counts(np.array([ghost.cls], np.int32), terminating=True)
-                if here[ghost.node] > 0:  # it may be hidden, for owners that wait until it is gone
-                    pairs.add((ghost.cls, ghost.node))
-        found = sorted({(v, node) for cls, node in pairs for v in classes[cls][driver]})
-        columns = np.array(found, np.int32).reshape(-1, 2)
+        for victim in state.terminating_pods:
+            if uses[victim.cls]:
+                here = state.counts(np.array([victim.cls], np.int32), terminating=True)
+                if here[victim.node] > 0:  # it may be hidden, for owners that wait until it is gone
+                    pairs.add((victim.cls, victim.node))
+        attached = sorted({(v, node) for cls, node in pairs for v in classes[cls][driver]})
+        columns = np.array(attached, np.int32).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]
 
     @cached_property
@@ -66,20 +66,20 @@ class AttachLimits:
         if not self._limits:
             return {}
         handles = Interner()
-        found: dict[int, dict[str, list[int]]] = {}
+        volumes: dict[int, dict[str, list[int]]] = {}
         for index, of_class in enumerate(self._snapshot.classes):
             for driver, handle in self._volumes(of_class):
                 if driver in self._limits:
-                    ids = found.setdefault(index, {}).setdefault(driver, [])
+                    ids = volumes.setdefault(index, {}).setdefault(driver, [])
                     ids.append(handles(f"{driver}/{handle}"))
         return {
             index: {driver: sorted(set(ids)) for driver, ids in drivers.items()}
-            for index, drivers in found.items()
+            for index, drivers in volumes.items()
         }
 
     def _volumes(self, of_class: PodClass) -> list[tuple[str, str]]:
         """Return (driver, handle) of the volumes behind a class's claims."""
-        found: list[tuple[str, str]] = []
+        handles: list[tuple[str, str]] = []
         volumes = self._snapshot.volumes
         for mount in of_class.spec.volumes or ():
             if mount.persistent_volume_claim is None:
@@ -89,9 +89,9 @@ class AttachLimits:
             volume = volumes.volumes.get(claim.spec.volume_name) if claim is not None else None
             if volume is not None and volume.spec.csi is not None:
                 handle = volume.spec.csi.volume_handle or volume.metadata.name
-                found.append((volume.spec.csi.driver, handle))
+                handles.append((volume.spec.csi.driver, handle))
             elif claim is not None and volume is None:
                 storage_class = volumes.storage_classes.get(claim.spec.storage_class_name or "")
                 if storage_class is not None:
-                    found.append((storage_class.provisioner, f"{of_class.namespace}/{name}"))
-        return found
+                    handles.append((storage_class.provisioner, f"{of_class.namespace}/{name}"))
+        return handles

@@ -42,8 +42,8 @@ class DefaultMatches:
         if not required and not unread:
             return None
         selector = LabelSelector(match_expressions=tuple(required))
-        found = self._snapshot.class_index.match([of_class.namespace], selector)
-        return np.intersect1d(found, self._of_controller(of_class)) if unread else found
+        selected = self._snapshot.class_index.match([of_class.namespace], selector)
+        return np.intersect1d(selected, self._of_controller(of_class)) if unread else selected
 
     def _of_services(self, of_class: PodClass) -> list[LabelSelectorRequirement]:
         labels: Labels = {}

@@ -136,9 +136,11 @@ def _nodes(
         )
 
 
-def _landings(snapshot: Snapshot, cls: int, found: Prediction) -> Iterator[ExplainedLanding]:
+def _landings(snapshot: Snapshot, cls: int, prediction: Prediction) -> Iterator[ExplainedLanding]:
     keys = tuple(dict.fromkeys((*_own_keys(snapshot.classes[cls].spec), ZONE)))
-    for node, probability in zip(found.nodes.tolist(), found.probability.tolist(), strict=True):
+    for node, probability in zip(
+        prediction.nodes.tolist(), prediction.probability.tolist(), strict=True
+    ):
         domains = {}
         for key in keys:
             value = int(snapshot.nodes.labels.column(key)[node])

@@ -99,7 +99,7 @@ class Filters:
         return self._static.get(alike, make)
 
     def unusual(self, cls: int) -> bool:
-        """Tell whether filters of host ports, disks or volumes look at what other pods hold."""
+        """Return whether filters of host ports, disks or volumes look at what other pods hold."""
         rivals = (self._ports.rivals(cls), self.disks.rivals(cls), self._limits.rivals(cls))
         return self.volumes.of(cls) is not None or any(of is not None for of in rivals)
 

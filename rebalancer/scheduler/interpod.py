@@ -27,11 +27,11 @@ class Refusals:
 
     def any(self) -> Bools | None:
         """Return the nodes (N,) that are refused for any reason; None if there is no rule at all."""
-        found: Bools | None = None
+        refused: Bools | None = None
         for mask in (self.affinity, self.own_anti_affinity, self.others_anti_affinity):
             if mask is not None:
-                found = mask if found is None else found | mask
-        return found
+                refused = mask if refused is None else refused | mask
+        return refused
 
 
 class InterPod:
@@ -75,14 +75,14 @@ class InterPod:
         return total
 
     def _hit(self, state: ClusterState, rules: tuple[tuple[str, Int32s], ...]) -> Bools | None:
-        found: Bools | None = None
+        refused: Bools | None = None
         for key, classes in rules:
             topology = self._topologies[key]
             occupied = topology.of_pods(state, classes, terminating=True) > 0
             if occupied.any():
                 hit = occupied[topology.domain]
-                found = hit if found is None else found | hit
-        return found
+                refused = hit if refused is None else refused | hit
+        return refused
 
     def _unmet_affinity(self, state: ClusterState, relation: Relation) -> Bools | None:
         """All terms need a match in the node's domains; the first pod of a series needs none."""
@@ -90,12 +90,12 @@ class InterPod:
             return None
         unmet = np.zeros(len(self._snapshot.nodes), bool)
         lacking = np.zeros_like(unmet)
-        nobody = True
+        no_match = True
         for key in relation.affinity_keys:
             topology = self._topologies[key]
             occupied = topology.of_pods(state, relation.affinity, terminating=True) > 0
             met = occupied[topology.domain]
-            nobody = nobody and not met.any()
+            no_match = no_match and not met.any()
             unmet |= ~met
             lacking |= ~topology.present
-        return lacking if nobody and relation.matches_itself else unmet
+        return lacking if no_match and relation.matches_itself else unmet

@@ -1,4 +1,4 @@
-"""Inter-pod terms, resolved to classes once: distinct terms, who owns them and whom they match."""
+"""Inter-pod terms, resolved to classes once: distinct terms, their owners and the classes that they match."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class TermIndex:
 
     def relation(self, cls: int) -> Relation:
         """Return how a class stands to others, cached."""
-        found = self._relations.get(cls)
-        if found is None:
-            found = self._relations[cls] = self._make(cls)
-        return found
+        relation = self._relations.get(cls)
+        if relation is None:
+            relation = self._relations[cls] = self._make(cls)
+        return relation
 
     def _make(self, cls: int) -> Relation:
         affinity = self._snapshot.classes[cls].spec.affinity
@@ -84,11 +84,11 @@ class TermIndex:
         )
 
     def _together(self, cls: int, required: Sequence[PodAffinityTerm]) -> Int32s:
-        found: Int32s | None = None
+        common: Int32s | None = None
         for term in required:
             matched = self._classes(cls, term)
-            found = matched if found is None else np.intersect1d(found, matched)
-        return _NONE if found is None else found
+            common = matched if common is None else np.intersect1d(common, matched)
+        return _NONE if common is None else common
 
     def _weights(
         self, cls: int, own: PodAffinity | None, anti: PodAffinity | None, groups: list[_Group]
@@ -105,14 +105,14 @@ class TermIndex:
                 of_class = of_key.setdefault(group.key, {})
                 for owner in group.owners:
                     of_class[owner] = of_class.get(owner, 0) + group.weight
-        found: list[tuple[str, int, Int32s]] = []
+        weights: list[tuple[str, int, Int32s]] = []
         for key, of_class in sorted(of_key.items()):
             by_weight: dict[int, list[int]] = {}
             for other, weight in of_class.items():
                 by_weight.setdefault(weight, []).append(other)
             for weight, others in sorted(by_weight.items()):
-                found.append((key, weight, np.array(sorted(others), np.int32)))
-        return tuple(found)
+                weights.append((key, weight, np.array(sorted(others), np.int32)))
+        return tuple(weights)
 
     def _index(self) -> dict[int, list[_Group]]:
         groups: dict[tuple[str, int, int], _Group] = {}
@@ -152,10 +152,10 @@ class TermIndex:
         merged = (*(term.match_label_keys or ()), *(term.mismatch_label_keys or ()))
         values = tuple((key, of_class.labels.get(key)) for key in merged)
         name = (of_class.namespace, values, msgspec.json.encode(term, order="sorted"))
-        found = self._resolved.get(name)
-        if found is None:
-            found = self._resolved[name] = affinity_classes(self._snapshot, cls, term)
-        return found
+        resolved = self._resolved.get(name)
+        if resolved is None:
+            resolved = self._resolved[name] = affinity_classes(self._snapshot, cls, term)
+        return resolved
 
 
 def _by_key(rules: Iterable[tuple[str, list[int]]]) -> tuple[tuple[str, Int32s], ...]:

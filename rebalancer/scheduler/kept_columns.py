@@ -53,16 +53,16 @@ class KeptColumns:
         alike = self._alike.get(cls)
         if alike is None:
             alike = self._alike[cls] = self._resources.alike(cls)
-        found = self._columns.get(alike)
-        if found is None or len(state.touched) - found.seen > self._size // 4:
-            if found is None and len(self._columns) >= self._limit:
+        columns = self._columns.get(alike)
+        if columns is None or len(state.touched) - columns.seen > self._size // 4:
+            if columns is None and len(self._columns) >= self._limit:
                 self._columns.clear()
-            found = self._columns[alike] = self._made(state, cls)
-        elif found.seen < len(state.touched):
-            touched = sorted(set(state.touched[found.seen :]))
-            self._renew(found, state, cls, np.array(touched, np.int32))
-            found.seen = len(state.touched)
-        return found
+            columns = self._columns[alike] = self._made(state, cls)
+        elif columns.seen < len(state.touched):
+            touched = sorted(set(state.touched[columns.seen :]))
+            self._renew(columns, state, cls, np.array(touched, np.int32))
+            columns.seen = len(state.touched)
+        return columns
 
     def _made(self, state: ClusterState, cls: int) -> Columns:
         fits = self._resources.fits(state, cls)
@@ -71,22 +71,22 @@ class KeptColumns:
         total = self._sum(least, balanced)
         return Columns(fits, least, balanced, total, len(state.touched))
 
-    def _renew(self, found: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
+    def _renew(self, columns: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
         fits = self._resources.fits(state, cls, nodes)
-        refits = fits != found.fits[nodes]
-        found.fits[nodes] = fits
+        refits = fits != columns.fits[nodes]
+        columns.fits[nodes] = fits
         least = self._resources.least_allocated(state, cls, nodes)
         balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
-        found.least_allocated[nodes] = least
-        if found.balanced is not None and balanced is not None:
-            found.balanced[nodes] = balanced
+        columns.least_allocated[nodes] = least
+        if columns.balanced is not None and balanced is not None:
+            columns.balanced[nodes] = balanced
         total = self._sum(least, balanced)
-        rise = total - found.total[nodes]
-        found.total[nodes] = total
+        rise = total - columns.total[nodes]
+        columns.total[nodes] = total
         some = refits | (rise != 0)
         if some.any():
             changes = (nodes[some].tolist(), rise[some].tolist(), refits[some].tolist())
-            found.journal.extend(zip(*changes, strict=True))
+            columns.journal.extend(zip(*changes, strict=True))
 
     def _sum(self, least: Ints, balanced: Ints | None) -> Ints:
         total = self._weights.get(NODE_RESOURCES_FIT, 0) * least

@@ -1,6 +1,6 @@
-"""Predictions that are kept while nothing changes that they rest on.
+"""Predictions that are kept while nothing changes that they depend on.
 
-What a prediction rests on: where the pods are that the class's rules count, on which nodes its replacement
+What a prediction depends on: where the pods are that the class's rules count, on which nodes its replacement
 fits, and how the other nodes score against those that win. A move elsewhere changes none of these, or lowers
 the score of a node that did not win; then the prediction stands, and need not be made again.
 """
@@ -54,7 +54,7 @@ class KeptPredictions:
         static: Bools,
         make: Callable[[], tuple[Prediction, Margins]],
     ) -> Prediction:
-        """Return the prediction kept under ``key``, made again if something that it rests on has changed.
+        """Return the prediction kept under ``key``, made again if something that it depends on has changed.
 
         ``counted`` are the classes that its rules count, ``columns`` what resources say now of its replacement,
         ``static`` (N,) the nodes that it could ever go to.
@@ -74,7 +74,7 @@ class KeptPredictions:
 
 
 def _stands(kept: _Kept, columns: Columns, static: Bools) -> bool:
-    """Tell whether no change of the columns since then moves a landing; take the changes in."""
+    """Return whether no change of the columns since then moves a landing; take the changes in."""
     if columns is not kept.columns:
         return False
     journal = columns.journal

@@ -150,7 +150,7 @@ class SchedulerModel:
         replacement = self.snapshot.classes[cls].replacement
 
         def make() -> tuple[Prediction, Margins]:
-            with state.lifted(pod, gone=gone):
+            with state.evicted(pod, gone=gone):
                 return self._predicted(state, replacement)
 
         if gone or self.filters.unusual(replacement):
@@ -168,13 +168,13 @@ class SchedulerModel:
 
     def _counted_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
         """Return the classes whose pods the rules of a class count, and which of them for the sake of spread."""
-        found = self._counted.get(cls)
-        if found is None:
+        known = self._counted.get(cls)
+        if known is None:
             of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
             spread = np.unique(np.concatenate([np.zeros(0, np.int32), *of_spread]))
             counted = np.union1d(spread, self.interpod.counted(cls)).astype(np.int32)
-            found = self._counted[cls] = counted, frozenset(spread.tolist())
-        return found
+            known = self._counted[cls] = counted, frozenset(spread.tolist())
+        return known
 
     def _source(self, cls: int, node: int, replacement: int) -> tuple[int, ...]:
         """Return which counts of the replacement's spread rules fall when a pod of ``cls`` leaves ``node``.
@@ -212,10 +212,10 @@ class SchedulerModel:
             return Prediction(best, _uniform(len(best))), margins
         windows = self._windows(feasible, size)
         chance, short = distribution(raw, self._scorer.weights, windows)
-        found = _sorted(windows.nodes, chance)
+        prediction = _sorted(windows.nodes, chance)
         margins[windows.nodes] = np.where(short > 0, short, -1)
-        margins[found.nodes] = 0
-        return found, margins
+        margins[prediction.nodes] = 0
+        return prediction, margins
 
     def _fails_to_score(self, cls: int) -> str | None:
         """Return why the scheduler ends with an error where it has two nodes to choose from, None if not.
@@ -229,15 +229,15 @@ class SchedulerModel:
     def _windows(self, feasible: Bools, size: int) -> Windows:
         """Return the windows over the feasible nodes (N,); most classes share theirs with others."""
         name = feasible.tobytes()
-        found = self._known_windows.pop(name, None)
-        if found is None:
+        windows = self._known_windows.pop(name, None)
+        if windows is None:
             if self._order is None:
                 self._order = search_order(self.snapshot.nodes)
-            found = Windows(self._order, feasible, size)
+            windows = Windows(self._order, feasible, size)
             if len(self._known_windows) >= _KEPT_WINDOWS:
                 self._known_windows.pop(next(iter(self._known_windows)))
-        self._known_windows[name] = found
-        return found
+        self._known_windows[name] = windows
+        return windows
 
     def rejection(self, cls: int) -> str:
         """Return why pods of the class are refused before any node is looked at, empty if not."""
@@ -248,8 +248,8 @@ class SchedulerModel:
 
     def unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
-        found = self._unmodelled.get(cls)
-        if found is None:
+        known = self._unmodelled.get(cls)
+        if known is None:
             reasons = list(unmodelled(self.snapshot.classes[cls], self.profile.scheduler_name))
             reasons += [
                 f"the request for {name} is negative" for name in self.resources.negative(cls)
@@ -266,8 +266,8 @@ class SchedulerModel:
                     f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
                     for name in self._allocated.of(cls)
                 ]
-            found = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
-        return found
+            known = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
+        return known
 
 
 def _uniform(count: int) -> Floats:

@@ -74,7 +74,7 @@ class Pending:
 
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
-        """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.lifted``.
+        """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
 
         The victim terminates; or it is gone, and the pending pods stand that took its room.
         """
@@ -84,7 +84,7 @@ class Pending:
 
     @staticmethod
     @contextmanager
-    def standing(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
+    def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
         """Hold the state in which pending pods stand where they would go; terms of the cost may be asked."""
         for taker in takers:
             state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
@@ -102,7 +102,7 @@ class Pending:
     ) -> Iterator[tuple[Taker, ...]]:
         """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take what is free in it."""
         gone = self._snapshot.waits(int(state.cls_of[pod]))
-        with state.lifted(pod, gone=gone):
+        with state.evicted(pod, gone=gone):
             if not (gone and concerned):
                 yield ()
                 return
@@ -119,9 +119,9 @@ class Pending:
     ) -> tuple[Taker, ...]:
         """Return the pending pods that take room once the victim is gone and its replacement stands."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-        gone = [ghost for ghost in state.ghosts if ghost.node == node]
+        gone = [victim for victim in state.terminating_pods if victim.node == node]
         with ExitStack() as stack:
-            stack.enter_context(state.lifted(pod, gone=True))
+            stack.enter_context(state.evicted(pod, gone=True))
             stack.enter_context(state.without(gone))
             replacement = self._snapshot.classes[cls].replacement
             for taker in (*first, Taker(pod, landing)):
@@ -185,7 +185,7 @@ class Pending:
         free = nodes.allocatable[:, node] - state.used[:, node]
         places = int(nodes.max_pods[node]) - int(state.pod_count[node])
         before = self._fit_into(free, places)
-        leaving = [cls, *(ghost.cls for ghost in state.ghosts if ghost.node == node)]
+        leaving = [cls, *(victim.cls for victim in state.terminating_pods if victim.node == node)]
         after = self._fit_into(free + requests[:, leaving].sum(axis=1), places + len(leaving))
         given = self._classes[after & ~before].tolist()
         return [other for other in given if self._model.static_mask(other)[node]]
@@ -214,11 +214,11 @@ class Pending:
         return pending_of
 
     def _has_room(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether some node has room for a class, so that something else keeps it waiting."""
+        """Return whether some node has room for a class, so that something else keeps it waiting."""
         return self._kept(state, cls, 0)
 
     def _fits(self, state: ClusterState, cls: int) -> bool:
-        """Tell whether pods of a class fit somewhere already, and wait for no room."""
+        """Return whether pods of a class fit somewhere already, and wait for no room."""
         return self._kept(state, cls, 1)
 
     def _kept(self, state: ClusterState, cls: int, question: int) -> bool:

@@ -21,7 +21,7 @@ _PREFER = ("PreferNoSchedule",)
 
 
 def tolerates(tolerations: Iterable[o.Toleration], taint: o.Taint) -> bool:
-    """Tell whether any toleration tolerates a taint (``Toleration.ToleratesTaint``).
+    """Return whether any toleration tolerates a taint (``Toleration.ToleratesTaint``).
 
     The operators Lt and Gt (KEP-5471) are alpha and off in 1.34 to 1.36: they tolerate nothing.
     """
@@ -49,13 +49,13 @@ class Placement:
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return what the class says of node affinity and of taints, as keys of caches."""
-        found = self._signatures.get(cls)
-        if found is None:
+        signature = self._signatures.get(cls)
+        if signature is None:
             spec = self._class(cls).spec
             selector = tuple(sorted((spec.node_selector or {}).items()))
-            found = ((selector, _required(spec)), spec.tolerations or ())
-            self._signatures[cls] = found
-        return found
+            signature = ((selector, _required(spec)), spec.tolerations or ())
+            self._signatures[cls] = signature
+        return signature
 
     def affinity_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that nodeSelector and required node affinity allow."""
@@ -69,13 +69,13 @@ class Placement:
         The scheduler then looks at no others (``nodeaffinity.PreFilter``).
         """
         required = _required(self._class(cls).spec)
-        found: set[str] = set()
+        nodes: set[str] = set()
         for term in required.node_selector_terms if required is not None else ():
             named = [set(f.values or ()) for f in term.match_fields or () if f.operator == "In"]
             if not named:
                 return None
-            found |= set.intersection(*named)
-        return frozenset(found) or None
+            nodes |= set.intersection(*named)
+        return frozenset(nodes) or None
 
     def taint_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) without an untolerated NoSchedule or NoExecute taint."""

@@ -56,10 +56,10 @@ class Ports:
         return rivals
 
     def _conflicting(self, cls: int) -> Int32s:
-        found = {
+        wanted = {
             other
             for protocol, port, address in self._wanted[cls]
             for taken, other in self._holders[protocol, port]
             if _ANY in (address, taken) or address == taken
         }
-        return np.array(sorted(found), np.int32)
+        return np.array(sorted(wanted), np.int32)

@@ -22,7 +22,7 @@ Some = slice | Int32s
 
 
 def checked(resource: str) -> bool:
-    """Tell whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
+    """Return whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
     return (
         resource in _NATIVE
         or "/" in resource
@@ -82,10 +82,10 @@ class Resources:
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return why one node has no room, in the scheduler's words."""
-        found = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
+        reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
         free = self._allocatable[:, node] - state.used[:, node]
         short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
-        return found + [f"Insufficient {self.names[row]}" for row in short]
+        return reasons + [f"Insufficient {self.names[row]}" for row in short]
 
     def alike(self, cls: int) -> bytes:
         """Return what stands for all that a class asks of a node's resources."""

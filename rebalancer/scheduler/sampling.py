@@ -91,13 +91,13 @@ class Windows:
     def known(self, what: str, static: Arrays, make: Callable[[], Column]) -> Column:
         """Return what is made of arrays that are the same for many classes; made once."""
         key = (what, id(static[0]), id(static[-1]))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = static, make()
-        return found[1]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = static, make()
+        return known[1]
 
     def everywhere(self, marked: Bools) -> bool:
-        """Tell whether every window holds a marked node (F,)."""
+        """Return whether every window holds a marked node (F,)."""
         places = marked.nonzero()[0]
         if not len(places):
             return False
@@ -132,8 +132,8 @@ class Windows:
             level *= 2
         shift = self.size - level
         count = len(self.nodes)
-        found: Ints = np.maximum(block[:count], block[shift : shift + count])
-        return found
+        largest: Ints = np.maximum(block[:count], block[shift : shift + count])
+        return largest
 
     def smallest(self, values: Ints) -> Ints:
         """Return the smallest value (F,) in each window."""
@@ -142,8 +142,8 @@ class Windows:
     def total(self, values: Ints | Bools) -> Ints:
         """Return the sum (F,) over each window."""
         sums = np.concatenate([[0], np.cumsum(self.around(values))])
-        found: Ints = (sums[self.size :] - sums[: -self.size])[: len(self.nodes)]
-        return found
+        in_windows: Ints = (sums[self.size :] - sums[: -self.size])[: len(self.nodes)]
+        return in_windows
 
     def distinct(self, values: Ints, kept: Bools) -> Ints:
         """Return how many different values (F,) of the kept nodes each window holds."""
@@ -183,8 +183,8 @@ def distribution(
             least = _share_out(chance, windows, total, begin[mine], weight[mine])
             margins = np.minimum(margins, least - total)
     chance[: windows.size] += chance[len(windows.nodes) :]
-    found: Floats = chance[: len(windows.nodes)]
-    return np.asarray(found / found.sum(), np.float64), margins.astype(np.int32)
+    of_nodes: Floats = chance[: len(windows.nodes)]
+    return np.asarray(of_nodes / of_nodes.sum(), np.float64), margins.astype(np.int32)
 
 
 def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
@@ -272,10 +272,10 @@ class _Extremes:
 
         def make() -> Column:
             if domain is None:
-                found = windows.total(kept)
+                counts = windows.total(kept)
             else:
-                found = windows.distinct(domain[windows.nodes], kept)
-            return int(found[0]) if (found == found[0]).all() else found
+                counts = windows.distinct(domain[windows.nodes], kept)
+            return int(counts[0]) if (counts == counts[0]).all() else counts
 
         static = (spread.ignored,) if domain is None else (spread.ignored, domain)
         return windows.known("domains", static, make)

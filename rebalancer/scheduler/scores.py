@@ -85,11 +85,11 @@ class Scorer:
 
     def weighted(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (N,) over the nodes ``scored``; 0 elsewhere."""
-        found = {name: score[scored] for name, score in raw.fixed.items()}
-        found |= self._normalised(raw, scored)
+        scores = {name: score[scored] for name, score in raw.fixed.items()}
+        scores |= self._normalised(raw, scored)
         return {
             name: self._placed(score * self.weights[name], scored, len(raw.taints))
-            for name, score in found.items()
+            for name, score in scores.items()
             if self.weights.get(name)
         }
 
@@ -104,19 +104,19 @@ class Scorer:
     def _normalised(raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> score (K,) for those that compare the nodes that are scored."""
         taints = raw.taints[scored]
-        found = {TAINT_TOLERATION: from_fewest(taints, taints.max(initial=0))}
+        scores = {TAINT_TOLERATION: from_fewest(taints, taints.max(initial=0))}
         if raw.affinity is not None:
             affinity = raw.affinity[scored]
-            found[NODE_AFFINITY] = by_largest(affinity, affinity.max(initial=0))
+            scores[NODE_AFFINITY] = by_largest(affinity, affinity.max(initial=0))
         if raw.interpod is not None and len(scored):
             interpod = raw.interpod[scored]
-            found[INTER_POD_AFFINITY] = between(interpod, interpod.min(), interpod.max())
+            scores[INTER_POD_AFFINITY] = between(interpod, interpod.min(), interpod.max())
         if raw.spread is not None:
             spread = raw.spread.raw(raw.spread.sizes(scored))[scored]
             ignored = raw.spread.ignored[scored]
             low, high = bounds(spread, ignored)
-            found[POD_TOPOLOGY_SPREAD] = spread_score(spread, ignored, low, high)
-        return found
+            scores[POD_TOPOLOGY_SPREAD] = spread_score(spread, ignored, low, high)
+        return scores
 
     @staticmethod
     def _placed(score: Ints, scored: Int32s, size: int) -> Ints:

@@ -119,17 +119,17 @@ class Spread:
 
     def hard(self, cls: int) -> tuple[Constraint, ...]:
         """Return the DoNotSchedule constraints of a class."""
-        found = self._hard.get(cls)
-        if found is None:
-            found = self._hard[cls] = self._resolve(cls, _HARD)
-        return found
+        constraints = self._hard.get(cls)
+        if constraints is None:
+            constraints = self._hard[cls] = self._resolve(cls, _HARD)
+        return constraints
 
     def soft(self, cls: int) -> tuple[Constraint, ...]:
         """Return the ScheduleAnyway constraints of a class."""
-        found = self._soft.get(cls)
-        if found is None:
-            found = self._soft[cls] = self._resolve(cls, _SOFT)
-        return found
+        constraints = self._soft.get(cls)
+        if constraints is None:
+            constraints = self._soft[cls] = self._resolve(cls, _SOFT)
+        return constraints
 
     def fits(self, state: ClusterState, cls: int) -> Bools | None:
         """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
@@ -151,7 +151,7 @@ class Spread:
         return within
 
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
-        """Tell whether the first constraint that ``node`` fails is one whose key it lacks."""
+        """Return whether the first constraint that ``node`` fails is one whose key it lacks."""
         for constraint in self.hard(cls):
             if not constraint.topology.present[node]:
                 return True
@@ -204,16 +204,16 @@ class Spread:
         declared = self._snapshot.classes[cls].spec.topology_spread_constraints
         if declared:
             wanted = [c for c in declared if c.when_unsatisfiable == action]
-            found = [(c, self._classes(cls, c)) for c in wanted]
+            matching = [(c, self._classes(cls, c)) for c in wanted]
         else:
             wanted = [c for c in self._defaults if c.when_unsatisfiable == action]
             classes = self._matches.of(cls) if wanted else None
             if classes is None:
                 return ()
-            found = [(c, (classes, True)) for c in wanted]
+            matching = [(c, (classes, True)) for c in wanted]
         keys = tuple(sorted({c.topology_key for c in wanted}))
         keys = keys if self._all_keys(cls) else ()
-        return tuple(self._constraint(cls, c, keys, *matching) for c, matching in found)
+        return tuple(self._constraint(cls, c, keys, *counted) for c, counted in matching)
 
     def _constraint(
         self,

@@ -81,10 +81,10 @@ class Topologies:
         self._known: dict[str, Topology] = {}
 
     def __getitem__(self, key: str) -> Topology:
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Topology(self._labels, key)
-        return found
+        topology = self._known.get(key)
+        if topology is None:
+            topology = self._known[key] = Topology(self._labels, key)
+        return topology
 
 
 class ArrayCache:
@@ -96,11 +96,11 @@ class ArrayCache:
 
     def get(self, key: Hashable, make: Callable[[], _Array]) -> _Array:
         """Return the array kept under ``key``, made by ``make`` if there is none."""
-        found = self._arrays.get(key)
-        if found is None:
+        array = self._arrays.get(key)
+        if array is None:
             if len(self._arrays) >= self._limit:
                 self._arrays.clear()
-            found = self._arrays[key] = make()
-            if isinstance(found, np.ndarray):
-                found.setflags(write=False)
-        return found  # type: ignore[return-value]  # what was made under this key
+            array = self._arrays[key] = make()
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+        return array  # type: ignore[return-value]  # what was made under this key

@@ -34,9 +34,12 @@ class UnboundClaims:
         self._snapshot = snapshot
 
     def waits(self, claim: o.PersistentVolumeClaim) -> bool:
-        """Tell whether the claim's storage class delays binding until a pod is scheduled."""
-        found = self._class_of(claim)
-        return found is not None and found.volume_binding_mode == "WaitForFirstConsumer"
+        """Return whether the claim's storage class delays binding until a pod is scheduled."""
+        storage_class = self._class_of(claim)
+        return (
+            storage_class is not None
+            and storage_class.volume_binding_mode == "WaitForFirstConsumer"
+        )
 
     def reachable(self, claims: list[o.PersistentVolumeClaim]) -> tuple[Bools, str]:
         """Return the nodes (N,) where all claims get a volume, and what could not be modelled, if any.
@@ -98,7 +101,7 @@ class UnboundClaims:
 
 
 def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
-    """Tell whether a claim may take a volume, wherever it is."""
+    """Return whether a claim may take a volume, wherever it is."""
     spec, wanted = volume.spec, claim.spec
     mine = spec.claim_ref is not None and (
         (spec.claim_ref.namespace, spec.claim_ref.name)

@@ -40,7 +40,7 @@ class UnofferedResources:
 
 
 def _extended(name: str) -> bool:
-    """Tell whether a DeviceClass may stand for a resource (``IsDRAExtendedResourceName``)."""
+    """Return whether a DeviceClass may stand for a resource (``IsDRAExtendedResourceName``)."""
     if name.startswith("deviceclass.resource.kubernetes.io/"):
         return True
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

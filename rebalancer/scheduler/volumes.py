@@ -51,12 +51,12 @@ class VolumeRules:
 
     def binding_reasons(self, node: int) -> list[str]:
         """Return why a node cannot have the volumes, in the scheduler's words."""
-        found = []
+        reasons = []
         if self.bound is not None and not self.bound[node]:
-            found.append("node(s) didn't match PersistentVolume's node affinity")
+            reasons.append("node(s) didn't match PersistentVolume's node affinity")
         if self.unbound is not None and not self.unbound[node]:
-            found.append("node(s) didn't find available persistent volumes to bind")
-        return found
+            reasons.append("node(s) didn't find available persistent volumes to bind")
+        return reasons
 
 
 class VolumeRulebook:
@@ -93,7 +93,7 @@ class VolumeRulebook:
     def _claims(
         self, namespace: str, names: list[str], rules: VolumeRules
     ) -> list[o.PersistentVolumeClaim] | None:
-        found: list[o.PersistentVolumeClaim] = []
+        claims: list[o.PersistentVolumeClaim] = []
         for name in names:
             claim = self._snapshot.volumes.claims.get((namespace, name))
             if claim is None and self._unread("PersistentVolumeClaim"):
@@ -105,11 +105,11 @@ class VolumeRulebook:
             if claim.metadata.deletion_timestamp is not None:
                 rules.rejected = (BINDING, f'persistentvolumeclaim "{name}" is being deleted')
                 return None
-            found.append(claim)
-        return found
+            claims.append(claim)
+        return claims
 
     def _unread(self, kind: str) -> bool:
-        """Tell whether the snapshot says that it lacks a kind (``Kind: why``)."""
+        """Return whether the snapshot says that it lacks a kind (``Kind: why``)."""
         return any(said.split(":")[0] == kind for said in self._snapshot.missing)
 
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
@@ -168,8 +168,8 @@ class VolumeRulebook:
     def _has_value(self, key: str, values: set[str]) -> Bools:
         labels = self._snapshot.nodes.labels
         ids = [index for index, value in enumerate(labels.values(key)) if value in values]
-        found: Bools = np.isin(labels.column(key), ids)
-        return found
+        has_value: Bools = np.isin(labels.column(key), ids)
+        return has_value
 
     def _exclude(
         self, namespace: str, claims: list[o.PersistentVolumeClaim], rules: VolumeRules

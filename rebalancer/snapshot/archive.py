@@ -1,7 +1,7 @@
 """Reads snapshot files of ours: their manifest, and their lists piece by piece.
 
 A file may be damaged, cut off, or made to do harm. Only what the manifest lists is read, each member once and
-never more of it than its size in the manifest; nothing is held but one piece.
+never more of it than its size in the manifest; only one piece is in memory.
 """
 
 from __future__ import annotations

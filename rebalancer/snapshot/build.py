@@ -172,7 +172,7 @@ def _key(item: Any) -> tuple[str, str]:
 
 
 class Capture(TypedDict, total=False):
-    """When and whence a snapshot is, see Snapshot."""
+    """Time and version of a snapshot, see Snapshot."""
 
     captured_at: Required[float]
     version: Required[tuple[int, int]]
@@ -256,16 +256,16 @@ class Settled:
     def _workloads(self) -> Iterator[o.Workload]:
         """Yield the controllers by uid; ReplicaSets and Jobs only if they own a pod."""
         wanted = {of_class.controller.uid for of_class in self.pods.classes}
-        found = [item for kind in WORKLOADS for item in self._all(kind)]
-        for item in sorted(found, key=lambda workload: workload.metadata.uid):
+        workloads = [item for kind in WORKLOADS for item in self._all(kind)]
+        for item in sorted(workloads, key=lambda workload: workload.metadata.uid):
             if item.kind not in _AFTER_PODS or item.metadata.uid in wanted:
                 yield item
 
     def _namespaces(self, classes: Iterable[PodClass]) -> dict[str, o.Labels]:
-        found = {item.metadata.name: item.metadata.labels or {} for item in self._all("Namespace")}
+        labels = {item.metadata.name: item.metadata.labels or {} for item in self._all("Namespace")}
         for cls in classes:
-            found.setdefault(cls.namespace, {})
-        return found
+            labels.setdefault(cls.namespace, {})
+        return labels
 
     def _volumes(self) -> Volumes:
         return Volumes(

@@ -40,8 +40,8 @@ def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     before, was = first.nodes, _same_nodes(first, later)
     known = (was >= 0) & np.append(usage.known, False)[was]
     nodes = np.zeros((len(MEASURED), len(later.nodes)), np.int64)
-    measured = usage.nodes - _held(first, usage.classes, len(before))
-    nodes[:, known] = (measured[:, was[known]]) + _held(later, classes, len(later.nodes))[:, known]
+    measured = usage.nodes - _used(first, usage.classes, len(before))
+    nodes[:, known] = (measured[:, was[known]]) + _used(later, classes, len(later.nodes))[:, known]
     return Usage(nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), at=usage.at)
 
 
@@ -53,7 +53,7 @@ def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
     return np.where(same, was, -1)
 
 
-def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
+def _used(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
     """Return what the pods on each node (M, N) use together, going or not."""
     placed = snapshot.pods.node >= 0
     return summed_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
@@ -62,7 +62,7 @@ def _held(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
 def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
     """Return the use (M, C) of the classes of ``later``.
 
-    Pods that were there at first and are of a new class now (somebody changed their labels) use what they
+    Pods that were there at first and are of a new class now (their labels were changed) use what they
     used as members of the old one; those of other new classes use what they request.
     """
     if later.classes is first.classes:
@@ -72,8 +72,8 @@ def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
     of_old = np.append(measured, np.zeros((len(MEASURED), 1), np.int64), axis=1)[:, was]
     number, total = _changed(first, measured, later, was < 0)
     mean = np.rint(np.divide(total, number, out=np.zeros_like(total), where=number > 0))
-    found = np.where(was >= 0, of_old, np.where(number > 0, mean, later.requests[rows]))
-    return found.astype(np.int64)
+    use = np.where(was >= 0, of_old, np.where(number > 0, mean, later.requests[rows]))
+    return use.astype(np.int64)
 
 
 def _same_classes(first: Sequence[PodClass], later: Sequence[PodClass]) -> NDArray[np.int64]:
@@ -85,11 +85,11 @@ def _same_classes(first: Sequence[PodClass], later: Sequence[PodClass]) -> NDArr
     known: dict[tuple[object, ...], list[tuple[o.SchedulingSpec, list[int]]]] = {}
     for index, of in enumerate(first):
         _alike(known.setdefault(_key(of), []), of.spec, new=True).append(index)
-    found = np.full(len(later), -1, np.int64)
+    same = np.full(len(later), -1, np.int64)
     for index, of in enumerate(later):
         if alike := _alike(known.get(_key(of), []), of.spec):
-            found[index] = alike.pop(0) if len(alike) > 1 else alike[0]
-    return found
+            same[index] = alike.pop(0) if len(alike) > 1 else alike[0]
+    return same
 
 
 def _alike(
@@ -98,10 +98,10 @@ def _alike(
     for spec, alike in known:
         if spec == wanted:
             return alike
-    found: list[int] = []
+    indices: list[int] = []
     if new:
-        known.append((wanted, found))
-    return found
+        known.append((wanted, indices))
+    return indices
 
 
 def _key(of: PodClass) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ class Classes:
 
     def _replacements(self) -> list[int]:
         """Append the classes of replacements that differ; return each class's replacement."""
-        found: list[int] = []
+        replacements: list[int] = []
         appended: dict[Hashable, int] = {}
         for index in range(len(self._specs)):
             controller, labels, spec, own = self._specs[index]
@@ -43,22 +43,22 @@ class Classes:
             if template is None or controller.kind == "DaemonSet":
                 if template is None and controller.kind:
                     self._assumed[index] = (f"like the pod: its {controller.kind} was not read",)
-                found.append(index)
+                replacements.append(index)
                 continue
             self._assumed[index] = assumptions(spec, template.spec)
             keep = controller.kind == "StatefulSet"
             wanted = replacement_spec(labels, spec, template, keep_labels=keep)
             if wanted == (labels, spec):
-                found.append(index)
+                replacements.append(index)
                 continue
             # What a pod says against its move its replacement will say again: most come from a template.
             key = (controller.uid, own, msgspec.json.encode(wanted, order="sorted"))
             if key not in appended:
                 appended[key] = len(self._specs)
                 self._specs.append(ClassSpec(controller, *wanted, own))
-            found.append(appended[key])
+            replacements.append(appended[key])
         # A replacement is replaced by one like itself.
-        return found + list(range(len(found), len(self._specs)))
+        return replacements + list(range(len(replacements), len(self._specs)))
 
     def _read_requests(self) -> None:
         for index, spec in enumerate(each.spec for each in self._specs):

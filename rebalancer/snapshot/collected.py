@@ -1,10 +1,11 @@
-"""Objects of a file on their way into the fold, and what they tell of the time and version of the cluster."""
+"""Objects of a file on their way into the fold, and what they say of the time and version of the cluster."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 NEWEST_VERSION = (1, 36)
-"""Taken for the server's when neither the file nor its nodes tell."""
+"""Taken for the server's when neither the file nor its nodes say it."""
 
 AFTER_PODS = ("ReplicaSet", "Job")
 """Kinds of which only the owners of pods matter: most own none any more."""
@@ -142,7 +143,7 @@ class Collected:
             if not self.seen[kind] and kind not in kinds and kind not in METRICS
         )
         try:
-            return self._fold.finish(
+            snapshot = self._fold.finish(
                 captured_at=captured_at or self._newest,
                 version=version or self._kubelet_version(),
                 missing=missing,
@@ -155,9 +156,27 @@ class Collected:
             raise PolicyError(
                 [f"{culprit}: it has a value that no API server admits: {error}"]
             ) from None
+        _refuse_twins(snapshot)
+        return snapshot
 
     def _kubelet_version(self) -> tuple[int, int]:
         if not self._kubelets:
             return NEWEST_VERSION
         # The newer of two that are equally many: kubelets are never newer than the server.
         return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
+
+
+def _refuse_twins(snapshot: Snapshot) -> None:
+    """Raise PolicyError if a pod stands in the file twice, as where answers of kubectl were joined."""
+    pods = snapshot.pods
+    namespaces = [of_class.namespace for of_class in snapshot.classes]
+    of_pods = map(namespaces.__getitem__, pods.cls.tolist())
+    # In order of namespace and name, so that twins stand side by side.
+    twins = [one for one, other in pairwise(zip(of_pods, pods.name, strict=True)) if one == other]
+    if twins:
+        more = f" and {len(twins) - 1} more" if len(twins) > 1 else ""
+        raise PolicyError(
+            [
+                f"Pod {'/'.join(twins[0])}{more}: stands in the file more than once; leave one of each"
+            ]
+        )

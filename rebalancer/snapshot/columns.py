@@ -39,7 +39,7 @@ class StringColumn(Sequence[str]):
         return len(self._ends)
 
     def __getitem__(self, row: int) -> str:  # type: ignore[override]
-        # Slices are not offered: whoever needs many rows iterates or takes them one by one.
+        # Slices are not offered: code that needs many rows iterates or takes them one by one.
         start = self._ends[row - 1] if row > 0 else 0
         return self._bytes[start : self._ends[row]].decode()
 
@@ -99,11 +99,11 @@ class Interner:
 
     def __call__(self, value: str) -> int:
         """Return the integer of ``value``, a new one at its first appearance."""
-        found = self._ids.get(value)
-        if found is None:
-            found = self._ids[value] = len(self.values)
+        number = self._ids.get(value)
+        if number is None:
+            number = self._ids[value] = len(self.values)
             self.values.append(value)
-        return found
+        return number
 
     def get(self, value: str) -> int:
         """Return the integer of ``value``, or -1 if it never appeared."""

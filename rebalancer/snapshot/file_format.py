@@ -39,7 +39,7 @@ API_VERSIONS = {
 """The kinds of a snapshot file."""
 
 METRICS = frozenset({"NodeMetrics", "PodMetrics"})
-"""Kinds that are there only if somebody asked for them."""
+"""Kinds that are there only if they were asked for."""
 
 CAPTURED_AT = "rebalancer/captured-at"
 VERSION = "rebalancer/server-version"

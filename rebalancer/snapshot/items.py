@@ -1,4 +1,4 @@
-"""Takes a JSON list of objects apart while it is read: items one by one, the rest as an envelope.
+"""Takes a JSON list of objects apart while it is read: items one by one, everything else as an envelope.
 
 A file of 450,000 pods holds 4 GB; here only one chunk of it and one item are in memory. A chunk is
 searched with numpy for quotes and brackets only, so that Python does something per item, not per byte.
@@ -26,7 +26,7 @@ _CLASSES = bytes(_TABLE)
 _ITEMS_KEY = re.compile(rb'"items"\s*:\s*\Z')
 _KEY_WINDOW = 64
 _LARGEST_ENVELOPE = _LARGEST_ITEM = 1 << 26
-"""Bytes. Both are held in memory; etcd takes objects of a few MiB."""
+"""Bytes. Both are kept in memory; etcd takes objects of a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Kind(msgspec.Struct):
 class ItemScanner:
     """Splits ``{..., "items": [{...}, {...}], ...}``. Give it the text in chunks, in order.
 
-    It checks no more than it needs: items and envelope are decoded by others, who find what is wrong.
+    It checks no more than it needs: items and envelope are decoded elsewhere, where errors show.
     """
 
     def __init__(self) -> None:

@@ -58,8 +58,8 @@ class NodeLabels:
 
     def values(self, key: str) -> list[str]:
         """Return the distinct values of ``key``; a value's id is its position."""
-        found = self._values.get(key)
-        return found.values if found is not None else []
+        column = self._values.get(key)
+        return column.values if column is not None else []
 
     def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
         """Return which nodes (N,) satisfy one expression; none if it cannot be parsed."""
@@ -125,8 +125,8 @@ class NodeLabels:
         """Return which nodes (N,) carry all given labels (a pod's nodeSelector)."""
         mask = np.ones(self._size, bool)
         for key, value in labels.items():
-            found = self._values.get(key)
-            wanted = found.get(value) if found is not None else MISSING
+            ids = self._values.get(key)
+            wanted = ids.get(value) if ids is not None else MISSING
             mask &= (self.column(key) == wanted) & (wanted != MISSING)
         return mask
 
@@ -154,7 +154,7 @@ def _integer(text: str) -> int | None:
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether ``labels`` satisfy a metav1.LabelSelector (None matches nothing)."""
+    """Return whether ``labels`` satisfy a metav1.LabelSelector (None matches nothing)."""
     if selector is None:
         return False
     for key, value in (selector.match_labels or {}).items():
@@ -164,7 +164,7 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Tell whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
+    """Return whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
@@ -227,12 +227,12 @@ class ClassIndex:
         """Return the ascending ids of the classes in ``namespaces`` that ``selector`` matches."""
         names = tuple(sorted(set(namespaces)))
         memo_key = (names, _selector_key(selector))
-        found = self._memo.get(memo_key)
-        if found is None:
+        matched = self._memo.get(memo_key)
+        if matched is None:
             hits = [i for name in names for i in self._in_namespace(name, selector)]
-            found = self._memo[memo_key] = np.array(sorted(hits), np.int32)
-            found.setflags(write=False)
-        return found
+            matched = self._memo[memo_key] = np.array(sorted(hits), np.int32)
+            matched.setflags(write=False)
+        return matched
 
     def _in_namespace(self, namespace: str, selector: LabelSelector | None) -> Iterable[int]:
         if selector is None:

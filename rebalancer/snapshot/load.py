@@ -56,7 +56,7 @@ _envelopes = JsonDecoder(_Envelope)
 def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
-    Files of ours and JSON are read piece by piece; YAML is held in memory whole. ``captured_at`` is the file's
+    Files of ours and JSON are read piece by piece; YAML is read into memory whole. ``captured_at`` is the file's
     own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
     it may lack are named in ``missing``. Objects of other kinds are passed over.
 
@@ -73,6 +73,21 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
         raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
     except OSError as error:
         raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
+
+
+def load_judgeable(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
+    """As :func:`load_snapshot`, for whoever judges what is in the file.
+
+    Raises:
+        PolicyError: also where the file has no nodes or no pods and does not say that there were none.
+    """
+    snapshot = load_snapshot(path, stdin=stdin)
+    lacking = [kind for kind in ("Node", "Pod") if f"{kind}: none in the file" in snapshot.missing]
+    if lacking:
+        name = "standard input" if str(path) == "-" else str(path)
+        nouns = " and no ".join(f"{kind.lower()}s" for kind in lacking)
+        raise PolicyError([f"{name}: has no {nouns}, so that nothing can be judged: {_ADVICE}"])
+    return snapshot
 
 
 def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:

@@ -19,7 +19,7 @@ STALE_AFTER = 300.0
 
 metrics-server asks each kubelet every 15 s (its own default manifest) to 60 s (its flag's default), and
 forgets a node and its pods at the first scrape that is not answered. A measurement of five minutes ago has
-missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on telling
+missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on reporting
 it, with its old timestamp; or it comes from an adapter that keeps what it once saw.
 """
 
@@ -42,15 +42,15 @@ class PodUse:
 
     def add(self, metrics: Iterable[PodMetrics]) -> None:
         """Add pods; those with a value that cannot be read were not measured."""
-        for found in metrics:
-            amounts = found.amounts()
+        for pod in metrics:
+            amounts = pod.amounts()
             if amounts is None:
                 continue
-            self._namespace.append(self._namespaces(found.metadata.namespace))
-            self._name.append(found.metadata.name)
+            self._namespace.append(self._namespaces(pod.metadata.namespace))
+            self._name.append(pod.metadata.name)
             self._cpu.append(amounts[0])
             self._memory.append(amounts[1])
-            self._at.append(found.at)
+            self._at.append(pod.at)
 
     def matched(self, keys: Iterable[tuple[str, str]], count: int) -> NDArray[np.int64]:
         """Return the row (P,) of each of ``count`` pods given by namespace and name, -1 for none."""
@@ -102,13 +102,13 @@ def _of_nodes(
     amounts = np.zeros((len(MEASURED), len(nodes)), np.float64)
     known = np.zeros(len(nodes), np.bool_)
     newest = 0.0
-    for found in metrics:
-        node, used = nodes.index.get(found.metadata.name), found.amounts()
+    for measured in metrics:
+        node, used = nodes.index.get(measured.metadata.name), measured.amounts()
         if node is None or used is None:
             continue
-        newest = max(newest, found.at)
-        # As with pods: metrics-server tells of an earlier node of that name until it has asked the new one.
-        if found.at >= max(since, nodes.created[node]):
+        newest = max(newest, measured.at)
+        # As with pods: metrics-server reports an earlier node of that name until it has asked the new one.
+        if measured.at >= max(since, nodes.created[node]):
             known[node] = True
             amounts[:, node] = used
     return _in_base_units(amounts), known, newest
@@ -119,13 +119,13 @@ def _of_classes(
 ) -> Ints:
     """Return the mean use (M, C) of a pod of each class.
 
-    A class that nobody measured, most often that of replacements alone, uses what the classes use that it
+    A class that was not measured, most often that of replacements alone, uses what the classes use that it
     replaces; if they were not measured either, what it requests.
     """
     row = use.matched(_names(pods, classes), len(pods))
     at = np.append(use.at, -np.inf)[row]
     # A pod that was measured before it was created is another one of that name, which is gone: metrics-server
-    # knows pods by name, and tells of the old one until it has asked the kubelet again.
+    # knows pods by name, and reports the old one until it has asked the kubelet again.
     counts = (at >= since) & (at >= pods.created) & ((pods.flags & PodFlag.TERMINATING) == 0)
     cls, row = pods.cls[counts], row[counts]
     number = np.bincount(cls, minlength=len(classes)).astype(np.float64)
@@ -151,8 +151,8 @@ def _names(pods: Pods, classes: Sequence[PodClass]) -> Iterator[tuple[str, str]]
 
 
 def _list(column: Int32s) -> list[int]:
-    found: list[int] = column.tolist()
-    return found
+    values: list[int] = column.tolist()
+    return values
 
 
 def _in_base_units(amounts: Floats) -> Ints:

@@ -126,7 +126,7 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A top controller: Deployment, StatefulSet, Job, or whatever owns the ReplicaSet."""
+    """A top controller: Deployment, StatefulSet, Job, or any other owner of the ReplicaSet."""
 
     kind: str
     namespace: str
@@ -137,7 +137,7 @@ class Owner:
     ready: int
     """Pods seen Ready, whatever the status says."""
     unsettled: str | None
-    """What is going on (rollout, scaling, unready replicas), or None when at rest."""
+    """What is going on (rollout, scaling, unready replicas), or None when it is settled."""
     waits: bool
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
@@ -224,7 +224,7 @@ class Snapshot:
     opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
     """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
-    """What is really used; None where nobody asked for it, or nobody measures it."""
+    """What is really used; None where it was not asked for, or nothing measures it."""
 
     @cached_property
     def class_index(self) -> ClassIndex:
@@ -232,7 +232,7 @@ class Snapshot:
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
 
     def waits(self, cls: int) -> bool:
-        """Tell whether the replacement of a pod of ``cls`` is made only once the pod is gone.
+        """Return whether the replacement of a pod of ``cls`` is made only once the pod is gone.
 
         It is where the owner waits (``Owner.waits``), and where the pod has no grace period: the API server
         removes such a pod at once.

@@ -117,8 +117,8 @@ def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:
                 if not holders[index] or holders[index][-1] != row:
                     holders[index].append(row)
     return {
-        name: (size, np.array(held, np.int32))
-        for name, size, held in zip(names.values, sizes, holders, strict=True)
+        name: (size, np.array(holding, np.int32))
+        for name, size, holding in zip(names.values, sizes, holders, strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""Who owns whom: from a pod's controller to its top controller, and what replaces a pod."""
+"""Owners: from a pod's controller to its top controller, and what replaces a pod."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Ownership:
         namespace = counted.controllers[0].namespace
         workload = self._by_uid.get(uid)
         parts = [
-            found
+            owner
             for each in counted.controllers
-            if (found := self._by_uid.get(each.uid)) is not None
+            if (owner := self._by_uid.get(each.uid)) is not None
         ]
         if workload is None and not parts:
             return Owner(
@@ -146,7 +146,7 @@ def _fingerprint(workload: o.Workload) -> str:
     if template is None:
         return f"{workload.metadata.uid}/{workload.metadata.generation}"
     asked = msgspec.json.encode((template.metadata.labels, template.spec), order="deterministic")
-    # Protobuf does not tell an empty list from none.
+    # Protobuf has one form for an empty list and for none.
     asked = asked.replace(b":[]", b":null")
     return f"{workload.metadata.uid}/{hashlib.sha256(asked).hexdigest()[:16]}"
 
@@ -233,17 +233,17 @@ def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[
     was changed since; which of them cannot be read from any object.
     """
     by_name = {c.name: c for c in (*template.containers, *(template.init_containers or ()))}
-    found: list[str] = []
+    words: list[str] = []
     for container in (*running.containers, *(running.init_containers or ())):
         wanted = by_name.get(container.name)
         if wanted is None:
-            found.append(f"container {container.name} is injected again")
+            words.append(f"container {container.name} is injected again")
             continue
         mine = container.resources.requests if container.resources is not None else None
-        told = _defaulted(wanted.resources) if wanted.resources is not None else {}
-        if added := sorted(set(mine or ()) - set(told)):
-            found.append(f"container {container.name} is given {', '.join(added)} again by default")
-    return tuple(found)
+        defaulted = _defaulted(wanted.resources) if wanted.resources is not None else {}
+        if added := sorted(set(mine or ()) - set(defaulted)):
+            words.append(f"container {container.name} is given {', '.join(added)} again by default")
+    return tuple(words)
 
 
 def _union(

@@ -25,7 +25,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class ClassSpec(NamedTuple):
-    """What makes a class: who owns its pods, and all of them that matters to scheduling."""
+    """What makes a class: the owner of its pods, and all fields that matter to scheduling."""
 
     controller: Controller
     labels: o.Labels

@@ -51,7 +51,7 @@ NAMES = (
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
-"""The one protection that ends by itself: the pod can be moved, and the wish to move it is told."""
+"""The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
 NOT_RECREATED = "notRecreated"
 """The protection that has a reason code of its own."""
 TEXTS: Mapping[str, str] = {
@@ -254,13 +254,13 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
 
 def _timed(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
     """Yield the protections that annotations ask for, each with the seconds (C,) of a pod's life for which it holds."""
-    found: dict[str, Floats] = {}
+    seconds_of: dict[str, Floats] = {}
     for index, cls in enumerate(snapshot.classes):
         for own in _opt_outs(snapshot, cls):
             if snapshot.captured_at < own.until:
-                seconds = found.setdefault(own.protection, np.zeros(len(snapshot.classes)))
+                seconds = seconds_of.setdefault(own.protection, np.zeros(len(snapshot.classes)))
                 seconds[index] = max(seconds[index], own.seconds)
-    yield from found.items()
+    yield from seconds_of.items()
 
 
 def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:

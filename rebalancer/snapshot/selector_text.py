@@ -34,11 +34,11 @@ def _requirement(part: str, text: str) -> LabelSelectorRequirement:
         match = form.match(part)
         if match is None:
             continue
-        key, rest = match.groups()
+        key, remainder = match.groups()
         if operator == "DoesNotExist":
-            return LabelSelectorRequirement(key=rest, operator=operator)
+            return LabelSelectorRequirement(key=remainder, operator=operator)
         if operator == "Exists":
             return LabelSelectorRequirement(key=key, operator=operator)
-        values = tuple(value.strip() for value in rest.split(","))
+        values = tuple(value.strip() for value in remainder.split(","))
         return LabelSelectorRequirement(key=key, operator=operator, values=values)
     raise PolicyError([f"-l {text}: {part!r} is no selector; write for example app=web,tier!=db"])

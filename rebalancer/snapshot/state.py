@@ -28,7 +28,7 @@ _NO_PODS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Ghost:
+class TerminatingPod:
     """A victim that still terminates: it holds resources and anti-affinity, but not spread."""
 
     cls: int
@@ -64,8 +64,8 @@ class ClusterState:
         """(N,) pods once all terminating ones are gone."""
         self.pod_count = np.bincount(nodes, minlength=len(snapshot.nodes)).astype(np.int64)
         """(N,) pods on each node, terminating ones included."""
-        self.ghosts: list[Ghost] = []
-        self._hidden: list[Ghost] = []
+        self.terminating_pods: list[TerminatingPod] = []
+        self._hidden: list[TerminatingPod] = []
         self.version = 0
         """Grows with every change."""
         order = np.argsort(pods.cls, kind="stable").astype(np.int32)
@@ -75,7 +75,7 @@ class ClusterState:
         self.changed: list[int] = []
         """Classes whose pods were moved about, in order, once per change; it only grows."""
         self.touched: list[int] = []
-        """Nodes of which more or less is held, in order, once per change; it only grows."""
+        """Nodes on which requests changed, in order, once per change; it only grows."""
         self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
         self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)
@@ -233,16 +233,16 @@ class ClusterState:
         spread does not (``podtopologyspread/common.go: countPodsMatchSelector``).
         """
         key = (classes.tobytes(), terminating)
-        found = self._counters.get(key)
-        if found is None:
-            found = self._count(classes, terminating)
-            if len(self._counters) * max(1, len(found)) >= _CACHED_COUNTS:
+        counts = self._counters.get(key)
+        if counts is None:
+            counts = self._count(classes, terminating)
+            if len(self._counters) * max(1, len(counts)) >= _CACHED_COUNTS:
                 self._counters.clear()
                 self._counters_of.clear()
-            self._counters[key] = found
+            self._counters[key] = counts
             for cls in classes.tolist():
                 self._counters_of.setdefault(cls, []).append(key)
-        return found
+        return counts
 
     def _count(self, classes: Int32s, terminating: bool) -> Int32s:
         parts = [self.pods_of(cls) for cls in classes.tolist()]
@@ -265,15 +265,15 @@ class ClusterState:
         self.node_of[pod] = -1
         self._change(cls, node, -1, terminating=False)
         self._last(cls, node, -1)
-        self.ghosts.append(Ghost(cls, node))
+        self.terminating_pods.append(TerminatingPod(cls, node))
         self.version += 1
 
-    def linger(self, cls: int, node: int) -> Ghost:
+    def linger(self, cls: int, node: int) -> TerminatingPod:
         """Let a victim that the snapshot does not hold go on holding its place until :meth:`reap`."""
-        ghost = Ghost(cls, node)
-        self.ghosts.append(ghost)
-        self._ghost_holds(ghost, +1)
-        return ghost
+        victim = TerminatingPod(cls, node)
+        self.terminating_pods.append(victim)
+        self._occupy(victim, +1)
+        return victim
 
     def place(self, pod: int, cls: int, node: int) -> None:
         """Put the replacement of ``pod``, of class ``cls``, on ``node``."""
@@ -296,37 +296,37 @@ class ClusterState:
         self._hold(cls, node, -1)
         self.version += 1
 
-    def reap(self, ghost: Ghost | None = None) -> None:
+    def reap(self, victim: TerminatingPod | None = None) -> None:
         """Let one terminating victim be gone, or all of them."""
-        for gone in [ghost] if ghost is not None else list(self.ghosts):
-            self.ghosts.remove(gone)
-            self._ghost_holds(gone, -1)
+        for gone in [victim] if victim is not None else list(self.terminating_pods):
+            self.terminating_pods.remove(gone)
+            self._occupy(gone, -1)
 
-    def hide_newest_ghost(self) -> None:
+    def hide_newest_victim(self) -> None:
         """Let the newest victim be gone for a moment, as the scheduler sees it for owners that wait."""
-        self._hidden.append(self.ghosts.pop())
-        self._ghost_holds(self._hidden[-1], -1)
+        self._hidden.append(self.terminating_pods.pop())
+        self._occupy(self._hidden[-1], -1)
 
-    def show_newest_ghost(self) -> None:
-        """Undo :meth:`hide_newest_ghost`."""
-        self.ghosts.append(self._hidden.pop())
-        self._ghost_holds(self.ghosts[-1], +1)
+    def show_newest_victim(self) -> None:
+        """Undo :meth:`hide_newest_victim`."""
+        self.terminating_pods.append(self._hidden.pop())
+        self._occupy(self.terminating_pods[-1], +1)
 
-    def _ghost_holds(self, ghost: Ghost, sign: int) -> None:
-        self._change(ghost.cls, ghost.node, sign, terminating=True)
-        self._hold(ghost.cls, ghost.node, sign)
+    def _occupy(self, victim: TerminatingPod, sign: int) -> None:
+        self._change(victim.cls, victim.node, sign, terminating=True)
+        self._hold(victim.cls, victim.node, sign)
         self.version += 1
 
     def unevict(self, pod: int) -> None:
         """Take back the newest :meth:`evict`, which must have been of ``pod``."""
-        ghost = self.ghosts.pop()
-        self.node_of[pod] = ghost.node
-        self._change(ghost.cls, ghost.node, +1, terminating=False)
-        self._last(ghost.cls, ghost.node, +1)
+        victim = self.terminating_pods.pop()
+        self.node_of[pod] = victim.node
+        self._change(victim.cls, victim.node, +1, terminating=False)
+        self._last(victim.cls, victim.node, +1)
         self.version += 1
 
     @contextmanager
-    def lifted(self, pod: int, *, gone: bool) -> Iterator[None]:
+    def evicted(self, pod: int, *, gone: bool) -> Iterator[None]:
         """Hold the state that the scheduler sees when it places the replacement of ``pod``.
 
         The victim terminates, or is ``gone``. This is for predictions, which are many: the terms of the
@@ -335,7 +335,7 @@ class ClusterState:
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         stamp = self._stamps[cls]
         self.node_of[pod] = -1
-        self.ghosts.append(Ghost(cls, node))
+        self.terminating_pods.append(TerminatingPod(cls, node))
         self._count_change(cls, node, -1, terminating=False)
         if gone:
             self._count_change(cls, node, -1, terminating=True)
@@ -347,23 +347,23 @@ class ClusterState:
                 self._hold(cls, node, +1)
                 self._count_change(cls, node, +1, terminating=True)
             self._count_change(cls, node, +1, terminating=False)
-            self.ghosts.pop()
+            self.terminating_pods.pop()
             self.node_of[pod] = node
             self._stamps[cls] = stamp
 
     @contextmanager
-    def without(self, ghosts: Sequence[Ghost]) -> Iterator[None]:
-        """Hold the state in which some victims are gone; for predictions only, as :meth:`lifted`."""
-        stamps = {ghost.cls: self._stamps[ghost.cls] for ghost in ghosts}
-        for ghost in ghosts:
-            self._count_change(ghost.cls, ghost.node, -1, terminating=True)
-            self._hold(ghost.cls, ghost.node, -1)
+    def without(self, terminating_pods: Sequence[TerminatingPod]) -> Iterator[None]:
+        """Hold the state in which some victims are gone; for predictions only, as :meth:`evicted`."""
+        stamps = {victim.cls: self._stamps[victim.cls] for victim in terminating_pods}
+        for victim in terminating_pods:
+            self._count_change(victim.cls, victim.node, -1, terminating=True)
+            self._hold(victim.cls, victim.node, -1)
         try:
             yield
         finally:
-            for ghost in ghosts:
-                self._hold(ghost.cls, ghost.node, +1)
-                self._count_change(ghost.cls, ghost.node, +1, terminating=True)
+            for victim in terminating_pods:
+                self._hold(victim.cls, victim.node, +1)
+                self._count_change(victim.cls, victim.node, +1, terminating=True)
             for cls, stamp in stamps.items():
                 self._stamps[cls] = stamp
 
@@ -371,7 +371,7 @@ class ClusterState:
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
         """Hold the state in which ``pod``, which has no node, stands on ``node`` as one of ``cls``.
 
-        For predictions only, as :meth:`lifted`.
+        For predictions only, as :meth:`evicted`.
         """
         before, stamp = int(self.cls_of[pod]), self._stamps[cls]
         self.cls_of[pod], self.node_of[pod] = cls, node

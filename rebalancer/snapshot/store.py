@@ -163,7 +163,7 @@ def _slim_metadata(fields: _Fields) -> None:
     annotations = fields.get("annotations")
     # The name is searched in the bytes first: few objects have it.
     if annotations is not None and _LAST_APPLIED.encode() in bytes(annotations):
-        fields["annotations"] = _changed(annotations, lambda found: found.pop(_LAST_APPLIED, None))
+        fields["annotations"] = _changed(annotations, lambda given: given.pop(_LAST_APPLIED, None))
 
 
 def _slim_workload_spec(fields: _Fields) -> None:

@@ -36,7 +36,7 @@ class _Prefixed:
 
 
 def chunks(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Yield ``head`` and then the rest of ``stream``."""
+    """Yield ``head`` and then what remains of ``stream``."""
     # glibc gives memory of this size back to the system each time, and has it cleared page by page again, a
     # tenth of the time of a large file; unless it has seen larger pieces go (this one is never touched).
     bytes(8 * _CHUNK)

@@ -10,7 +10,7 @@ from rebalancer.environment import Timings
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
-from rebalancer.memory.hopes import after_run
+from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
@@ -33,7 +33,7 @@ _MakePlanning = Callable[[], Planning]
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One run, as the report of a simulation tells it."""
+    """One run, as the report of a simulation shows it."""
 
     number: int
     at: float
@@ -117,7 +117,7 @@ class Loop:
         *,
         windows: bool,
     ) -> None:
-        """``windows`` tells whether the policy has any: what only observes now may act later."""
+        """``windows`` says whether the policy has any: what only observes now may act later."""
         self._world, self._make_planning, self._pace = world, make_planning, pace
         self._planning = make_planning()
         self._timings, self._windows = timings, windows
@@ -176,7 +176,7 @@ class Loop:
         )
 
     def _remember(self, planned: Planned, outcomes: Sequence[Outcome]) -> bool:
-        """Remember what a run has seen and done; tell whether it waits to see something once more."""
+        """Remember what a run has seen and done; return whether it waits to see something once more."""
         if not self._pace.memory:
             return False
         before, now = self._document, self._world.now
@@ -211,7 +211,7 @@ class Loop:
         """Return the seconds until a run would act again, None if none would within a day.
 
         What is waited for (ages, the hour's budget, cool-downs) only ever opens while nothing moves, so the
-        first of the runs to come is found by doubling the time and then halving the gap.
+        first of the runs to come is searched by doubling the time and then halving the gap.
         """
         interval = self._pace.interval
         last, early, late = int(_LATER // interval), -1, 0
@@ -228,7 +228,7 @@ class Loop:
         return late * interval
 
     def _acts_in(self, seconds: float) -> bool:
-        """Tell whether a run so much later would evict anything."""
+        """Return whether a run so much later would evict anything."""
         now = self._world.snapshot
         planned = self._planned(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)
@@ -269,7 +269,7 @@ def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
 
 
 def _lasting(signals: Mapping[str, Signals]) -> dict[str, Signals]:
-    """Return the same signals, seen for long enough for anybody."""
+    """Return the same signals, seen for long enough for every rule."""
     return {
         name: Signals(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in signals.items() if of.runs
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +18,12 @@ from rebalancer.whatif.objects import (
     is_ready,
     unscheduled,
 )
+from rebalancer.wire.label_syntax import is_label_key, is_label_value
 from rebalancer.wire.quantity import parse
 
 _HOSTNAME = "kubernetes.io/hostname"
 _AMOUNTS = ("cpu", "memory", "pods")
+_KEYS = ("zone", "like", *_AMOUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,16 @@ class NewNode:
         Raises:
             PolicyError: it is something else.
         """
-        name, _, rest = text.partition(":")
+        name, _, settings = text.partition(":")
         given: dict[str, str] = {}
-        for part in filter(None, rest.split(",")):
+        for part in filter(None, settings.split(",")):
             key, equals, value = part.partition("=")
             if not key or not equals:
                 raise PolicyError([f"--add-node {text}: {part!r} is no key=value"])
             given[key] = value
         if not name:
             raise PolicyError([f"--add-node {text}: write NAME[:zone=ZONE,cpu=4,memory=16Gi,...]"])
+        _check_labels(text, given)
         amounts = {key: given.pop(key) for key in _AMOUNTS if key in given}
         for key, value in amounts.items():
             try:
@@ -57,6 +61,19 @@ class NewNode:
             except ValueError as error:
                 raise PolicyError([f"--add-node {text}: {key}: {error}"]) from None
         return NewNode(name, given.pop("like", None), given.pop("zone", None), amounts, given)
+
+
+def _check_labels(text: str, given: Mapping[str, str]) -> None:
+    """Refuse what is neither a key of ours nor a label; a label that looks like a key of ours needs a prefix."""
+    for key, value in given.items():
+        if key in _KEYS:
+            continue
+        near = difflib.get_close_matches(key.lower(), _KEYS, 1, cutoff=0.75)
+        if near:
+            raise PolicyError([f"--add-node {text}: there is no key {key}; is {near[0]} meant?"])
+        if not (is_label_key(key) and is_label_value(value)):
+            keys = ", ".join(_KEYS)
+            raise PolicyError([f"--add-node {text}: {key}={value} is none of {keys}, and no label"])
 
 
 def add_node(objects: Objects, new: NewNode) -> None:
@@ -88,10 +105,10 @@ def add_node(objects: Objects, new: NewNode) -> None:
 
 def _model(objects: Objects, new: NewNode) -> Json:
     if new.like is not None:
-        found = objects.find("Node", new.like)
-        if found is None:
+        node = objects.find("Node", new.like)
+        if node is None:
             raise PolicyError([f"--add-node {new.name}: there is no node {new.like}"])
-        return found
+        return node
     usable = [
         node
         for node in objects.of_kind("Node")
@@ -124,7 +141,7 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
 
 
 def remove_node(objects: Objects, name: str) -> None:
-    """Take a node away; what has a controller elsewhere waits for another node, the rest is gone.
+    """Take a node away; what has a controller elsewhere waits for another node, every other pod is gone.
 
     Raises:
         PolicyError: there is no such node.

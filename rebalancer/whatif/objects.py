@@ -65,13 +65,13 @@ def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod runs or waits: not finished, not terminating."""
+    """Return whether a pod runs or waits: not finished, not terminating."""
     finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not finished and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_ready(item: Mapping[str, Any]) -> bool:
-    """Tell whether a pod or a node has the condition Ready."""
+    """Return whether a pod or a node has the condition Ready."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
@@ -83,7 +83,7 @@ def unscheduled(pod: Json) -> Json:
 
 
 def read_objects(data: bytes) -> Objects:
-    """Return the objects of a snapshot file that ``load_snapshot`` has found readable.
+    """Return the objects of a snapshot file that ``load_snapshot`` could read.
 
     A run decodes some parts of an object only where it needs them; here all are.
 
@@ -104,7 +104,7 @@ def _of_text(stream: BinaryIO) -> Objects:
     if text[:1] == b"{":
         documents = [msgspec.json.decode(text)]
     else:
-        documents = [found for found in yaml_documents(text) if found is not None]
+        documents = [document for document in yaml_documents(text) if document is not None]
     metadata: Mapping[str, Any] = {}
     items: list[Json] = []
     for document in documents:

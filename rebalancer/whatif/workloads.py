@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 from rebalancer.errors import PolicyError
 from rebalancer.whatif.objects import Json, Objects, controller, is_ready, unscheduled
 
 KINDS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
+_MOST = 150_000
+"""Pods: as many as Kubernetes supports in one cluster (``considerations for large clusters``)."""
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -42,7 +45,12 @@ class Scale:
             raise PolicyError([f"--scale {text}: write KIND/NAMESPACE/NAME=REPLICAS"])
         if parts[0].lower() not in kinds:
             raise PolicyError([f"--scale {text}: the kind is one of {', '.join(KINDS)}"])
-        return Scale(kinds[parts[0].lower()], parts[1], parts[2], int(number))
+        replicas = int(number) if len(number) <= len(str(_MOST)) else _MOST + 1
+        if replicas > _MOST:
+            raise PolicyError(
+                [f"--scale {text}: a cluster has no room for more than {_MOST:,} pods"]
+            )
+        return Scale(kinds[parts[0].lower()], parts[1], parts[2], replicas)
 
 
 def scale(objects: Objects, wanted: Scale) -> None:
@@ -65,8 +73,10 @@ def scale(objects: Objects, wanted: Scale) -> None:
         surplus = _order_of_deletion(wanted.kind, pods)[: len(pods) - wanted.replicas]
         gone = {id(pod) for pod in surplus}
         objects.items[:] = [item for item in objects.items if id(item) not in gone]
-    for _ in range(wanted.replicas - len(pods)):
-        objects.items.append(_new_pod(wanted, maker, objects.pods_of({maker["metadata"]["uid"]})))
+    names = {pod["metadata"]["name"] for pod in pods}
+    free = (n for n in count() if _pod_name(wanted, maker, n) not in names)
+    for number in islice(free, max(0, wanted.replicas - len(pods))):
+        objects.items.append(_new_pod(wanted, maker, number, pods[-1] if pods else None))
 
 
 def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
@@ -119,14 +129,16 @@ def _ordinal(name: str) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def _new_pod(wanted: Scale, maker: Json, pods: list[Json]) -> Json:
-    names = {pod["metadata"]["name"] for pod in pods}
-    prefix = maker["metadata"]["name"]
+def _pod_name(wanted: Scale, maker: Json, number: int) -> str:
     word = "" if wanted.kind == "StatefulSet" else "new-"
-    number = next(n for n in range(len(names) + 1) if f"{prefix}-{word}{n}" not in names)
-    name = f"{prefix}-{word}{number}"
-    if pods:
-        pod = copy.deepcopy(unscheduled(pods[-1]))
+    return f"{maker['metadata']['name']}-{word}{number}"
+
+
+def _new_pod(wanted: Scale, maker: Json, number: int, like: Json | None) -> Json:
+    """Return a pod that waits for a node: a copy of the pod ``like``, or of the template if there is none."""
+    prefix, name = maker["metadata"]["name"], _pod_name(wanted, maker, number)
+    if like is not None:
+        pod = copy.deepcopy(unscheduled(like))
     else:
         template = maker["spec"].get("template") or {}
         owner = {

@@ -18,14 +18,14 @@ from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.model import DisruptionBudget, Nodes, Owner, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.owners import too_few_ready
-from rebalancer.snapshot.state import ClusterState, Ghost
+from rebalancer.snapshot.state import ClusterState, TerminatingPod
 from rebalancer.whatif.span import Span
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
 APART = Span(0.08, 0.08)
 """From one eviction to the next in a wave, in seconds: the replacement is awaited until it has a node."""
 GONE_AFTER = Span(0.0, 20.0)
-"""Seconds until a victim's process has ended, unless told otherwise."""
+"""Seconds until a victim's process has ended, unless set otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class World:
         of_class = self._living.classes[cls]
         self._evict(state, pod)
         if self._living.waits(cls):
-            state.reap(state.ghosts[-1])
+            state.reap(state.terminating_pods[-1])
             self._victims.pop()
             self._place_waiting(state, wave.model)
         node = self._draw(wave.model.predict(state, of_class.replacement))
@@ -228,7 +228,7 @@ class World:
         self._victims = [victim for victim in self._victims if victim.gone > self.now]
         if state is not None:
             for victim in gone:
-                state.reap(Ghost(victim.cls, victim.node))
+                state.reap(TerminatingPod(victim.cls, victim.node))
 
     def _draw(self, prediction: Prediction) -> int:
         if not len(prediction.nodes):

@@ -1,4 +1,4 @@
-"""JSON into structs, with one kind of error for whatever the bytes are."""
+"""JSON into structs, with one kind of error for any bytes."""
 
 from __future__ import annotations
 

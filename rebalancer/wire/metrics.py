@@ -1,4 +1,4 @@
-"""What metrics.k8s.io/v1beta1 tells of nodes and pods: NodeMetrics and PodMetrics.
+"""What metrics.k8s.io/v1beta1 says of nodes and pods: NodeMetrics and PodMetrics.
 
 It is served by an aggregated API server (metrics-server, or an adapter), not by the cluster's own, so its
 values are taken for what they may be: anything. What cannot be read was not measured.
@@ -96,11 +96,11 @@ class PodMetrics(_Metrics, frozen=True):
         """Return what its containers use together, None if one of them was not measured, or there is none."""
         cpu = memory = 0
         for container in self.containers or ():
-            found = container.usage.amounts() if container.usage is not None else None
-            if found is None:
+            amounts = container.usage.amounts() if container.usage is not None else None
+            if amounts is None:
                 return None
-            cpu += found[0]
-            memory += found[1]
+            cpu += amounts[0]
+            memory += amounts[1]
         return (cpu, memory) if self.containers else None
 
 

@@ -1,4 +1,4 @@
-"""The fields of Kubernetes objects that decisions rest on, as msgspec structs.
+"""The fields of Kubernetes objects that decisions depend on, as msgspec structs.
 
 Only what is read is declared: unknown fields are skipped by the decoder at almost no cost. Field names
 are the API's, in camelCase on the wire. Everything is optional, since a file may hold less than a server.

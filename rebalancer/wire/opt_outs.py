@@ -59,8 +59,8 @@ def _of_pod(annotations: PodAnnotations) -> Iterator[OptOut]:
         # Karpenter 1.12: a duration protects for so long from the pod's start.
         seconds = go_duration(value)
         known = ("true",) if seconds is None else (value,)
-        found = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=known)
-        yield found if seconds is None else found._replace(seconds=seconds)
+        opt_out = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=known)
+        yield opt_out if seconds is None else opt_out._replace(seconds=seconds)
 
 
 def _opt_out(protection: str, field: str, value: str, known: tuple[str, ...]) -> OptOut:

@@ -156,6 +156,12 @@ class MeasuredTerm(UtilisationTerm):
         """See Noting."""
         return [text for text in (self._blocked(), self._not_measured()) if text is not None]
 
+    def not_judged(self) -> str | None:
+        """See Unjudged."""
+        if self._known.any() or self._signal != "usage":
+            return None
+        return "the usage of no node is known"
+
     def _not_measured(self) -> str | None:
         nodes = self._view.snapshot.nodes
         counts = self._counts.any(axis=0)

@@ -1,6 +1,6 @@
 """Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
 
-The control plane is one binary under several names; KWOK, Helm and the peer descheduler are built
+The control plane is one binary under several names; KWOK, Helm, kubectl and the peer descheduler are built
 from a small module each, and only when they are needed.
 """
 
@@ -52,6 +52,7 @@ TOOLS = {
     "kwok": Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": Tool("helm", "helm.sh/helm/v4/cmd/helm"),
     "descheduler": Tool("peer", "sigs.k8s.io/descheduler/cmd/descheduler"),
+    "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 }
 
 

@@ -158,5 +158,5 @@ def test_on_any_cluster_the_contract_holds_and_a_plan_never_makes_things_worse(o
     result = plan(objects, prefer_no_schedule=soft)
     before, after = result.before[NAME].cost, result.after[NAME].cost
     assert after.as_tuple() <= before.as_tuple()
-    assert result.lower_bound <= len(result.moves) + result.rest.moves
+    assert result.lower_bound <= len(result.moves) + result.backlog.moves
     assert not result.moves or after.as_tuple() < before.as_tuple()

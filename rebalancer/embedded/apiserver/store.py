@@ -75,7 +75,7 @@ class Store:
         self.changed = threading.Condition(self.lock)
         """Notified after every write."""
         self.listeners: list[Callable[[Change], None]] = []
-        """Called with the lock held, after the write."""
+        """Called after the write, while the lock is still taken."""
         self.version = _FIRST_VERSION
         self._seed = seed
         self._names: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Changes as a watch tells them in protobuf: cut while they arrive.
+"""Changes as a watch reports them in protobuf: cut while they arrive.
 
 Each is four bytes of length and a ``WatchEvent``, whose object is enveloped as a list is
 (``k8s.io/apimachinery/pkg/util/framer`` and ``pkg/runtime/serializer/protobuf``).
@@ -87,8 +87,8 @@ class ChangeFrames:
 
 def _change(event: bytes) -> ProtobufChange:
     with as_broken_list("this is no change"):
-        told = message("WatchEvent").FromString(event)
-        return ProtobufChange(text(told.type), told.object.raw)
+        watch_event = message("WatchEvent").FromString(event)
+        return ProtobufChange(text(watch_event.type), watch_event.object.raw)
 
 
 def unwrapped(body: bytes) -> bytes:

@@ -20,7 +20,7 @@ _METADATA = 1
 """Field of every list; the other one, 2, is its items."""
 _ITEM = 2 << 3 | _LENGTH_DELIMITED
 _LONGEST = 64 << 20
-"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would be held in memory."""
+"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would fill the memory."""
 
 
 class ListFrames:
@@ -32,7 +32,7 @@ class ListFrames:
         With ``length``, the bytes are those of the list alone, as many as that, without what stands before it.
         """
         self._run_bytes = run_bytes
-        self._rest = bytearray()
+        self._buffer = bytearray()
         self._left = length
         """Bytes of the list still to come, what is in ``_rest`` included; None before its beginning."""
         self._metadata = b""
@@ -47,10 +47,10 @@ class ListFrames:
             BrokenListError: this is no list in protobuf.
         """
         self.received += len(piece)
-        self._rest += piece
+        self._buffer += piece
         if self._left is None and not self._begin():
             return
-        if self._left and len(self._rest) >= min(self._run_bytes, self._left):
+        if self._left and len(self._buffer) >= min(self._run_bytes, self._left):
             yield from self._cut()
 
     def close(self) -> ListMeta:
@@ -68,55 +68,55 @@ class ListFrames:
             )
 
     def _begin(self) -> bool:
-        """Drop what stands before the list; tell whether the list has begun."""
-        rest = self._rest
-        if not MAGIC.startswith(rest[: len(MAGIC)]):
+        """Drop what stands before the list; return whether the list has begun."""
+        data = self._buffer
+        if not MAGIC.startswith(data[: len(MAGIC)]):
             raise BrokenListError("it does not begin as Kubernetes' protobuf does")
         position = len(MAGIC)
         while True:
-            found = _prefix(rest, position)
-            if found is None:
+            prefix = _prefix(data, position)
+            if prefix is None:
                 return False
-            field, length, position = found
+            field, length, position = prefix
             if field == _RAW:
                 self._left = length
-                del rest[:position]
+                del data[:position]
                 return True
             position += length
 
     def _cut(self) -> Iterator[bytes]:
         """Yield what is whole of the list as one run; keep its metadata and what is not whole."""
-        rest = self._rest
-        end = min(len(rest), self._left or 0)
+        data = self._buffer
+        end = min(len(data), self._left or 0)
         whole = items = 0
         while whole < end:
             if (
-                rest[whole] == _ITEM
+                data[whole] == _ITEM
                 and whole + 4 < end
-                and rest[whole + 2] < 0x80 <= rest[whole + 1]
+                and data[whole + 2] < 0x80 <= data[whole + 1]
             ):
                 # Nearly all items: of 128 bytes to 16 KiB. Only a shortcut of what follows.
-                after = whole + 3 + (rest[whole + 1] & 0x7F | rest[whole + 2] << 7)
+                after = whole + 3 + (data[whole + 1] & 0x7F | data[whole + 2] << 7)
                 if after > end:
                     break
                 whole = after
                 items += 1
                 continue
-            found = _prefix(rest, whole)
-            if found is None:
+            prefix = _prefix(data, whole)
+            if prefix is None:
                 break
-            field, length, position = found
+            field, length, position = prefix
             if length > _LONGEST:
                 raise BrokenListError(f"an item is {length} bytes long")
             if position + length > end:
                 break
             if field == _METADATA:
-                self._metadata = bytes(rest[position : position + length])
+                self._metadata = bytes(data[position : position + length])
             items += field == _ITEM >> 3
             whole = position + length
         if whole:
-            run = bytes(memoryview(rest)[:whole])
-            del rest[:whole]
+            run = bytes(memoryview(data)[:whole])
+            del data[:whole]
             self._left = (self._left or 0) - whole
             self.items += items
             yield run

@@ -55,7 +55,7 @@ def _image(item: bytes) -> o.ContainerImage:
 
 @lru_cache(4096)
 def _status(item: bytes) -> o.WorkloadStatus:
-    """Most workloads are at rest, with one of a few numbers of replicas."""
+    """Most workloads are settled, with one of a few numbers of replicas."""
     return structured(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
 
 
@@ -104,8 +104,8 @@ def _meta(of: Any) -> o.ObjectMeta:
     """Return the metadata of a workload, with the one annotation of it that is read."""
     mine = [entry for entry in of.annotations if entry.startswith(_EVICT)]
     of.ClearField("annotations")
-    found = structured(of, o.ObjectMeta)
-    return msgspec.structs.replace(found, annotations=strings(mine)) if mine else found
+    metadata = structured(of, o.ObjectMeta)
+    return msgspec.structs.replace(metadata, annotations=strings(mine)) if mine else metadata
 
 
 def _template(template: Any) -> o.PodTemplate:

@@ -28,11 +28,11 @@ def plain(of: Any) -> dict[str, Any]:
     plan = _PLANS.get(of.DESCRIPTOR.full_name)
     if plan is None:
         plan = _PLANS[of.DESCRIPTOR.full_name] = _plan(of.DESCRIPTOR)
-    found = {}
+    fields = {}
     for field, value in of.ListFields():
         name, convert = plan[field.number]
-        found[name] = value if convert is None else convert(value)
-    return found
+        fields[name] = value if convert is None else convert(value)
+    return fields
 
 
 _PLANS: dict[str, dict[int, tuple[str, _Convert | None]]] = {}

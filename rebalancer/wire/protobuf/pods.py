@@ -89,9 +89,9 @@ def _annotations(entries: Any) -> PodAnnotations:
     An entry is the tag of the key, its length, the key ...; a name of 128 bytes or more has a longer
     length, but none that matters is so long.
     """
-    found: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     for entry in entries:
         field = _FIELD_OF.get(entry[2 : 2 + entry[1]]) if len(entry) > 1 else None
         if field is not None:
-            found[field] = text(message("StringEntry").FromString(entry).value)
-    return PodAnnotations(**found) if found else NO_ANNOTATIONS
+            annotations[field] = text(message("StringEntry").FromString(entry).value)
+    return PodAnnotations(**annotations) if annotations else NO_ANNOTATIONS

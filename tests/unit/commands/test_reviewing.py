@@ -308,7 +308,7 @@ def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so
     found = reviewed(moves, many(), **budgets(per_run=2))
     assert left_of(found) == list(moves[:2])
     assert set(fates(found).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
-    assert (found.plan.rest.moves, found.plan.rest.runs) == (4, 2)
+    assert (found.plan.backlog.moves, found.plan.backlog.runs) == (4, 2)
     assert found.plan.stopped == (
         "Left of the plan: 2 of 6 moves (4 held back by budgets). Apply it again later for the rest."
     )

@@ -10,7 +10,7 @@ from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Landing
 from tests.unit.evictor.world import (
-    Told,
+    RecordedProgress,
     World,
     execute,
     executor_of,
@@ -277,7 +277,7 @@ def test_a_first_refusal_after_a_lost_reply_is_no_clean_refusal():
 # -- outcomes are kept as they happen --------------------------------------------------------------
 
 
-class Breaks(Told):
+class Breaks(RecordedProgress):
     def evicted(self, planned):
         raise RuntimeError("no space left on device")
 
@@ -294,7 +294,7 @@ def test_what_was_done_is_kept_when_something_breaks_right_after(in_order):
 
 
 def test_progress_says_what_happens_in_its_order():
-    world, progress = World(answers={"b": [AnswerKind.GONE]}), Told()
+    world, progress = World(answers={"b": [AnswerKind.GONE]}), RecordedProgress()
     executor = executor_of(world, stop_of(world.clock), progress=progress)
     executor.run([move("a"), move("b")], lambda left: [(m, None) for m in left])
     assert progress.lines == [

@@ -43,7 +43,7 @@ def new(name, *, node="n2", created=1.0):
 
 
 def pairs(arrivals, *victims):
-    found = arrivals.found([move(name) for name in victims])
+    found = arrivals.replacements([move(name) for name in victims])
     return {uid.removeprefix("uid-"): one.name for uid, one in found.items()}
 
 
@@ -79,9 +79,9 @@ def test_a_replacement_that_disappears_is_replaced_in_turn():
 def test_only_what_had_a_node_is_withdrawn(node, then, withdrawn):
     feed = Feed(new("web-8", node=node))
     arrivals = Arrivals(feed)
-    arrivals.found([move("web-1")])
+    arrivals.replacements([move("web-1")])
     feed.new = then
-    found = arrivals.found([move("web-1")])
+    found = arrivals.replacements([move("web-1")])
     assert arrivals.withdrawn("uid-web-1", found) is withdrawn
 
 

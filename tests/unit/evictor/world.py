@@ -157,7 +157,7 @@ class World:
         self._unseen.clear()
 
 
-class Told:
+class RecordedProgress:
     """Progress that keeps what it is called with."""
 
     def __init__(self) -> None:
@@ -184,14 +184,14 @@ def stop_of(clock: Time, *, deadline: float = 600.0, signal_at: float = math.inf
 
 
 def executor_of(
-    world: World, stop: Stop, *, in_order: int = 50, progress: Told | None = None
+    world: World, stop: Stop, *, in_order: int = 50, progress: RecordedProgress | None = None
 ) -> Executor:
     return Executor(
         world,
         world,
         stop,
         Pace(parallel=1, in_order=in_order),
-        progress or Told(),
+        progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
     )
 

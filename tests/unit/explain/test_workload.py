@@ -111,7 +111,7 @@ def test_what_cannot_hold_names_the_constraint_and_the_cause(explaining):
     found = explaining.workload("web", [*nodes, *web])
     rule = rule_of(found, "topology-spread")
     assert (rule["entry"], rule["now"]["unmet"]) == ("hard", 0)
-    text = "a 3, b 0, maxSkew 1: no node of b takes its pods"
+    text = "a 3, b 0, maxSkew 1: no node of b takes another of its pods"
     assert rule["now"]["unsatisfiable"].endswith(text)
     assert "Rules: 2, 0 unmet, 1 cannot hold" in found.table
     assert f"      cannot hold: {text}\n" in found.table

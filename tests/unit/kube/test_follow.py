@@ -348,7 +348,7 @@ def test_a_controller_that_pods_name_and_no_watch_told_of_is_looked_for_once(
         cluster.apply(owned_pod("new", lone["metadata"]["uid"]))
         same_soon(cluster, follower)
         assert follower.notes == (
-            "replicasets were listed again between waves: pods name some that no watch had told of",
+            "replicasets were listed again between waves: pods name some that no watch had reported",
         )
         follower.snapshot(())  # with the new watch open
         cluster.faults.requests.clear()

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
-from rebalancer.kube.lease import HeldByAnother, HeldLease, Lease
+from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken
 from rebalancer.stop import Stop
 from tests.unit.kube.scripted import (
     Asked,
@@ -69,7 +69,7 @@ def lease(
 def test_a_free_lease_is_taken_and_given_back(server: ScriptedServer, tmp_path: Path) -> None:
     kept = LeaseOnServer(server, leaseTransitions=4)
     held = lease(server, tmp_path).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     assert kept.writes[0] == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 60,
@@ -91,7 +91,7 @@ def test_a_lease_of_another_is_respected_until_it_expires(
 ) -> None:
     kept = LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=60)
     answer = lease(server, tmp_path).acquire()
-    assert answer == HeldByAnother("other", TEN + left, left)
+    assert answer == LeaseTaken("other", TEN + left, left)
     assert kept.writes == []
 
 
@@ -105,7 +105,7 @@ def test_a_dead_holder_is_watched_for_its_duration_before_its_lease_is_taken(
     spec = {"holderIdentity": "dead", "renewTime": renewed, "leaseDurationSeconds": 60}
     kept = LeaseOnServer(server, **spec)
     held = lease(server, tmp_path, sleeps=sleeps).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     held.release()
     assert kept.writes[0]["holderIdentity"] == "me"
     assert sum(sleeps.waits) == 60.0
@@ -125,7 +125,7 @@ def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
 
     server.handle("GET", PATH, get)
     answer = lease(server, tmp_path, sleeps=sleeps).acquire()
-    assert answer == HeldByAnother("alive", TEN + 60.0, 60.0)
+    assert answer == LeaseTaken("alive", TEN + 60.0, 60.0)
     assert kept.writes == []
 
 
@@ -143,7 +143,7 @@ def test_a_lease_that_was_taken_with_a_reply_that_does_not_say_so_is_held(
 
     server.handle("PUT", PATH, put)
     held = lease(server, tmp_path, sleeps=sleeps).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     assert kept.object["spec"]["holderIdentity"] == "me"
     assert held.release() is None
 
@@ -170,7 +170,7 @@ def test_what_its_holder_gives_back_while_it_is_watched_is_taken(
 
     server.handle("GET", PATH, get)
     held = lease(server, tmp_path, sleeps=sleeps).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     held.release()
     assert sum(sleeps.waits) == 4.0
 
@@ -180,7 +180,7 @@ def test_a_run_that_must_end_meanwhile_takes_nothing(
 ) -> None:
     kept = LeaseOnServer(server, holderIdentity="dead", leaseDurationSeconds=60)
     answer = lease(server, tmp_path, sleeps=Sleeps(deadline=1020.0)).acquire()
-    assert isinstance(answer, HeldByAnother)
+    assert isinstance(answer, LeaseTaken)
     assert kept.writes == []
 
 
@@ -198,7 +198,7 @@ def test_of_two_that_take_it_at_once_one_gets_it(server: ScriptedServer, tmp_pat
 
     server.handle("PUT", PATH, other_first)
     answer = lease(server, tmp_path).acquire()
-    assert isinstance(answer, HeldByAnother)
+    assert isinstance(answer, LeaseTaken)
     assert answer.holder == "other"
 
 
@@ -241,10 +241,10 @@ class Slow(Sleeps):
 
 def held_lease(
     server: ScriptedServer, folder: Path, clock: Sleeps | None = None, **limits: Any
-) -> HeldLease:
+) -> AcquiredLease:
     """Take a Lease of two seconds: renewed every 0.67 s, lost when 1.33 s of the clock pass without that."""
     held = lease(server, folder, duration=2, sleeps=clock or Slow(), **limits).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     return held
 
 
@@ -339,8 +339,8 @@ def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
     LeaseOnServer(server)
     over = threading.Event()
     held = lease(server, tmp_path, duration=3, sleeps=sleeps).acquire()
-    assert isinstance(held, HeldLease)
-    monkeypatch.setattr(HeldLease, "_renew", lambda _: over.wait(600.0))
+    assert isinstance(held, AcquiredLease)
+    monkeypatch.setattr(AcquiredLease, "_renew", lambda _: over.wait(600.0))
     sleeps.sleep(1.9)
     assert held.lost() is None
     sleeps.sleep(0.2)
@@ -354,7 +354,7 @@ def test_a_busy_run_does_not_hold_up_the_renewal(server: ScriptedServer, tmp_pat
     server.on("GET", "/slow", Say(after=600.0))
     asked = lease(server, tmp_path, duration=2, sleeps=Slow(), in_flight=1)
     held = asked.acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
 
     def ask() -> None:
         with contextlib.suppress(ClusterReadError):
@@ -370,7 +370,7 @@ def test_it_is_given_back_after_the_run_had_to_end(server: ScriptedServer, tmp_p
     signalled = threading.Event()
     stop = Stop(SystemClock(), signalled=signalled)
     held = lease(server, tmp_path, sleeps=stop).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     signalled.set()
     assert stop.reason() is not None
     assert held.release() is None
@@ -383,7 +383,7 @@ def test_giving_it_back_takes_seconds_at_most(
     monkeypatch.setattr("rebalancer.kube.lease._GOODBYE", 0.3)
     LeaseOnServer(server)
     held = lease(server, tmp_path, sleeps=Stop(SystemClock())).acquire()
-    assert isinstance(held, HeldLease)
+    assert isinstance(held, AcquiredLease)
     server.on("PUT", PATH, Say(after=600.0))
     started = time.monotonic()
     assert "could not be given back" in str(held.release())

@@ -154,8 +154,8 @@ def test_without_the_config_map_nothing_is_remembered(
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        (Say(status_body(409, "modified"), 409), MemoryConflictError, "somebody else"),
-        (Say(status_body(404, "gone"), 404), MemoryConflictError, "somebody else"),
+        (Say(status_body(409, "modified"), 409), MemoryConflictError, "another client"),
+        (Say(status_body(404, "gone"), 404), MemoryConflictError, "another client"),
         (Say(status_body(403, "no"), 403), ClusterReadError, "may not update configmaps memory"),
     ],
 )

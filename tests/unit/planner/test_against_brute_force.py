@@ -80,7 +80,7 @@ def test_a_plan_never_makes_the_cost_worse_and_replanning_ends(shape):
     after = tuple(sum(getattr(s.cost, e) for s in plan.after.values()) for e in ("hard", "soft"))
     assert after <= before
     assert len(plan.moves) == 0 or after < before
-    assert plan.lower_bound <= len(plan.moves) + plan.rest.moves
+    assert plan.lower_bound <= len(plan.moves) + plan.backlog.moves
     assert len({move.uid for move in plan.moves}) == len(plan.moves)
 
 

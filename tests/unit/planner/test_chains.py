@@ -128,5 +128,5 @@ def test_looking_for_a_chain_leaves_the_state_as_it_was():
         np.testing.assert_array_equal(getattr(state, name), value)
     for terminating, value in zip((False, True), counts, strict=True):
         np.testing.assert_array_equal(state.counts(classes, terminating=terminating), value)
-    assert state.ghosts == []
+    assert state.terminating_pods == []
     assert len(state.unmoved()) == len(view.snapshot.pods)

@@ -57,7 +57,7 @@ def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(make, monkeypatch, 
         view = self._view
         fresh = SchedulerModel(view.snapshot, view.scheduler.profile)
         replacement = view.snapshot.classes[cls].replacement
-        with view.state.lifted(pod, gone=view.snapshot.waits(cls)):
+        with view.state.evicted(pod, gone=view.snapshot.waits(cls)):
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()

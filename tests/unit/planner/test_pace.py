@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rebalancer.plan.plan import Code, Rest
+from rebalancer.plan.plan import Backlog, Code
 from rebalancer.planner.pace import Pace, RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -46,7 +46,7 @@ def test_no_more_is_planned_than_fits_into_the_time_of_the_run(plan, seconds, in
     budgets = Budgets(**{**FREE, "in_flight": Limit.parse(in_flight)})
     result = plan(crowded(), settings=Settings(budgets=budgets, seconds=seconds, pace=PACE))
     assert len(result.moves) == moves
-    assert (result.rest.moves, result.rest.more) == (6 - moves, moves < 6)
+    assert (result.backlog.moves, result.backlog.more) == (6 - moves, moves < 6)
     assert result.lower_bound == 6
     held = [skip for skip in result.skips if skip.code is Code.BUDGET]
     assert len({skip.pod.rpartition("-")[0] for skip in held}) == 6 - moves
@@ -58,7 +58,7 @@ def test_the_moves_that_fit_are_the_first_of_the_whole_plan(plan):
     whole = plan(crowded(), settings=Settings(budgets=budgets, pace=PACE))
     part = plan(crowded(), settings=Settings(budgets=budgets, pace=PACE, seconds=24))
     assert part.moves == whole.moves[:4]
-    assert part.rest == Rest(2, 1, more=True)
+    assert part.backlog == Backlog(2, 1, more=True)
 
 
 def test_lifted_budgets_do_not_lift_the_time(plan):
@@ -108,4 +108,4 @@ def test_planning_that_is_stopped_keeps_the_moves_so_far(make):
     assert 0 < len(result.moves) < 6
     assert result.moves == whole.moves[: len(result.moves)]
     assert result.stopped.startswith("Planning was ended early: time is up. ")
-    assert result.rest.moves == 6 - len(result.moves)
+    assert result.backlog.moves == 6 - len(result.moves)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rebalancer.plan.plan import Code, Rest
+from rebalancer.plan.plan import Backlog, Code
 from rebalancer.planner import search
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.search import Search
@@ -28,16 +28,16 @@ def limited(**budgets):
 @pytest.mark.parametrize(
     ("per_run", "moves", "rest"),
     [
-        (6, 6, Rest()),
-        (5, 5, Rest(1, 1, more=True)),
-        (4, 4, Rest(2, 1, more=True)),
-        (2, 2, Rest(4, 2, more=True)),
-        (1, 1, Rest(5, 5, more=True)),
+        (6, 6, Backlog()),
+        (5, 5, Backlog(1, 1, more=True)),
+        (4, 4, Backlog(2, 1, more=True)),
+        (2, 2, Backlog(4, 2, more=True)),
+        (1, 1, Backlog(5, 5, more=True)),
     ],
 )
 def test_the_moves_that_wait_for_further_runs_are_counted(plan, per_run, moves, rest):
     result = plan(crowded(), settings=limited(per_run=per_run))
-    assert (len(result.moves), result.rest) == (moves, rest)
+    assert (len(result.moves), result.backlog) == (moves, rest)
     # The bound is of the whole way, not of what one run may do of it.
     assert result.lower_bound == 6
     assert ("wait" in result.stopped) is (rest.moves > 0)
@@ -46,7 +46,7 @@ def test_the_moves_that_wait_for_further_runs_are_counted(plan, per_run, moves, 
 def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
     settings = Settings(budgets=Budgets(per_hour=Limit.parse(3)), moved_last_hour=3)
     result = plan(crowded(), settings=settings)
-    assert (len(result.moves), result.rest) == (0, Rest(6, 1, more=True))
+    assert (len(result.moves), result.backlog) == (0, Backlog(6, 1, more=True))
     assert result.stopped == (
         "This run can do no more: 12 rule(s) are unmet. At least 6 moves wait for 1 further run."
     )
@@ -54,7 +54,7 @@ def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
 
 def test_with_budgets_lifted_nothing_waits(plan):
     settings = Settings(budgets=Budgets(per_run=Limit.parse(1)), lifted=True)
-    assert plan(crowded(), settings=settings).rest == Rest()
+    assert plan(crowded(), settings=settings).backlog == Backlog()
 
 
 def overloaded(seed):

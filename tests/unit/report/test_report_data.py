@@ -139,6 +139,7 @@ def test_scores_skips_and_the_rest_in_the_json(full):
         "imbalance": 0,
         "violated": 1,
         "unsatisfiable": [],
+        "notJudged": [],
     }
     assert data["skipped"] == [
         {

@@ -35,9 +35,9 @@ Left where they are: 3 pods
   1 PodDisruptionBudget: a PodDisruptionBudget allows no disruption now
       shop/db-0: shop/db allows no disruption (2 healthy, 2 desired)
 
-3 pods > 3 movable > 4 candidates > 1 move
+3 pods > 4 where a rule is unmet > 4 of them free to move > 1 move
 
-Plan: 1 move; at least 1 is needed.
+Plan: 1 move; it cannot be done with fewer than 1.
 After these moves every rule holds.
 """
 
@@ -64,7 +64,7 @@ def test_a_run_tells_what_happened_and_where_the_pod_landed(report):
     assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
     assert "node-a1 (zone-a) -> node-c1 (zone-c) after 2.1 s, as predicted\n" in text
     assert text.endswith(
-        "Plan: 1 move; at least 1 is needed.\n"
+        "Plan: 1 move; it cannot be done with fewer than 1.\n"
         "Done: 1 evicted, 1 of 1 landed as predicted.\n"
         "After these moves every rule holds.\n"
     )
@@ -154,7 +154,7 @@ def test_waves_are_told_apart(report):
     text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
     heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
     assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
-    assert "Plan: 3 moves in 2 waves; at least 3 are needed." in text
+    assert "Plan: 3 moves in 2 waves; it cannot be done with fewer than 3." in text
 
 
 def test_long_lists_are_cut_and_say_by_how_much(report):

@@ -36,7 +36,7 @@ def _step(state: ClusterState, what: str, which: int, node: int, look: Callable[
         pod = able[which % len(able)]
         cls = int(state.cls_of[pod])
         if what.startswith("lift"):
-            with state.lifted(pod, gone=what == "lift gone"):
+            with state.evicted(pod, gone=what == "lift gone"):
                 look()
             return
         if what == "try" and not _is_home(state, pod):
@@ -46,7 +46,7 @@ def _step(state: ClusterState, what: str, which: int, node: int, look: Callable[
             _try(state, pod, cls, node, look)
             return
         if what == "move gone":
-            state.reap(state.ghosts[-1])
+            state.reap(state.terminating_pods[-1])
         state.place(pod, cls, node)
 
 
@@ -56,9 +56,9 @@ def _is_home(state: ClusterState, pod: int) -> bool:
 
 
 def _try(state: ClusterState, pod: int, cls: int, node: int, look: Callable[[], None]) -> None:
-    state.hide_newest_ghost()
+    state.hide_newest_victim()
     state.place(pod, cls, node)
     look()
     state.unplace(pod)
-    state.show_newest_ghost()
+    state.show_newest_victim()
     state.unevict(pod)

@@ -42,8 +42,8 @@ def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluste
     world.state.evict(world.row(name))
     rest = [pod for pod in standing if pod["metadata"]["name"] != name]
     stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    ghost = {**living[0], "metadata": {**living[0]["metadata"], **stamp}}
-    for others in ([*rest, ghost], rest):
+    victim = {**living[0], "metadata": {**living[0]["metadata"], **stamp}}
+    for others in ([*rest, victim], rest):
         fresh = World(nodes, [*others, new], namespaces=namespaces())
         assert world.feasible("new") == fresh.feasible("new")
         assert (world.evaluate("new").total == fresh.evaluate("new").total).all()

@@ -56,11 +56,15 @@ def test_the_json_has_every_node_and_every_landing() -> None:
 def test_the_state_is_as_before() -> None:
     owner = ("StatefulSet", "s", "uid-s")
     world = World([node("a"), node("b")], [pod("p", on="a", requests={"cpu": "1"}, owner=owner)])
-    before = world.state.used.copy(), world.state.pod_count.copy(), list(world.state.ghosts)
+    before = (
+        world.state.used.copy(),
+        world.state.pod_count.copy(),
+        list(world.state.terminating_pods),
+    )
     explained(world, "p")
     assert (world.state.used == before[0]).all()
     assert (world.state.pod_count == before[1]).all()
-    assert world.state.ghosts == before[2]
+    assert world.state.terminating_pods == before[2]
 
 
 def test_an_owner_that_waits_finds_the_victims_place_free() -> None:

@@ -63,7 +63,7 @@ def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
         for pod in np.flatnonzero(state.node_of >= 0).tolist():
             fresh = SchedulerModel(world.snapshot, profile)
             cls = int(state.cls_of[pod])
-            with state.lifted(pod, gone=world.snapshot.waits(cls)):
+            with state.evicted(pod, gone=world.snapshot.waits(cls)):
                 expected = fresh.predict(state, world.snapshot.classes[cls].replacement)
             found = kept.predict_replacement(state, pod)
             assert found.nodes.tolist() == expected.nodes.tolist()
@@ -104,11 +104,11 @@ def _standing(state: ClusterState, classes: list[int], *, terminating: bool) -> 
     held = state.pod_count - np.bincount(
         state.node_of[state.node_of >= 0], minlength=len(state.pod_count)
     )
-    for ghost in state.ghosts if terminating else ():
-        if held[ghost.node] > 0:  # else it is the newest, and hidden
-            held[ghost.node] -= 1
-            if ghost.cls in classes:
-                yield ghost.node
+    for victim in state.terminating_pods if terminating else ():
+        if held[victim.node] > 0:  # else it is the newest, and hidden
+            held[victim.node] -= 1
+            if victim.cls in classes:
+                yield victim.node
 
 
 @settings(max_examples=100, deadline=None)
@@ -140,7 +140,7 @@ def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -
     state = World(nodes, [standing]).state
     cls = state.snapshot.pods.cls[:1]
     before = state.stamp(cls)
-    with state.lifted(0, gone=True):
+    with state.evicted(0, gone=True):
         assert state.stamp(cls) != before
         assert not state.counts(cls, terminating=True).any()
     assert state.stamp(cls) == before

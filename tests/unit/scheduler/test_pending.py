@@ -297,7 +297,7 @@ def everything(state: ClusterState) -> list[Any]:
         state.pod_count.tolist(),
         state.node_of.tolist(),
         state.cls_of.tolist(),
-        list(state.ghosts),
+        list(state.terminating_pods),
         state.stamp(every),
         [
             state.counts(every[[cls]], terminating=terminating).tolist()
@@ -364,6 +364,6 @@ def test_the_shortcut_misses_no_pod_and_leaves_the_state_as_it_was(
         landings, takers = by_trying_all(world, row)
         assert prediction.nodes.tolist() == landings
         assert list(prediction.takers) == takers
-        with world.model.pending.standing(world.state, prediction.takers):
+        with world.model.pending.placed(world.state, prediction.takers):
             pass
         assert everything(world.state)[:-2] == before[:-2]

@@ -7,14 +7,14 @@ import yaml
 
 from rebalancer.policy.model import Mode
 from rebalancer.report.as_json import as_data
-from rebalancer.report.held import HeldReport, render_held
+from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken
 
 LINE = "Another run (run-1 <b>) holds the Lease until 2026-11-21T07:50:00Z: nothing was done."
 
 
 @pytest.fixture
 def held(policies):
-    return HeldReport(
+    return LeaseTakenReport(
         source="https://cluster.example:6443",
         loaded=policies[Mode.ENFORCE],
         holder="run-1 <b>",
@@ -23,7 +23,7 @@ def held(policies):
 
 
 def test_its_json_has_the_keys_of_every_report_in_their_order(held, report):
-    data = json.loads(render_held(held, "json"))
+    data = json.loads(render_lease_taken(held, "json"))
     other = as_data(report())
     assert list(data) == list(other)
     assert other["heldBy"] is None
@@ -32,15 +32,15 @@ def test_its_json_has_the_keys_of_every_report_in_their_order(held, report):
 
 
 def test_it_says_who_holds_the_lease_and_nothing_of_a_cluster_it_has_not_read(held):
-    data = json.loads(render_held(held, "json"))
+    data = json.loads(render_lease_taken(held, "json"))
     assert data["heldBy"] == {"holder": "run-1 <b>", "until": "2026-11-21T07:50:00Z"}
     assert data["stopped"] == LINE
     assert (data["exitCode"], data["moves"], data["nodes"]) == (0, [], None)
-    assert yaml.safe_load(render_held(held, "yaml")) == data
+    assert yaml.safe_load(render_lease_taken(held, "yaml")) == data
 
 
 def test_the_table_is_one_line_and_the_page_escapes_it(held):
-    assert render_held(held, "table") == f"{LINE}\n"
-    page = render_held(held, "html")
+    assert render_lease_taken(held, "table") == f"{LINE}\n"
+    page = render_lease_taken(held, "html")
     assert "run-1 &lt;b&gt;" in page
     assert "<b>" not in page

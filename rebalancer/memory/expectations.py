@@ -35,10 +35,10 @@ def after_run(
 
     What was hoped of earlier moves is judged by what was seen, then this run's are remembered.
     """
-    told = tuple(outcomes)
+    done = tuple(outcomes)
     judged = _changed(document, {name: _Judge(seen, now) for name, seen in signals.items()})
-    moved = remember(judged, snapshot, told, now)
-    return with_signals(_with_hopes(moved, signals, told), signals, told, now)
+    moved = remember(judged, snapshot, done, now)
+    return with_signals(_with_hopes(moved, signals, done), signals, done, now)
 
 
 class _Judge:

@@ -10,8 +10,8 @@ from rebalancer.cost.signals import Signals
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
+from rebalancer.memory.expectations import FULFILLED_AFTER, after_run
 from rebalancer.memory.history import render_history
-from rebalancer.memory.hopes import FULFILLED_AFTER, after_run
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.plan import Cost

@@ -1,7 +1,7 @@
-"""The report of a run that found its Lease taken: it has read nothing, so that it knows nothing of the cluster.
+"""The report of a run whose Lease another run has: it has read nothing, so that it knows nothing of the cluster.
 
 JSON and YAML have the keys of every other report, so that one program reads both: lists are empty, and what
-only a look at the cluster could tell is null.
+only a look at the cluster could show is null.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldReport:
+class LeaseTakenReport:
     """One run that was over before it began."""
 
     source: str
@@ -42,7 +42,7 @@ class HeldReport:
         return f"Another run ({self.holder}) holds the Lease until {self.until}: nothing was done."
 
 
-def render_held(report: HeldReport, output: str) -> str:
+def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     """Return the report in the form ``output``, one of ``render.FORMS``."""
     if output == "json":
         return printable_json(json.dumps(_as_data(report), indent=2, ensure_ascii=False)) + "\n"
@@ -56,7 +56,7 @@ def render_held(report: HeldReport, output: str) -> str:
     return f"{printable(report.line)}\n"
 
 
-def _as_data(report: HeldReport) -> dict[str, Any]:
+def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
     loaded = report.loaded
     return {
         "apiVersion": API_VERSION,

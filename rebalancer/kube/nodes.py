@@ -1,0 +1,145 @@
+"""One Node: read it, and change what is ours of it: the cordon, annotations, taints.
+
+A change is a merge patch with the uid and the resourceVersion of what was read as preconditions, so that it never
+undoes what another client has written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import StatusError, TransportError, status_of
+from rebalancer.kube.resources import NODES, Rule
+
+Taint = Mapping[str, Any]
+"""A taint as in JSON."""
+
+READ_NODE = Rule("get", "", NODES.plural)
+CHANGE_NODE = Rule("patch", "", NODES.plural)
+_ATTEMPTS = 5
+"""The kubelet and the node controller write a node every few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A Node at one moment."""
+
+    name: str
+    uid: str
+    resource_version: str
+    unschedulable: bool
+    annotations: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What is to become of a Node; what is not named stays."""
+
+    unschedulable: bool | None = None
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    """Name -> value; None removes the annotation."""
+    taints: tuple[Taint, ...] | None = None
+    """All taints that the node is to have, those of others included."""
+
+    def body(self, node: NodeView) -> bytes:
+        """Return the merge patch that changes ``node``."""
+        metadata: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.resource_version}
+        if self.annotations:
+            metadata["annotations"] = dict(self.annotations)
+        spec: dict[str, Any] = {}
+        if self.unschedulable is not None:
+            spec["unschedulable"] = self.unschedulable or None
+        if self.taints is not None:
+            spec["taints"] = list(self.taints) or None
+        return msgspec.json.encode({"metadata": metadata, **({"spec": spec} if spec else {})})
+
+
+def read_node(client: Client, name: str) -> NodeView | None:
+    """Return the Node of this name as it is now, None if there is none.
+
+    Raises:
+        ClusterReadError: it could not be read.
+    """
+    response = client.get(NODES.path(name=name))
+    if response.status == 404 and status_of(response.body).code == 404:
+        return None
+    return _view(client.expect(response, READ_NODE).body)
+
+
+def change_node(
+    client: Client, name: str, wanted: Callable[[NodeView], NodeChange | None]
+) -> NodeView | None:
+    """Change the Node of this name; return it as it is then, None if there is none.
+
+    ``wanted`` returns the change for the node as it was read, None where nothing is to be changed. It is asked
+    again, on the node as it is then, when another client was faster, or when a reply was lost.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    trouble = ClusterReadError(f"node {name} changes faster than it can be written")
+    for _ in range(_ATTEMPTS):
+        node = read_node(client, name)
+        change = None if node is None else wanted(node)
+        if node is None or change is None:
+            return node
+        try:
+            response = client.patch(NODES.path(name=name), change.body(node))
+        except TransportError as error:
+            if not error.sent or error.final:
+                raise
+            trouble = error
+            continue
+        if response.status == 409:
+            continue
+        if response.status >= 500:
+            trouble = StatusError(
+                response.status, f"node {name} could not be patched: HTTP {response.status}"
+            )
+            continue
+        return _view(client.expect(response, CHANGE_NODE).body)
+    raise trouble
+
+
+class _Spec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: tuple[dict[str, Any], ...] | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_decoder = msgspec.json.Decoder(_Node)
+
+
+def _view(body: bytes) -> NodeView:
+    try:
+        node = _decoder.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise ClusterReadError(f"the API server's answer is not a node: {error}") from None
+    meta = node.metadata
+    return NodeView(
+        meta.name,
+        meta.uid,
+        meta.resource_version,
+        node.spec.unschedulable,
+        meta.annotations or {},
+        node.spec.taints or (),
+    )
