@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.decisions.reading import Objects
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.plan.plan import Move, Skip
-from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.planner.recheck import recheck
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
@@ -68,7 +68,9 @@ class Loop:
         while left:
             if left[0].wave != wave:
                 wave = left[0].wave
-                verdicts = recheck(self._planning.planner(snapshot_of(world)), left)
+                verdicts = recheck(
+                    self._planning.problem(snapshot_of(world)), self._planning.settings(), left
+                )
                 left = [move for move, why in verdicts if why is None]
                 continue
             move = left.pop(0)

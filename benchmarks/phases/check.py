@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.phases.drift import planner_of, snapshot_of
+from benchmarks.phases.drift import problem_of, snapshot_of
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import shape
 from rebalancer.environment import collector_paused
 from rebalancer.plan.plan import Plan
+from rebalancer.planner.plan import plan
 
 TIMES = 4
 SMALL = (120, 1_500)
@@ -128,9 +129,10 @@ def _prepared(course: Course, phase: str) -> Prepare:
 def calls_per_move(share: float, nodes: int, *, hot: bool) -> float:
     """Return how many functions a plan calls for each of its moves where so much is wrong."""
     snapshot = snapshot_of(share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0])
-    planner = planner_of(snapshot, lifted=True)
+    problem, settings = problem_of(snapshot, lifted=True)
     plans: list[Plan] = []
-    return calls(lambda: plans.append(planner.plan())) / max(1, len(plans[0].moves))
+    count = calls(lambda: plans.append(plan(problem, settings).plan))
+    return count / max(1, len(plans[0].moves))
 
 
 def check_drifts() -> int:

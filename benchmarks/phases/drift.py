@@ -14,14 +14,17 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.phases.shapes import as_json, drift
 from rebalancer.environment import collector_paused
 from rebalancer.plan.plan import Plan
-from rebalancer.planner.planner import Planner
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.problem import Problem
+from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.load import load_snapshot
@@ -41,41 +44,51 @@ def snapshot_of(
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 
-def planner_of(snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf) -> Planner:
-    """Return a planner with the default policy; ``seconds``: the time of the run."""
+def problem_of(
+    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
+) -> tuple[Problem, Settings]:
+    """Return a problem with the default policy; ``seconds``: the time of the run."""
     registry = Registry.installed()
     loaded = load_policy(None, registry)
-    return Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds).planner(snapshot)
+    planning = Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
+    return planning.problem(snapshot), planning.settings()
 
 
 def planned(
     snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
 ) -> tuple[Plan, float, float]:
     """Return the plan, and the CPU seconds of making terms and of planning."""
-    with collector_paused():
+    spent = dict.fromkeys(("terms", "plan"), 0.0)
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
         started = time.process_time()
-        planner = planner_of(snapshot, lifted=lifted, seconds=seconds)
-        between = time.process_time()
-        plan = planner.plan()
-        return plan, between - started, time.process_time() - between
+        yield
+        spent[name] += time.process_time() - started
+
+    with collector_paused():
+        with phase("terms"):
+            problem, settings = problem_of(snapshot, lifted=lifted, seconds=seconds)
+        made = plan(problem, settings, Callbacks(phase=phase)).plan
+        return made, spent["terms"], spent["plan"]
 
 
-def told(plan: Plan, terms: float, seconds: float) -> Mapping[str, Any]:
+def figures(made: Plan, terms: float, seconds: float) -> Mapping[str, Any]:
     """Return what is to be compared of a plan."""
-    moves = [(m.uid, m.node, m.landings[0].node, m.wave) for m in plan.moves]
-    left = [sum(s.cost.as_tuple()[entry] for s in plan.after.values()) for entry in range(3)]
-    before = [sum(s.cost.as_tuple()[entry] for s in plan.before.values()) for entry in range(3)]
+    moves = [(m.uid, m.node, m.landings[0].node, m.wave) for m in made.moves]
+    left = [sum(s.cost.as_tuple()[entry] for s in made.after.values()) for entry in range(3)]
+    before = [sum(s.cost.as_tuple()[entry] for s in made.before.values()) for entry in range(3)]
     return {
         "terms": round(terms, 3),
         "plan": round(seconds, 3),
-        "moves": len(plan.moves),
-        "ms": round(seconds * 1000 / max(1, len(plan.moves)), 3),
-        "waves": max((m.wave for m in plan.moves), default=0),
+        "moves": len(made.moves),
+        "ms": round(seconds * 1000 / max(1, len(made.moves)), 3),
+        "waves": max((m.wave for m in made.moves), default=0),
         "before": [round(value, 4) for value in before],
         "left": [round(value, 4) for value in left],
-        "bound": plan.lower_bound,
-        "rest": plan.backlog.moves,
-        "skips": len(plan.skips),
+        "bound": made.lower_bound,
+        "rest": made.backlog.moves,
+        "skips": len(made.skips),
         "digest": hashlib.sha256(json.dumps(moves).encode()).hexdigest()[:12],
     }
 
@@ -97,10 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for share in chosen.shares:
             for hot in kinds:
                 snapshot = snapshot_of(share, nodes, hot=hot)
-                plan = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
+                result = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
                 line = {"nodes": nodes, "wrong": share, "hot": hot, "lifted": chosen.lifted}
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-                print(json.dumps({**line, **told(*plan), "peak MB": peak}), flush=True)
+                print(json.dumps({**line, **figures(*result), "peak MB": peak}), flush=True)
     return 0
 
 

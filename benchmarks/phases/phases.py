@@ -18,8 +18,10 @@ from benchmarks.phases.shapes import Shape, as_json
 from rebalancer.cost.bound import bounds_of
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Plan
-from rebalancer.planner.planner import Planner
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.plan import plan
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.problem import Problem
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
@@ -78,14 +80,10 @@ class Course:
         """The cluster."""
         return self.classes(self.folded())
 
-    def planner(self) -> Planner:
-        """A planner that has not planned."""
-        return self.terms()
-
     @cached_property
     def planned(self) -> Plan:
         """A plan."""
-        return self.plan(self.planner())
+        return self.plan(self.problem())
 
     # -- the phases ----------------------------------------------------------------------------------
 
@@ -116,26 +114,33 @@ class Course:
         """Columns to a snapshot: owners, replacements, requests, the index of labels."""
         return fold.finish(captured_at=_CAPTURED_AT, version=(1, 36))
 
-    def terms(self) -> Planner:
-        """The strategies' terms, protections and budgets."""
-        loaded, registry = _policy()
-        return Planning(loaded, registry, Scope()).planner(self.snapshot)
+    @property
+    def _planning(self) -> Planning:
+        return Planning(*_policy(), Scope())
 
-    def bound(self, planner: Planner) -> float:
+    def problem(self) -> Problem:
+        """The snapshot with its protections and costs, the scheduler model and the strategies."""
+        return self._planning.problem(self.snapshot)
+
+    def terms(self) -> Draft:
+        """The problem, the strategies' terms, and budgets."""
+        return Draft(self.problem(), self._planning.settings())
+
+    def bound(self, draft: Draft) -> float:
         """All scores and the parts of the lower bound."""
-        terms = [(weighted.term, weighted.weight) for weighted in planner.weighted_terms()]
+        terms = [(weighted.term, weighted.weight) for weighted in draft.terms]
         total = sum(term.potential() * weight for term, weight in terms)
         return total + sum(bound.moves for _, bound in bounds_of(terms))
 
-    def predict(self, planner: Planner) -> int:
+    def predict(self, problem: Problem) -> int:
         """Where replacements of some classes would land, with what the model has to look up first."""
-        state, scheduler = ClusterState(self.snapshot), planner.view.scheduler
+        state, scheduler = ClusterState(self.snapshot), problem.scheduler
         classes = np.linspace(0, len(self.snapshot.classes) - 1, _PREDICTIONS).astype(int).tolist()
         return sum(len(scheduler.predict(state, cls).nodes) for cls in classes)
 
-    def plan(self, planner: Planner) -> Plan:
-        """At most 50 moves, and a reason for each pod that stays."""
-        return planner.plan()
+    def plan(self, problem: Problem) -> Plan:
+        """The terms, at most 50 moves, and a reason for each pod that stays."""
+        return plan(problem, self._planning.settings()).plan
 
     def report(self, plan: Plan) -> str:
         """The report as JSON."""
@@ -156,9 +161,9 @@ PHASES: dict[str, tuple[Callable[[Course], tuple[Any, ...]], Callable[..., Any]]
     "fold": (lambda course: (course.decoded,)[:0], Course.fold),
     "classes": (lambda course: (course.folded(),), Course.classes),
     "terms": (lambda course: (course.snapshot,)[:0], Course.terms),
-    "bound": (lambda course: (course.planner(),), Course.bound),
-    "predict": (lambda course: (course.planner(),), Course.predict),
-    "plan": (lambda course: (course.planner(),), Course.plan),
+    "bound": (lambda course: (course.terms(),), Course.bound),
+    "predict": (lambda course: (course.problem(),), Course.predict),
+    "plan": (lambda course: (course.problem(),), Course.plan),
     "report": (lambda course: (course.planned,), Course.report),
 }
 """Phase -> what makes its arguments (not to be timed), and what runs it."""

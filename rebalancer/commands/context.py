@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry

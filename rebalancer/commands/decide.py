@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Reading, Source
-from rebalancer.planner.planner import Onlooker
-from rebalancer.planner.problem import Planned
+from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from rebalancer.explain.workload import WorkloadRecorder, workload_data, workloa
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.output import write
 from rebalancer.plain_text import printable_json, printable_lines
-from rebalancer.planner.planner import Onlooker
-from rebalancer.planner.problem import scheduler_profile
+from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.planning import scheduler_profile
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped

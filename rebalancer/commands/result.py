@@ -11,7 +11,7 @@ from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode
 from rebalancer.output import OutputError, say, write
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.planner.problem import Planned
+from rebalancer.planner.planning import Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
 from rebalancer.wire.times import rfc3339

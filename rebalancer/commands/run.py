@@ -16,7 +16,7 @@ from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.plan.outcome import Outcome
-from rebalancer.planner.problem import Planned
+from rebalancer.planner.planning import Planned
 from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.output import write
-from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry

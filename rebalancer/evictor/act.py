@@ -17,7 +17,7 @@ from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
-from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from rebalancer.cost.telling import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import Snapshot
@@ -89,34 +90,34 @@ class NodeRecorder(Recorder):
         self.amounts: list[Amount] = []
         self.gauges: list[tuple[str, Gauge, Gauge]] = []
 
-    def before(self, planner: Planner) -> None:
+    def before(self, draft: Draft) -> None:
         """See Onlooker."""
-        super().before(planner)
-        self.amounts = list(_amounts(planner, self.node))
-        self._before = _gauges(planner, self.node)
+        super().before(draft)
+        self.amounts = list(_amounts(draft, self.node))
+        self._before = _gauges(draft, self.node)
 
-    def after(self, planner: Planner) -> None:
+    def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """See Onlooker."""
-        super().after(planner)
+        super().after(draft, chosen)
         self.amounts = [
             replace(amount, after=then.requested)
-            for amount, then in zip(self.amounts, _amounts(planner, self.node), strict=True)
+            for amount, then in zip(self.amounts, _amounts(draft, self.node), strict=True)
         ]
-        then = _gauges(planner, self.node)
+        then = _gauges(draft, self.node)
         self.gauges = [(name, now, then[name]) for name, now in self._before.items()]
 
 
-def _gauges(planner: Planner, node: int) -> dict[str, Gauge]:
+def _gauges(draft: Draft, node: int) -> dict[str, Gauge]:
     return {
         weighted.strategy: gauge
-        for weighted, _ in planner.all_terms()
+        for weighted in draft.terms
         if isinstance(weighted.term, Gauging) and (gauge := weighted.term.gauge(node)) is not None
     }
 
 
-def _amounts(planner: Planner, node: int) -> Iterator[Amount]:
+def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
     """Yield cpu, memory, pods, then every other resource of the snapshot."""
-    snapshot, state = planner.view.snapshot, planner.view.state
+    snapshot, state = draft.snapshot, draft.state
     known = snapshot.usage is not None and bool(snapshot.usage.known[node])
     rows = {name: row for row, name in enumerate(snapshot.resources)}
     for name in ("cpu", "memory", "pods", *sorted(rows.keys() - {"cpu", "memory", "pods"})):
@@ -136,12 +137,24 @@ def _amounts(planner: Planner, node: int) -> Iterator[Amount]:
         yield Amount(name, unit, allocatable, requested, requested - lasting, used)
 
 
+def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]]:
+    """Yield (place in the plan, probability) of each move that may land on ``node``.
+
+    ``Move.landings`` names the most probable places only.
+    """
+    for place, move in enumerate(chosen):
+        landings = move.landings
+        share = float(landings.probability[landings.nodes == node].sum())
+        if share > 0:
+            yield place, share
+
+
 def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
     """Return the explanation of the node of ``watched``, after the plan was made."""
     node, nodes = recorder.node, report.snapshot.nodes
     rows = np.flatnonzero(report.snapshot.pods.node == node).tolist()
     pods = facts_of(report, recorder, rows)
-    arriving = recorder.planner.arriving(node)
+    arriving = dict(_arriving(recorder.chosen, node))
     return NodeFacts(
         name=nodes.names[node],
         zone=report.domain_of(nodes.names[node]),

@@ -12,7 +12,7 @@ import numpy as np
 from rebalancer.explain.watched import Breach, Recorder
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Skip
-from rebalancer.planner.staying import protection_code
+from rebalancer.planner.reasons import protection_code, protections_of
 from rebalancer.report.as_json import move_data, plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools
@@ -90,7 +90,7 @@ def _facts(
     breaches = tuple(recorder.breaches((cls, node))) if _is_running(report, pod) else ()
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
-    protections = recorder.planner.staying.protections(pod)
+    protections = protections_of(recorder.draft, pod)
     lasts = any(breach.lasts for breach in breaches)
     decision, message = Decision.FINE, "no rule asks for a move"
     if move is not None:
@@ -115,7 +115,7 @@ def _facts(
         ready=bool(flags & PodFlag.READY),
         terminating=bool(flags & PodFlag.TERMINATING),
         protections=protections,
-        forbidden=recorder.planner.staying.forbidden(cls),
+        forbidden=recorder.draft.problem.disruptions.forbidden(cls),
         breaches=breaches,
         decision=decision,
         code=skip.code.value if skip is not None and move is None else None,

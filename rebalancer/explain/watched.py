@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rebalancer.cost.term import Candidates, Entry, Signalling, Term
-from rebalancer.planner.judge import Weighted
-from rebalancer.planner.planner import Planner
-from rebalancer.planner.pool import Pair
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.promises import Pair
+from rebalancer.planner.rendering import Chosen
 from rebalancer.snapshot.columns import Bools, Int32s
 
 
@@ -43,14 +44,16 @@ class Recorder:
         """Pair -> index of the term -> its rule."""
         self._lasting: dict[Pair, set[int]] = {}
         """Pair -> indices of the terms of which it is a candidate after the planned moves."""
-        self._planner: Planner | None = None
+        self._draft: Draft | None = None
+        self.chosen: Sequence[Chosen] = ()
+        """The moves of the plan, in its order."""
 
     @property
-    def planner(self) -> Planner:
-        """Return the planner of the plan."""
-        if self._planner is None:
+    def draft(self) -> Draft:
+        """The draft of the plan."""
+        if self._draft is None:
             raise ValueError("nothing has been planned yet")
-        return self._planner
+        return self._draft
 
     def breaches(self, pair: Pair) -> list[Breach]:
         """Return the rules that the pods of a pair break before the plan."""
@@ -60,18 +63,19 @@ class Recorder:
             for index, breach in self._breaches.get(pair, {}).items()
         ]
 
-    def before(self, planner: Planner) -> None:
+    def before(self, draft: Draft) -> None:
         """See Onlooker."""
-        self._planner = planner
-        for index, (weighted, observed) in enumerate(planner.all_terms()):
+        self._draft = draft
+        for index, weighted in enumerate(draft.terms):
             for rows, waits in _candidates(weighted.term):
                 for pair, gain in self._of_pods(rows):
-                    breach = _breach(weighted, pair, gain, observed=observed, waits=waits)
+                    breach = _breach(weighted, pair, gain, waits=waits)
                     self._breaches.setdefault(pair, {})[index] = breach
 
-    def after(self, planner: Planner) -> None:
+    def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """See Onlooker."""
-        for index, (weighted, _) in enumerate(planner.all_terms()):
+        self.chosen = chosen
+        for index, weighted in enumerate(draft.terms):
             for rows, _ in _candidates(weighted.term):
                 for pair, _ in self._of_pods(rows):
                     self._lasting.setdefault(pair, set()).add(index)
@@ -97,12 +101,12 @@ def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
         yield term.waiting(), True
 
 
-def _breach(weighted: Weighted, pair: Pair, gain: float, *, observed: bool, waits: bool) -> Breach:
+def _breach(weighted: WeightedTerm, pair: Pair, gain: float, *, waits: bool) -> Breach:
     return Breach(
         strategy=weighted.strategy,
         entry=weighted.term.entry,
         gain=gain * weighted.weight,
         text=weighted.term.describe(*pair),
-        observed=observed,
+        observed=weighted.observed,
         waits=waits,
     )

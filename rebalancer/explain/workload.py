@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from rebalancer.cost.telling import Grouped, Told
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data, pods_of_classes
 from rebalancer.explain.watched import Recorder
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import DisruptionBudget, Owner, Snapshot
@@ -96,24 +97,24 @@ class WorkloadRecorder(Recorder):
         self.owner = owner
         self.rules: list[Rule] = []
 
-    def before(self, planner: Planner) -> None:
+    def before(self, draft: Draft) -> None:
         """See Onlooker."""
-        super().before(planner)
-        self.rules = list(self._rules(planner))
+        super().before(draft)
+        self.rules = list(self._rules(draft))
 
-    def after(self, planner: Planner) -> None:
+    def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """See Onlooker."""
-        super().after(planner)
+        super().after(draft, chosen)
         for rule in self.rules:
             rule.after = _state(rule.group)
 
-    def _rules(self, planner: Planner) -> Iterator[Rule]:
-        for weighted, observed in planner.all_terms():
-            term = weighted.term
+    def _rules(self, draft: Draft) -> Iterator[Rule]:
+        for weighted in draft.terms:
+            term, observed = weighted.term, weighted.observed
             for group in term.groups_of(self.classes) if isinstance(term, Grouped) else ():
                 weight = weighted.weight * group.weight
                 yield _rule(group, weighted.strategy, term.entry, weight, observed=observed)
-        for group in attractions(planner.view, self.classes.tolist()):
+        for group in attractions(draft.view, self.classes.tolist()):
             yield _rule(group, None, Entry.HARD, group.weight, observed=False)
 
 

@@ -7,11 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from rebalancer.plan.plan import Code
 from rebalancer.planner.pace import RunTime
+from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
-from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
 # Pods on their way out that no budget of ours is about.
@@ -50,7 +49,7 @@ class _Tally:
         return self._per_run
 
     def over(self) -> str | None:
-        """Say which limit of the whole run is used up."""
+        """Return which limit of the whole run is used up."""
         if self._lifted or self._run < min(self._per_run, self._hour_left):
             return None
         if self._run >= self._per_run:
@@ -64,7 +63,7 @@ class _Tally:
         return min(self._per_run, self._hour_left) - self._run
 
     def waits(self, owner: int, node: int) -> str | None:
-        """Say which limit makes a move wait for what is in flight."""
+        """Return which limit makes a move wait for what is in flight."""
         if self.full():
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
@@ -97,11 +96,11 @@ class _Tally:
         self._of_wave += 1
 
     def full(self) -> bool:
-        """Tell whether nothing more may be in flight."""
+        """Return whether nothing more may be in flight."""
         return self._in_flight >= self._in_flight_most
 
     def filled_before(self) -> str | None:
-        """Say that what was in flight already leaves nothing of this wave, if so."""
+        """Return that what was in flight already leaves nothing of this wave, if so."""
         if self._of_wave or not self.full():
             return None
         return f"inFlight {self._in_flight_most}: {self._in_flight} in flight already"
@@ -125,8 +124,10 @@ def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
 class Allowance:
     """Counts what a plan uses. What is in flight in the snapshot counts as used in the first wave."""
 
-    def __init__(self, snapshot: Snapshot, settings: Settings, movable: int) -> None:
-        self._snapshot = snapshot
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self._snapshot = snapshot = problem.snapshot
+        self._disruptions = problem.disruptions
+        movable = problem.unprotected
         self._all = _Tally(snapshot, settings.budgets, settings, movable)
         self._of_strategy = {
             name: _Tally(snapshot, budgets, settings, movable)
@@ -135,10 +136,6 @@ class Allowance:
         self._time = RunTime(settings.seconds, settings.pace)
         self._moved = False
         self._stopped: str | None = None
-        self._budgets_of: dict[int, list[int]] = {}
-        for index, budget in enumerate(snapshot.budgets):
-            for cls in budget.classes.tolist():
-                self._budgets_of.setdefault(cls, []).append(index)
         self._disrupted: Counter[int] = Counter()
         self._seen_in_flight()
 
@@ -168,23 +165,6 @@ class Allowance:
             else:
                 self._all.fly(of, node)
 
-    def budgets_of(self, cls: int) -> list[int]:
-        """Return the PodDisruptionBudgets that select a class."""
-        return self._budgets_of.get(cls, [])
-
-    def forbidden(self, cls: int) -> tuple[Code, str] | None:
-        """Say why no pod of ``cls`` can be evicted in any wave, if a PodDisruptionBudget forbids it."""
-        budgets = [self._snapshot.budgets[b] for b in self.budgets_of(cls)]
-        if len(budgets) > 1:
-            refs = " and ".join(budget.ref for budget in budgets)
-            return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
-        if budgets and budgets[0].allowed <= 0:
-            only = budgets[0]
-            return Code.PDB, (
-                f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
-            )
-        return None
-
     @property
     def per_run(self) -> int:
         """Moves that a run may make, whatever the hour has left."""
@@ -209,11 +189,11 @@ class Allowance:
         return [self._all] if own is None else [self._all, own]
 
     def ended(self) -> str | None:
-        """Say which limit ends the run for all strategies, if one does."""
+        """Return which limit ends the run for all strategies, if one does."""
         return self._stopped or self._all.over() or self._time.over() or self._all.filled_before()
 
     def over(self, strategy: str) -> str | None:
-        """Say which limit of the whole run is used up for a strategy, if one is."""
+        """Return which limit of the whole run is used up for a strategy, if one is."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
         for tally in self._tallies(strategy):
@@ -228,19 +208,19 @@ class Allowance:
         return min(tally.left() for tally in self._tallies(strategy))
 
     def waits(self, cls: int, node: int, strategy: str) -> str | None:
-        """Say which limit makes a move wait for a later wave, if one does."""
+        """Return which limit makes a move wait for a later wave, if one does."""
         owner = self._snapshot.classes[cls].owner
         for tally in self._tallies(strategy):
             if (limit := tally.waits(owner, node)) is not None:
                 return limit
-        for index in self.budgets_of(cls):
+        for index in self._disruptions.of(cls):
             budget = self._snapshot.budgets[index]
             if self._disrupted[index] >= budget.allowed:
                 return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
         return None
 
     def full(self) -> bool:
-        """Tell whether nothing more fits into this wave."""
+        """Return whether nothing more fits into this wave."""
         return self._all.full()
 
     def spend(self, cls: int, node: int, strategy: str) -> None:
@@ -250,7 +230,7 @@ class Allowance:
         for tally in self._tallies(strategy):
             tally.count()
             tally.fly(self._snapshot.classes[cls].owner, node)
-        for budget in self.budgets_of(cls):
+        for budget in self._disruptions.of(cls):
             self._disrupted[budget] += 1
 
     def next_wave(self) -> None:
@@ -261,11 +241,3 @@ class Allowance:
         for tally in (self._all, *self._of_strategy.values()):
             tally.land()
         self._disrupted.clear()
-
-
-def blocked_pods(snapshot: Snapshot, allowance: Allowance) -> Int32s:
-    """Return the pods (P,) mask, as 0 and 1, that a PodDisruptionBudget keeps from any eviction now."""
-    of_class = np.array(
-        [allowance.forbidden(cls) is not None for cls in range(len(snapshot.classes))], np.int32
-    )
-    return of_class[snapshot.pods.cls] if len(of_class) else np.zeros(0, np.int32)

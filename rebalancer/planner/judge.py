@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.cost.term import Alike, Concerned, Entry, Stamped, Term, View
 from rebalancer.plan.plan import Code
+from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.columns import Int32s
@@ -26,15 +27,6 @@ _NOTHING = (0.0, 0.0, 0.0)
 DRAWING = 2
 # So many landings are kept with the verdicts on them.
 _KEPT_LANDINGS = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """A term with its strategy and the strategy's weight."""
-
-    strategy: str
-    term: Term
-    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +89,7 @@ class Judge:
     """Evaluates moves in the view's state; leaves the state as it was."""
 
     def __init__(
-        self, view: View, terms: Sequence[Weighted], guard: Term, threshold: Threshold
+        self, view: View, terms: Sequence[WeightedTerm], guard: Term, threshold: Threshold
     ) -> None:
         self._view, self._terms, self._guard = view, terms, guard
         self._threshold = threshold
@@ -230,7 +222,7 @@ class Judge:
         return _Expected(prediction, changes, gain, by_strategy)
 
     def _breaks(self, cls: int, node: int, prediction: Prediction) -> bool:
-        """Tell whether some landing would break a hard rule that holds."""
+        """Return whether some landing would break a hard rule that holds."""
         replacement = self._view.snapshot.classes[cls].replacement
         if not self._guards(cls, replacement):
             return False
@@ -340,7 +332,7 @@ class Judge:
         return f"{where}, while {fed}" if fed else where
 
     def _unpredicted(self, prediction: Prediction) -> tuple[Code, str] | None:
-        """Say why there is no landing to judge, if there is none."""
+        """Return why there is no landing to judge, if there is none."""
         if prediction.unmodelled:
             return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
         if not len(prediction.nodes):
@@ -350,7 +342,7 @@ class Judge:
 
 
 def is_gamble(verdict: Verdict) -> bool:
-    """Tell whether some of the landings are clearly worse than the best in a hard or soft rule."""
+    """Return whether some of the landings are clearly worse than the best in a hard or soft rule."""
     best, expected = verdict.best[:2], verdict.gain[:2]
     return min(expected) < -GAMBLE or any(
         most - mean > GAMBLE for most, mean in zip(best, expected, strict=True)
@@ -358,7 +350,7 @@ def is_gamble(verdict: Verdict) -> bool:
 
 
 def _concerns(term: Term) -> Callable[[int, int], bool]:
-    """Return what tells whether moving (class, replacement) could change a term.
+    """Return a test whether moving (class, replacement) could change a term.
 
     Most could not, and need not be asked of every landing.
     """
@@ -366,7 +358,7 @@ def _concerns(term: Term) -> Callable[[int, int], bool]:
 
 
 def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
-    """Return what tells how long a term's delta holds; None if it does not know."""
+    """Return a function of how long a term's delta holds; None if it does not know."""
     return term.stamp if isinstance(term, Stamped) else None
 
 

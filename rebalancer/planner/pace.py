@@ -43,7 +43,7 @@ class RunTime:
         self._used = 0.0
 
     def over(self) -> str | None:
-        """Say that no further move can be carried out in the run's time, if so."""
+        """Return that no further move can be carried out in the run's time, if so."""
         # The first move always fits: a run whose time is too short for its pace would never do anything.
         if self._used == 0 or self._used + self._pace.eviction <= self._seconds:
             return None

@@ -1,217 +1,78 @@
-"""From a policy and a snapshot to a plan: the strategies' terms, the scheduler's profile, the protections."""
+"""What is planned on: a snapshot, its rules as terms yet to be made, and what protects its pods. Data only."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Measuring, Term, View
-from rebalancer.environment import Timings, collector_paused
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Move, Plan
-from rebalancer.planner.pace import Pace
-from rebalancer.planner.planner import Contribution, Onlooker, Planner
-from rebalancer.planner.recheck import recheck
-from rebalancer.planner.safety import standstill
-from rebalancer.planner.search import Stop, never
-from rebalancer.planner.settings import Settings
-from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy
-from rebalancer.registry import Registry
+from rebalancer.cost.term import Term, View
+from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope, protect
-from rebalancer.wire.objects import TopologySpreadConstraint
+from rebalancer.snapshot.protect import COOL_DOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A snapshot with its plan, and why the plan may not be executed, if so."""
+class WeightedTerm:
+    """A term with its strategy and the strategy's weight."""
+
+    strategy: str
+    term: Term
+    weight: float
+    observed: bool = False
+    """The strategy only observes, or its window is closed: its moves are shown, not carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One strategy's share in a problem: makes its terms over a view."""
+
+    strategy: str
+    weight: float
+    observed: bool
+    terms: Callable[[View], Sequence[Term]]
+    signals: Signals | None = None
+    """What it has seen in earlier runs, see ``View.signals``."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is planned on. Nothing in it changes while a plan is made."""
 
     snapshot: Snapshot
-    plan: Plan
-    standstill: tuple[str, ...]
-    signals: Mapping[str, Signals] = field(default_factory=dict)
-    """Strategy -> what it has seen for how many runs in a row, this one included."""
-    ended: Mapping[str, Outcome] = field(default_factory=dict)
-    """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+    scheduler: SchedulerModel
+    contributions: Sequence[Contribution]
+    protected: Int32s
+    """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
+    disruptions: DisruptionBudgets = field(init=False)
+    """The PodDisruptionBudgets of the snapshot."""
+    costs: Floats = field(init=False)
+    """(P,) what it costs to evict each pod."""
+    movable: Bools = field(init=False)
+    """(P,) pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
+
+    def __post_init__(self) -> None:
+        disruptions = DisruptionBudgets(self.snapshot)
+        movable = ((self.protected & ~COOL_DOWN) == 0) & ~disruptions.forbidden_pods()
+        object.__setattr__(self, "disruptions", disruptions)
+        object.__setattr__(self, "costs", eviction_cost(self.snapshot))
+        object.__setattr__(self, "movable", movable)
 
     @property
-    def left(self) -> tuple[Move, ...]:
-        """The moves of the plan that are still to be tried."""
-        return tuple(move for move in self.plan.moves if move.uid not in self.ended)
+    def unprotected(self) -> int:
+        """How many pods no protection keeps in place: what shares of the policy's budgets refer to."""
+        return int(np.count_nonzero(self.protected == 0))
 
+    def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
+        """Return the index of each pod that the snapshot has among ``uids``."""
+        column = self.snapshot.pods.uid
+        return {column[pod]: pod for pod in column.rows_of(set(uids)).tolist()}
 
-class Planning:
-    """Makes planners from snapshots under one policy: for the plan, and again between waves."""
-
-    def __init__(
-        self,
-        loaded: LoadedPolicy,
-        registry: Registry,
-        scope: Scope,
-        *,
-        lifted: bool = False,
-        reviewed: Sequence[Move] | None = None,
-        seconds: float = math.inf,
-    ) -> None:
-        """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
-
-        ``seconds``: the time of the run; no more is planned than can be carried out in it.
-        """
-        self._seconds, self._pace = seconds, Pace()
-        self._reviewed = reviewed
-        self._policy, self._registry = loaded.policy, registry
-        self._scope, self._lifted = scope, lifted
-        self._moved_last_hour = 0
-        self._hour_unknown: str | None = None
-        self._signals: Mapping[str, Signals] | None = None
-
-    @property
-    def needs_usage(self) -> bool:
-        """Whether a strategy of the policy wants to know what is really used."""
-        return any(
-            isinstance(strategy := self._registry.strategy(name), Measuring)
-            and strategy.needs_usage(self._policy.strategies[name].params)
-            for name in self._active
-        )
-
-    @property
-    def counts_the_hour(self) -> bool:
-        """Whether the budget perHour holds, for which the memory has to be read and written."""
-        return not self._lifted
-
-    @property
-    def _active(self) -> list[str]:
-        """The strategies that are not off."""
-        policy = self._policy
-        return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
-
-    def remember(
-        self,
-        cooling: Mapping[str, str],
-        moved_last_hour: int,
-        signals: Mapping[str, Signals] | None = None,
-        hour_unknown: str | None = None,
-        pace: Pace | None = None,
-    ) -> None:
-        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals, pace.
-
-        ``signals`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
-        the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
-        """
-        self._hour_unknown = hour_unknown
-        self._pace = pace or Pace()
-        self._scope = replace(self._scope, cooling=cooling)
-        self._moved_last_hour = moved_last_hour
-        self._signals = signals
-
-    def plan(
-        self,
-        snapshot: Snapshot,
-        clock_skew: float,
-        timings: Timings,
-        onlooker: Onlooker | None = None,
-        stop: Stop = never,
-    ) -> Planned:
-        """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
-        with collector_paused(), timings.phase("terms"):
-            planner = self.planner(snapshot)
-        with collector_paused(), timings.phase("plan"):
-            plan, ended = self._decided(planner, snapshot, onlooker, stop)
-        reasons = tuple(self.standstill(snapshot, clock_skew))
-        return Planned(snapshot, plan, reasons, planner.signals(), ended)
-
-    def _decided(
-        self, planner: Planner, snapshot: Snapshot, onlooker: Onlooker | None, stop: Stop
-    ) -> tuple[Plan, Mapping[str, Outcome]]:
-        """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
-        if self._reviewed is None:
-            return planner.plan(onlooker, stop), {}
-        from rebalancer.planner.review import review  # noqa: PLC0415
-
-        found = review(self._reviewed, planner, lambda: self.planner(snapshot))
-        return found.plan, found.ended
-
-    def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
-        """Return why nothing may be moved on this snapshot; empty if moves may be made."""
-        reasons = standstill(snapshot, self._policy.safety, clock_skew)
-        if self._hour_unknown is not None and self.counts_the_hour:
-            reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
-        return reasons
-
-    def rechecked(
-        self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float
-    ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of a plan on the cluster as it is now; see :func:`rebalancer.planner.recheck.recheck`."""
-        if reasons := self.standstill(snapshot, clock_skew):
-            return [(move, f"standing still: {reasons[0]}") for move in moves]
-        return recheck(self.planner(snapshot), moves)
-
-    def planner(self, snapshot: Snapshot) -> Planner:
-        """Return a planner on ``snapshot`` with the policy's strategies and budgets."""
-        policy = self._policy
-        contributions = list(self._contributions(snapshot.captured_at))
-        return Planner(
-            snapshot,
-            SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
-            contributions,
-            Settings(
-                eagerness=policy.eagerness,
-                budgets=policy.budgets,
-                of_strategy={c.strategy: policy.budgets_of(c.strategy) for c in contributions},
-                lifted=self._lifted,
-                moved_last_hour=self._moved_last_hour,
-                cooling=self._scope.cooling,
-                seconds=self._seconds if self._reviewed is None else math.inf,
-                pace=self._pace,
-            ),
-            protect(snapshot, policy.protect, self._scope),
-        )
-
-    def _contributions(self, now: float) -> Iterator[Contribution]:
-        remembered = self._signals
-        for name in self._active:
-            of_strategy = self._policy.strategies[name]
-            observes = self._policy.mode_of(name) is Mode.OBSERVE
-            yield Contribution(
-                strategy=name,
-                weight=of_strategy.weight,
-                observed=observes or not self._policy.allows(name, now),
-                terms=_terms(self._registry, name, of_strategy.params),
-                signals=None if remembered is None else remembered.get(name, Signals()),
-            )
-
-
-def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
-    strategy = registry.strategy(name)
-    return lambda view: strategy.terms(view, params)
-
-
-def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
-    """Return the profile of the cluster's scheduler: the policy's word, else the server's version."""
-    told = policy.scheduler
-    return SchedulerProfile.for_version(
-        told.version_pair() or snapshot.version,
-        weights=dict(told.weights),
-        default_constraints=_default_constraints(policy),
-        percentage_of_nodes_to_score=told.percentage_of_nodes_to_score,
-        hard_pod_affinity_weight=told.hard_pod_affinity_weight,
-    )
-
-
-def _default_constraints(policy: Policy) -> tuple[TopologySpreadConstraint, ...] | None:
-    told = policy.scheduler.default_constraints
-    if told is None:
-        return None
-    return tuple(
-        TopologySpreadConstraint(
-            max_skew=one.max_skew,
-            topology_key=one.topology_key,
-            when_unsatisfiable=one.when_unsatisfiable,
-        )
-        for one in told
-    )
+    def is_observed(self, strategy: str) -> bool:
+        """Return whether the moves of a strategy are shown only, and not carried out."""
+        return any(c.observed for c in self.contributions if c.strategy == strategy)

@@ -19,7 +19,7 @@ class QuotaLedger:
         self._taken: Counter[tuple[str, str, str]] = Counter()
 
     def lacks(self, cls: int) -> str | None:
-        """Say which quota has no room for one more pod of ``cls`` now, if one has none."""
+        """Return which quota has no room for one more pod of ``cls`` now, if one has none."""
         of_class = self._snapshot.classes[cls]
         for quota in self._of_namespace.get(of_class.namespace, ()):
             if not _applies(quota, of_class):
@@ -56,7 +56,7 @@ class QuotaLedger:
 
 
 def _applies(quota: Quota, of_class: PodClass) -> bool:
-    """Tell whether the quota's scopes include the class (KEP-612; Terminating pods are Jobs')."""
+    """Return whether the quota's scopes include the class (KEP-612; Terminating pods are Jobs')."""
     if "Terminating" in (quota.spec.scopes or ()):
         return False
     selector = quota.spec.scope_selector

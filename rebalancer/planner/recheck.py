@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Move
-from rebalancer.planner.chain import Chains, Step
+from rebalancer.planner.chains import Chains, Step
+from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import Judge, Verdict
-from rebalancer.planner.planner import Planner, cost_of_entries
+from rebalancer.planner.problem import Problem
+from rebalancer.planner.rendering import Rendering, cost_of_entries
+from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.protect import names_of
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
@@ -31,119 +34,129 @@ class Rechecked:
     """Strategy -> its share in the gain, in the entry that decides."""
 
 
-def recheck(planner: Planner, moves: Sequence[Move]) -> list[tuple[Move, str | None]]:
-    """Return each move with why it no longer pays on ``planner``'s fresh snapshot, or None.
+def recheck(
+    problem: Problem, settings: Settings, moves: Sequence[Move]
+) -> list[tuple[Move, str | None]]:
+    """Return each move with why it no longer pays on the fresh snapshot of ``problem``, or None.
 
     See :func:`rechecked`.
     """
-    return [(found.move, found.why) for found in rechecked(planner, moves)]
+    return [(one.move, one.why) for one in rechecked(Draft(problem, settings), moves)]
 
 
-def rechecked(planner: Planner, moves: Sequence[Move]) -> list[Rechecked]:
-    """Judge each move again on ``planner``'s fresh snapshot; the state then holds those that may go placed.
+def rechecked(draft: Draft, moves: Sequence[Move]) -> list[Rechecked]:
+    """Judge each move again on ``draft``'s fresh snapshot; the draft then holds those that may go placed.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
     pays, and mends what it was planned for, comes back with the landings and the gain expected now. Behind a
     move for a rule that cannot go as planned, none goes for balance alone: the next run may mend that rule
     with the room there is, and evens out the nodes by the same move.
     """
-    view = planner.view
-    judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
-    wanted = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
-    by_uid = planner.pods_by_uid(wanted)
+    check = _Check(draft, moves)
     verdicts: list[Rechecked] = []
     wave = moves[0].wave if moves else 0
     room_is_wanted = False
     for move in moves:
         if move.wave != wave:
-            view.state.reap()
+            draft.state.reap()
             wave = move.wave
         if room_is_wanted and not _mends(move):
             verdicts.append(Rechecked(move, _ROOM_IS_WANTED))
             continue
-        judged = _judged(planner, judge, move, by_uid)
+        judged = check.judged(move)
         stays = isinstance(judged, str)
         verdicts.append(Rechecked(move, judged) if isinstance(judged, str) else judged)
-        room_is_wanted |= stays and _mends(move) and move.uid in by_uid
+        room_is_wanted |= stays and _mends(move) and check.exists(move)
     return verdicts
 
 
 def _mends(move: Move) -> bool:
-    """Tell whether a move was planned for the sake of a rule, and not of balance alone."""
+    """Return whether a move was planned for the sake of a rule, and not of balance alone."""
     return bool(move.gain.hard or move.gain.soft or move.makes_way_for)
 
 
-def _judged(
-    planner: Planner, judge: Judge, move: Move, by_uid: Mapping[str, int]
-) -> Rechecked | str:
-    """Return the move as expected now, carried out in the planner's state, or why it should not go."""
-    snapshot = planner.view.snapshot
-    pod = by_uid.get(move.uid)
-    if pod is None:
-        return "the pod is gone"
-    node = int(snapshot.pods.node[pod])
-    if node < 0 or snapshot.nodes.names[node] != move.node:
-        return "the pod is on another node now"
-    if protected := names_of(int(planner.protected[pod])):
-        return f"protected now: {', '.join(protected)}"
-    cls = int(snapshot.pods.cls[pod])
-    if move.makes_way_for:
-        verdict = _making_way(planner, judge, pod, by_uid.get(move.makes_way_for))
+class _Check:
+    """Judges moves one after the other, and makes those in the draft that may go."""
+
+    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
+        self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
+        view = draft.view
+        self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
+        self._rendering = Rendering(draft.problem)
+        uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
+        self._rows = draft.problem.rows_by_uid(uids)
+
+    def exists(self, move: Move) -> bool:
+        """Return whether the snapshot has the pod of ``move``."""
+        return move.uid in self._rows
+
+    def judged(self, move: Move) -> Rechecked | str:
+        """Return the move as expected now, made in the draft, or why it should not go."""
+        pod = self._rows.get(move.uid)
+        if pod is None:
+            return "the pod is gone"
+        cls, node = self._place(pod)
+        if node < 0 or self._snapshot.nodes.names[node] != move.node:
+            return "the pod is on another node now"
+        if protections := names_of(int(self._problem.protected[pod])):
+            return f"protected now: {', '.join(protections)}"
+        verdict = self._verdict(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict
-    elif not (move.gain.hard or move.gain.soft) and not planner.is_wished(cls, node):
-        return "the node is no longer over-used, or none is under-used"
-    else:
-        verdict = judge.judge(pod, cls, node, move.cost)
-    if verdict.refused is not None:
-        return f"{verdict.refused[0].value}: {verdict.refused[1]}"
-    if not move.makes_way_for and _mends_less(verdict, move):
-        return "it would mend less than planned where it would land now: left to the next run"
-    planner.commit(pod, cls, verdict.prediction)
-    now = replace(
-        move,
-        landings=planner.landings(cls, verdict.prediction),
-        gain=cost_of_entries(verdict.gain),
-    )
-    return Rechecked(now, None, verdict.by_strategy)
+        if verdict.refused is not None:
+            return f"{verdict.refused[0].value}: {verdict.refused[1]}"
+        if not move.makes_way_for and _mends_less(verdict, move):
+            return "it would mend less than planned where it would land now: left to the next run"
+        self._draft.move(pod, cls, verdict.prediction)
+        landings = self._rendering.landings(cls, verdict.prediction)
+        now = replace(move, landings=landings, gain=cost_of_entries(verdict.gain))
+        return Rechecked(now, None, verdict.by_strategy)
+
+    def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+        if move.makes_way_for:
+            return self._of_first(pod, self._rows.get(move.makes_way_for))
+        for_balance = not (move.gain.hard or move.gain.soft)
+        if for_balance and not self._draft.names_pair(cls, node):
+            return "the node is no longer over-used, or none is under-used"
+        return self._judge.judge(pod, cls, node, move.cost)
+
+    def _of_first(self, pod: int, other: int | None) -> Verdict | str:
+        """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
+        if other is None:
+            return "the pod that it makes way for is gone"
+        if protections := names_of(int(self._problem.protected[other])):
+            return f"the pod that it makes way for is protected now: {', '.join(protections)}"
+        if (why := self._may_stay(other)) is not None:
+            return why
+        cls, node = self._place(pod)
+        verdict = self._judge.harmless(pod, cls, node)
+        chains = Chains(self._draft.view, self._judge, self._problem.costs)
+        step = Step(pod, cls, node, verdict)
+        if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
+            return "the pod that it makes way for could not go even then"
+        return verdict
+
+    def _may_stay(self, pod: int) -> str | None:
+        """Return why no other need go before ``pod`` any more."""
+        cls, node = self._place(pod)
+        if not self._draft.names_pair(cls, node):
+            return "the pod that it makes way for may stay"
+        cost = float(self._problem.costs[pod])
+        if self._judge.judge(pod, cls, node, cost).refused is None:
+            return "the pod that it makes way for can go by itself"
+        return None
+
+    def _place(self, pod: int) -> tuple[int, int]:
+        """Return class and node of a pod of the snapshot."""
+        return int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
 
 
 def _mends_less(verdict: Verdict, move: Move) -> bool:
-    """Tell whether a move mends clearly less than it was planned for.
+    """Return whether a move mends clearly less than it was planned for.
 
-    Replacements landed elsewhere than thought, and its own would now break a rule, so that it had to be
+    Replacements landed elsewhere than expected, and its own would now break a rule, so that it had to be
     moved again. The next run plans with where they are.
     """
     planned = (move.gain.hard, move.gain.soft)
     differences = [now - then for now, then in zip(verdict.gain[:2], planned, strict=True)]
     return next((d < 0 for d in differences if abs(d) > _CLEARLY_LESS), False)
-
-
-def _making_way(planner: Planner, judge: Judge, pod: int, other: int | None) -> Verdict | str:
-    """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
-    if other is None:
-        return "the pod that it makes way for is gone"
-    if protected := names_of(int(planner.protected[other])):
-        return f"the pod that it makes way for is protected now: {', '.join(protected)}"
-    if (why := _may_stay(planner, judge, other)) is not None:
-        return why
-    pods = planner.view.snapshot.pods
-    cls, node = int(pods.cls[pod]), int(pods.node[pod])
-    verdict = judge.harmless(pod, cls, node)
-    chains = Chains(planner.view, judge, planner.costs)
-    if verdict.refused is None and not chains.helps(
-        Step(pod, cls, node, verdict), other, int(pods.cls[other]), int(pods.node[other])
-    ):
-        return "the pod that it makes way for could not go even then"
-    return verdict
-
-
-def _may_stay(planner: Planner, judge: Judge, pod: int) -> str | None:
-    """Return why nobody need make way for ``pod`` any more."""
-    pods = planner.view.snapshot.pods
-    cls, node = int(pods.cls[pod]), int(pods.node[pod])
-    if not planner.is_wished(cls, node):
-        return "the pod that it makes way for may stay"
-    if judge.judge(pod, cls, node, float(planner.costs[pod])).refused is None:
-        return "the pod that it makes way for can go by itself"
-    return None

@@ -1,6 +1,6 @@
 """What is left of a reviewed plan on the cluster as it is now: where the plan of ``apply`` comes from.
 
-Of the file counts which pods are to go, in which order, who makes way for whom, and what each move was
+Of the file counts which pods are to go, in which order, which makes way for which, and what each move was
 promised to bring. All else is looked up again, and every move is judged as between the waves of a run; so
 nothing goes that a run would not let go, whatever the file says.
 """
@@ -8,98 +8,94 @@ nothing goes that a run would not let go, whatever the file says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Backlog, Code, Move, Plan
+from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.notices import notices
+from rebalancer.planner.plan import Callbacks, Decision, size_of
+from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import Rechecked, rechecked
+from rebalancer.planner.settings import Settings
 from rebalancer.planner.waves import Waves
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 Why = tuple[Status, str]
 """How a move ended before anything was tried, and why."""
 
-_HELD_BACK = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
+_LATER = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
 """What may be otherwise the next time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
-    """A reviewed plan, as it stands now."""
+def review(
+    moves: Sequence[Move], problem: Problem, settings: Settings, callbacks: Callbacks | None = None
+) -> Decision:
+    """Return what is left of ``moves`` on ``problem``: all of them, in their order, in the waves that budgets ask for.
 
-    plan: Plan
-    """All moves of the file, in its order, in the waves that budgets ask for now."""
-    ended: Mapping[str, Outcome]
-    """Uid of the pod -> why its move is not to be tried."""
-
-
-def review(moves: Sequence[Move], planner: Planner, anew: Callable[[], Planner]) -> Reviewed:
-    """Return what is left of ``moves`` on the fresh snapshot of ``planner``, of which ``anew`` makes another.
-
-    ``moves`` are ordered by wave, each of another pod; who makes way is in an earlier wave than the other.
+    ``moves`` are ordered by wave, each of another pod; a pod that makes way is in an earlier wave than the other.
     """
-    return _Review(moves, anew).on(planner)
+    callbacks = callbacks or Callbacks()
+    with callbacks.phase("terms"):
+        draft = Draft(problem, settings)
+    with callbacks.phase("plan"):
+        return _Review(moves, problem, settings).on(draft)
 
 
 class _Review:
     """Goes through the moves until what is left of them hangs together."""
 
-    def __init__(self, moves: Sequence[Move], anew: Callable[[], Planner]) -> None:
-        self._moves, self._anew = moves, anew
+    def __init__(self, moves: Sequence[Move], problem: Problem, settings: Settings) -> None:
+        self._moves, self._problem, self._settings = moves, problem, settings
+        self._snapshot = problem.snapshot
         self._named = {move.uid for move in moves}
         self._ended: dict[str, Why] = {}
 
-    def on(self, planner: Planner) -> Reviewed:
-        before, bounds = planner.scores(), planner.bounds()
-        funnel = planner.size()
-        standing = list(self._standing(planner))
-        observed = {move.uid for move in standing if move.strategy in planner.observing}
-        planner, left = self._settled(planner, [m for m in standing if m.uid not in observed])
-        planner.view.state.reap()  # as a search leaves it
-        moves, ended = self._as_found(
-            {m.uid: m for m in standing} | {m.uid: m for m in left}, observed
+    def on(self, draft: Draft) -> Decision:
+        before, bounds = draft.scores(), draft.bounds()
+        standing = list(self._standing())
+        observed = {m.uid for m in standing if self._problem.is_observed(m.strategy)}
+        draft, left = self._settled(draft, [m for m in standing if m.uid not in observed])
+        draft.state.reap()  # as a search leaves it
+        known = {m.uid: m for m in standing} | {m.uid: m for m in left}
+        moves, ended = self._outcomes(known, observed)
+        plan = Plan(
+            moves=moves,
+            skips=(),
+            before=before,
+            after=draft.scores(),
+            lower_bound=lower_bound(bounds, draft.bounds()),
+            stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
+            backlog=self._backlog(draft),
+            funnel={**size_of(self._problem), "planned": len(self._moves), "moves": len(left)},
+            warnings=notices(draft),
         )
-        rest = self._rest(planner)
-        return Reviewed(
-            Plan(
-                moves=moves,
-                skips=(),
-                before=before,
-                after=planner.scores(),
-                lower_bound=lower_bound(bounds, planner.bounds()),
-                stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
-                backlog=rest,
-                funnel={**funnel, "planned": len(self._moves), "moves": len(left)},
-                warnings=tuple(planner.warnings()),
-            ),
-            ended,
-        )
+        return Decision(plan, draft.signals(), ended)
 
-    def _settled(self, planner: Planner, moves: list[Move]) -> tuple[Planner, list[Move]]:
-        """Return the moves that may go, in their waves, and the planner whose state holds them carried out.
+    def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
+        """Return the moves that may go, in their waves, and the draft whose state holds them carried out.
 
-        What a budget holds back, and who would make way in vain, was carried out in the state when those
+        What a budget holds back, and what would make way in vain, was carried out in the state when those
         behind it were judged: these are judged again without it.
         """
         moves = self._linked(moves)
         while True:
-            kept = self._rechecked(planner, moves)
-            left = self._linked(self._in_waves(planner, kept))
+            kept = self._rechecked(draft, moves)
+            left = self._linked(self._in_waves(draft, kept))
             if _waves(left) == _waves(kept):
-                return planner, left
-            planner, moves = self._anew(), left
+                return draft, left
+            draft, moves = Draft(self._problem, self._settings), left
 
     # -- why a move ends here ----------------------------------------------------------------------
 
-    def _standing(self, planner: Planner) -> Iterator[Move]:
+    def _standing(self) -> Iterator[Move]:
         """Yield the moves whose pod stands where it stood, with what is known of it now."""
-        snapshot = planner.view.snapshot
-        rows = planner.pods_by_uid([move.uid for move in self._moves])
+        snapshot = self._snapshot
+        rows = self._problem.rows_by_uid([move.uid for move in self._moves])
         taken = _refs(snapshot, [move.pod for move in self._moves if move.uid not in rows])
         for move in self._moves:
             pod = rows.get(move.uid)
@@ -108,15 +104,15 @@ class _Review:
             elif (why := _elsewhere(snapshot, pod, move)) is not None:
                 self._ended[move.uid] = why
             else:
-                yield _renewed(planner, pod, move)
+                yield _renewed(self._problem, pod, move)
 
-    def _rechecked(self, planner: Planner, moves: Sequence[Move]) -> list[Move]:
+    def _rechecked(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         kept: list[Move] = []
-        for found in rechecked(planner, moves):
-            if found.why is not None:
-                self._ended[found.move.uid] = Status.DROPPED, found.why
+        for one in rechecked(draft, moves):
+            if one.why is not None:
+                self._ended[one.move.uid] = Status.DROPPED, one.why
             else:
-                kept.append(_attributed(found))
+                kept.append(_attributed(one))
         return kept
 
     def _linked(self, moves: Sequence[Move]) -> list[Move]:
@@ -138,9 +134,9 @@ class _Review:
             return "the pod that it makes way for stays: its strategy only observes"
         return "the move that it makes way for is not in the plan"
 
-    def _in_waves(self, planner: Planner, moves: Sequence[Move]) -> list[Move]:
+    def _in_waves(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         """Put moves into waves that keep every budget; who was in different waves stays so."""
-        waves = Waves(planner, moves)
+        waves = Waves(draft, moves)
         placed: list[Move] = []
         for move in moves:
             wave = waves.place(move)
@@ -148,12 +144,12 @@ class _Review:
                 placed.append(replace(move, wave=wave))
             else:
                 code, why = wave
-                self._ended[move.uid] = _HELD_BACK.get(code, Status.DROPPED), f"{code}: {why}"
+                self._ended[move.uid] = _LATER.get(code, Status.DROPPED), f"{code}: {why}"
         return placed
 
-    # -- what is told of it ------------------------------------------------------------------------
+    # -- what is reported of it ------------------------------------------------------------------------
 
-    def _as_found(
+    def _outcomes(
         self, known: Mapping[str, Move], observed: set[str]
     ) -> tuple[tuple[Move, ...], dict[str, Outcome]]:
         """Return all moves in the file's order, the observed ones last, and the outcomes of those that end here.
@@ -163,24 +159,24 @@ class _Review:
         moves: list[Move] = []
         ended: dict[str, Outcome] = {}
         wave = 1
-        for told in self._moves:
-            if told.uid in observed:
+        for given in self._moves:
+            if given.uid in observed:
                 continue
-            move = known.get(told.uid, told)
+            move = known.get(given.uid, given)
             if move.uid in self._ended:
                 move = replace(move, wave=wave)
                 ended[move.uid] = Outcome(move, *self._ended[move.uid])
             wave = move.wave
             moves.append(move)
-        aside = [known[told.uid] for told in self._moves if told.uid in observed]
+        aside = [known[given.uid] for given in self._moves if given.uid in observed]
         wave = wave + 1 if moves else 1
         for later, (_, of_wave) in enumerate(groupby(aside, key=lambda move: move.wave)):
             moves += [replace(move, wave=wave + later, observed=True) for move in of_wave]
         return tuple(moves), ended
 
-    def _rest(self, planner: Planner) -> Backlog:
-        held = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
-        return Backlog(held, -(-held // max(1, planner.allowance.per_run)))
+    def _backlog(self, draft: Draft) -> Backlog:
+        later = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
+        return Backlog(later, -(-later // max(1, draft.allowance.per_run)))
 
 
 def _missing(taken: bool) -> Why:
@@ -205,28 +201,27 @@ def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
     return None if name == move.node else (Status.CHANGED, f"the pod is on {name} now")
 
 
-def _renewed(planner: Planner, pod: int, move: Move) -> Move:
+def _renewed(problem: Problem, pod: int, move: Move) -> Move:
     """Return the move with what the cluster says of its pod; the file has no say in that."""
-    snapshot = planner.view.snapshot
-    cls = int(snapshot.pods.cls[pod])
-    owner = snapshot.classes[cls].owner
+    cls = int(problem.snapshot.pods.cls[pod])
+    owner = problem.snapshot.owner_of(cls)
     return replace(
         move,
-        owner=snapshot.owners[owner].ref if owner >= 0 else "",
-        cost=round(float(planner.costs[pod]), 6),
-        budgets=tuple(snapshot.budgets[b].ref for b in planner.allowance.budgets_of(cls)),
+        owner=owner.ref if owner is not None else "",
+        cost=round(float(problem.costs[pod]), 6),
+        budgets=problem.disruptions.refs(cls),
     )
 
 
-def _attributed(found: Rechecked) -> Move:
+def _attributed(one: Rechecked) -> Move:
     """Return the move under the strategy that it counts for: the file's word, if that has a share in the gain.
 
-    Who makes way counts for the strategy of the other.
+    A pod that makes way counts for the strategy of the other.
     """
-    move, shares = found.move, found.shares
+    move, shares = one.move, one.shares
     most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)
-    told = move.makes_way_for or shares.get(move.strategy, 0.0) > TOLERANCE
-    if told or shares.get(most, 0.0) <= TOLERANCE:
+    agrees = move.makes_way_for or shares.get(move.strategy, 0.0) > TOLERANCE
+    if agrees or shares.get(most, 0.0) <= TOLERANCE:
         return move
     return replace(move, strategy=most)
 

@@ -12,7 +12,7 @@ def stopped(
     moves: Sequence[Move],
     skips: Sequence[Skip],
     after: Mapping[str, Score],
-    rest: Backlog,
+    backlog: Backlog,
     cut: str | None = None,
 ) -> str:
     """Say in one line why the plan ends where it does; ``cut``: why planning was ended early, if so."""
@@ -27,9 +27,9 @@ def stopped(
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
     if cut is not None:
-        return f"Planning was ended early: {cut}. {left} rule(s) are unmet.{_rest_words(rest)}{end}"
-    if rest.moves:
-        return f"This run can do no more: {left} rule(s) are unmet.{_rest_words(rest)}{end}"
+        return f"Planning was ended early: {cut}. {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
+    if backlog.moves:
+        return f"This run can do no more: {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
@@ -46,13 +46,13 @@ def _unjudged(after: Mapping[str, Score]) -> str | None:
     return f"Every rule that could be judged holds. Not judged: {', '.join(unjudged)} ({reasons})."
 
 
-def _rest_words(rest: Backlog) -> str:
+def _backlog_words(backlog: Backlog) -> str:
     """Say what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
-    if not rest.moves:
+    if not backlog.moves:
         return ""
-    least = " At least" if rest.more else ""
-    moves = "1 move waits" if rest.moves == 1 else f"{rest.moves} moves wait"
-    runs = "1 further run" if rest.runs == 1 else f"{rest.runs} further runs"
+    least = " At least" if backlog.more else ""
+    moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves} moves wait"
+    runs = "1 further run" if backlog.runs == 1 else f"{backlog.runs} further runs"
     return f"{least} {moves} for {runs}."
 
 

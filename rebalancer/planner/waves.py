@@ -5,31 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rebalancer.plan.plan import Code, Move
-from rebalancer.planner.planner import Planner
+from rebalancer.planner.draft import Draft
 from rebalancer.planner.quota import QuotaLedger
 
-Held = tuple[Code, str]
+Limit = tuple[Code, str]
 """Which limit keeps a move from this run, in words."""
 
 
 class Waves:
-    """Takes moves one by one, in their order. Uses up the planner's allowance."""
+    """Takes moves one by one, in their order. Uses up the draft's allowance."""
 
-    def __init__(self, planner: Planner, moves: Sequence[Move]) -> None:
+    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
         """``moves``: all that will be placed; each of a pod that the snapshot has."""
-        self._allowance = planner.allowance
-        self._snapshot = planner.view.snapshot
-        self._rows = planner.pods_by_uid([move.uid for move in moves])
+        self._allowance = draft.allowance
+        self._disruptions = draft.problem.disruptions
+        self._snapshot = draft.snapshot
+        self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
         self._quota = QuotaLedger(self._snapshot)
         self._wave, self._taken = 1, 0
         self._planned = 0
         """Wave that the last move was planned in."""
 
-    def place(self, move: Move) -> int | Held:
+    def place(self, move: Move) -> int | Limit:
         """Return the wave of ``move``; it is a later one than that of moves planned in an earlier one."""
         pod = self._rows[move.uid]
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
-        if (forbidden := self._allowance.forbidden(cls)) is not None:
+        if (forbidden := self._disruptions.forbidden(cls)) is not None:
             return forbidden
         if (limit := self._allowance.over(move.strategy)) is not None:
             return Code.BUDGET, limit
@@ -50,7 +51,7 @@ class Waves:
             self._allowance.next_wave()
             self._quota.reset()
 
-    def _waits(self, cls: int, node: int, strategy: str) -> Held | None:
+    def _waits(self, cls: int, node: int, strategy: str) -> Limit | None:
         if (limit := self._allowance.waits(cls, node, strategy)) is not None:
             return Code.BUDGET, limit
         if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:

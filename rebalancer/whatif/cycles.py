@@ -16,7 +16,7 @@ from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Score
-from rebalancer.planner.problem import Planned, Planning
+from rebalancer.planner.planning import Planned, Planning
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.span import Span

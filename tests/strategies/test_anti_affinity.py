@@ -11,7 +11,7 @@ from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, node, workload
 from strategies.anti_affinity import AntiAffinityParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NAME = "anti-affinity"
 STRATEGY = Registry.installed().strategy(NAME)
@@ -34,12 +34,12 @@ def repels(app, *, everywhere=True, weight=None):
 
 def moved(*objects, **params):
     """How many pods of each workload are moved."""
-    made = make_planner(
+    made = plan_of(
         [*NODES, *(item for part in objects for item in part)],
         strategies=[NAME],
         params={NAME: AntiAffinityParams(**params)},
     )
-    return Counter(move.owner.split("/", 1)[1] for move in made.plan().moves)
+    return Counter(move.owner.split("/", 1)[1] for move in made.moves)
 
 
 def web(nodes=("n0", "n0", "n1"), **more):
@@ -86,7 +86,7 @@ def test_who_declares_it_on_both_sides_moves_on_either():
 def test_a_conflict_that_both_sides_declare_is_one_move_in_the_lower_bound():
     red = workload("red", ["n0", "n1"], namespace="red", spec=repels("blue"))
     blue = workload("blue", ["n0", "n1"], namespace="blue", spec=repels("red"))
-    made = make_planner([*NODES, *red, *blue], strategies=[NAME]).plan()
+    made = plan_of([*NODES, *red, *blue], strategies=[NAME])
     assert len(made.moves) == 2
     assert made.lower_bound == 2
 

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import node, workload
 from strategies.utilisation.params import LowUtilisationParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import planned_draft
 
 ONLY = {"strategies": ["low-utilisation"]}
 
@@ -23,15 +23,13 @@ def loaded(*tenths):
 
 def ends(objects, **params):
     """Pods of a tenth per node, once the plan is carried out as predicted."""
-    planner = make_planner(
+    draft = planned_draft(
         objects,
         **ONLY,
         params={"low-utilisation": LowUtilisationParams(**params)},
         protections=Protect(single_replicas=False),
     )
-    planner.plan()
-    state = planner.view.state
-    return state.lasting_count.tolist()
+    return draft.state.lasting_count.tolist()
 
 
 def test_a_node_that_joined_is_filled_until_it_is_not_far_below_the_others():

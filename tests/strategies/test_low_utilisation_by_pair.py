@@ -7,7 +7,7 @@ import pytest
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import node, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import draft_of
 
 
 @pytest.mark.parametrize("signal", ["requests", "larger"])
@@ -25,13 +25,13 @@ def test_a_pair_gains_what_the_candidates_say(seed, deviation, signal):
         given |= {name: {"cpu": limit, "memory": limit} for name in ("under", "over")}
     params = Registry.installed().strategy("low-utilisation").Params(**given)
     used = {f"w{i}": (rng.choice((50, 400, 900)), 2**28) for i in range(10)}
-    planner = make_planner(
+    draft = draft_of(
         with_usage(snapshot_of(objects), used),
         strategies=["low-utilisation"],
         params={"low-utilisation": params},
     )
-    (weighted,) = planner.weighted_terms()
-    term, state = weighted.term, planner.view.state
+    (weighted,) = draft.terms
+    term, state = weighted.term, draft.state
     named = 0
     for _ in range(8):
         rows = term.candidates()

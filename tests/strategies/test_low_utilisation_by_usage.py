@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from rebalancer.cost.signals import Signals
 from rebalancer.plan.plan import Code
+from rebalancer.planner.plan import plan as plan_on
+from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import node, workload
 from strategies.utilisation.params import LowUtilisationParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import planned_draft, problem_of
 
 GIB = 2**30
 AT = 1_800_000_000.0
@@ -39,22 +41,30 @@ def even(*counts, **options):
     return cluster(*([1.0] * count for count in counts), **options)
 
 
-def planner_of(snapshot, signals=None, **params):
+def decided(snapshot, signals=None, **params):
+    """The decision on a snapshot: plan and signals."""
+    problem = problem_of(snapshot, **options_of(signals, **params))
+    return plan_on(problem, Settings())
+
+
+def planned(snapshot, signals=None, **params):
+    """The plan on a snapshot."""
+    return decided(snapshot, signals, **params).plan
+
+
+def options_of(signals=None, **params):
     chosen = LowUtilisationParams(**{"signal": "usage", "runs": 1, **params})
-    return make_planner(
-        snapshot,
-        strategies=["low-utilisation"],
-        params={"low-utilisation": chosen},
-        protections=Protect(single_replicas=False),
-        signals=signals,
-    )
+    return {
+        "strategies": ["low-utilisation"],
+        "params": {"low-utilisation": chosen},
+        "protections": Protect(single_replicas=False),
+        "signals": signals,
+    }
 
 
 def ends(snapshot, signals=None, **params):
     """Pods per node, once the plan is carried out as predicted."""
-    planner = planner_of(snapshot, signals, **params)
-    planner.plan()
-    return planner.view.state.lasting_count.tolist()
+    return planned_draft(snapshot, **options_of(signals, **params)).state.lasting_count.tolist()
 
 
 # -- what counts -------------------------------------------------------------------------------------------
@@ -99,8 +109,7 @@ def test_pods_count_whatever_the_signal():
 def test_an_overload_is_not_carried_to_where_the_scheduler_sees_room_but_work_is_done():
     # It places by requests: n1, which is as busy as n0, looks emptier to it than n2.
     busy = cluster([1.0] * 8, [8.0], [0.01], requested=([0.25] * 8, [0.01], [1.5]))
-    planner = planner_of(busy)
-    plan = planner.plan()
+    plan = planned(busy)
     assert plan.moves == ()
     of_first = [skip for skip in plan.skips if skip.node == "n0"]
     assert {skip.code for skip in of_first} == {Code.OVERLOAD_MOVES}
@@ -109,7 +118,7 @@ def test_an_overload_is_not_carried_to_where_the_scheduler_sees_room_but_work_is
 
 def test_the_reason_names_what_was_measured_and_what_is_requested():
     def reasons(snapshot, **params):
-        return {move.reason for move in planner_of(snapshot, **params).plan().moves[:1]}
+        return {move.reason for move in planned(snapshot, **params).moves[:1]}
 
     assert reasons(even(8, 0)) == {"node n0: cpu 80% used (over 50%)"}
     full = cluster([1.0] * 8, [], requested=([1.2] * 8, ()))
@@ -129,7 +138,7 @@ def test_a_node_that_is_not_measured_neither_gives_nor_invites():
 def test_nodes_that_are_not_measured_are_named():
     def warnings(signal, unknown):
         snapshot = even(1, 1, 1, 1, 1, 1, unknown=unknown)
-        return planner_of(snapshot, signal=signal).plan().warnings
+        return planned(snapshot, signal=signal).warnings
 
     assert warnings("usage", ()) == ()
     (line,) = warnings("usage", ["n2"])
@@ -161,14 +170,14 @@ def test_where_nothing_is_measured_nothing_is_moved_and_one_line_says_why(signal
     snapshot = cluster([1.0] * 8, [], requested=asked, unknown=unknown or ())
     if unknown is None:
         snapshot = replace(snapshot, usage=None)
-    planner = planner_of(snapshot, Signals(1.0, {"n0": 3}), signal=signal)
-    plan = planner.plan()
+    made = decided(snapshot, Signals(1.0, {"n0": 3}), signal=signal)
+    plan = made.plan
     assert (plan.moves, plan.skips) == ((), ())
     (line,) = plan.warnings
     assert line.startswith(f"low-utilisation: with signal: {signal} nothing is moved")
     assert "metrics.k8s.io" in line
     # What was seen before is neither counted nor forgotten.
-    assert planner.signals() == {}
+    assert made.signals == {}
 
 
 # -- for how many runs -------------------------------------------------------------------------------------
@@ -179,10 +188,10 @@ def test_where_nothing_is_measured_nothing_is_moved_and_one_line_says_why(signal
 )
 def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
     signals = Signals(AT - 120, {"n0": earlier} if earlier else {})
-    planner = planner_of(even(8, 0), signals, runs=3)
-    plan = planner.plan()
+    made = decided(even(8, 0), signals, runs=3)
+    plan = made.plan
     assert bool(plan.moves) is gives
-    assert planner.signals() == {"low-utilisation": Signals(AT, {"n0": min(3, earlier + 1)})}
+    assert made.signals == {"low-utilisation": Signals(AT, {"n0": min(3, earlier + 1)})}
     if not gives:
         assert {skip.code for skip in plan.skips} == {Code.TOO_FEW_RUNS}
         text = f"node n0: cpu 80% used (over 50%), so far in {earlier + 1} of 3 runs in a row"
@@ -193,47 +202,47 @@ def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
 
 
 def test_only_those_that_have_lasted_give():
-    planner = planner_of(even(8, 8, 0), Signals(AT - 120, {"n0": 2}), runs=3)
-    plan = planner.plan()
+    made = decided(even(8, 8, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+    plan = made.plan
     assert {move.node for move in plan.moves} == {"n0"}
     assert {(skip.node, skip.code) for skip in plan.skips} == {("n1", Code.TOO_FEW_RUNS)}
 
 
 def test_a_node_that_was_not_over_used_once_begins_anew():
-    planner = planner_of(even(5, 0), Signals(AT - 120, {"n0": 2}), runs=3)
-    assert planner.plan().moves == ()
-    assert planner.signals() == {"low-utilisation": Signals(AT, {})}
+    made = decided(even(5, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+    assert made.plan.moves == ()
+    assert made.signals == {"low-utilisation": Signals(AT, {})}
 
 
 def test_the_same_measurement_is_not_another_run():
-    planner = planner_of(even(8, 0), Signals(AT, {"n0": 2}), runs=3)
-    assert planner.plan().moves == ()
-    assert planner.signals() == {"low-utilisation": Signals(AT, {"n0": 2})}
+    made = decided(even(8, 0), Signals(AT, {"n0": 2}), runs=3)
+    assert made.plan.moves == ()
+    assert made.signals == {"low-utilisation": Signals(AT, {"n0": 2})}
 
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_what_was_measured_before_the_last_moves_moves_nothing_more(runs):
-    planner = planner_of(even(8, 0), Signals(AT + 20, {"n0": 3}), runs=runs)
-    plan = planner.plan()
+    made = decided(even(8, 0), Signals(AT + 20, {"n0": 3}), runs=runs)
+    plan = made.plan
     assert plan.moves == ()
-    assert planner.signals() == {"low-utilisation": Signals(AT + 20, {"n0": 3})}
+    assert made.signals == {"low-utilisation": Signals(AT + 20, {"n0": 3})}
     (line,) = plan.warnings
     assert "until the next measurement" in line
 
 
 def test_without_memory_nothing_is_moved_and_one_line_says_what_to_do():
-    planner = planner_of(even(8, 0), None, runs=3)
-    plan = planner.plan()
+    made = decided(even(8, 0), None, runs=3)
+    plan = made.plan
     assert plan.moves == ()
     (line,) = plan.warnings
     assert "give --memory NAMESPACE/NAME" in line
     assert "or set runs: 1" in line
-    assert planner_of(even(8, 0), None, runs=1).plan().moves
+    assert planned(even(8, 0), None, runs=1).moves
 
 
 def test_by_the_larger_only_what_is_used_has_to_last():
     snapshot = cluster([1.0] * 8, [], [1.0] * 8, [], requested=([1.0] * 8, (), [0.25] * 8, ()))
-    plan = planner_of(snapshot, Signals(), signal="larger", runs=3).plan()
+    plan = planned(snapshot, Signals(), signal="larger", runs=3)
     assert {move.node for move in plan.moves} == {"n0"}
     assert {skip.node for skip in plan.skips if skip.code is Code.TOO_FEW_RUNS} == {"n2"}
 
@@ -257,7 +266,7 @@ def test_with_all_used_that_is_requested_the_plan_is_that_of_requests(pods, sign
     snapshot = with_usage(snapshot_of(objects))
 
     def moves(**params):
-        plan = planner_of(snapshot, deviation=deviation, **params).plan()
+        plan = planned(snapshot, deviation=deviation, **params)
         return [replace(move, reason="") for move in plan.moves], plan.before, plan.after
 
     assert moves(signal=signal) == moves(signal="requests")

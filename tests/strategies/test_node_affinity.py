@@ -10,7 +10,7 @@ from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from strategies.node_affinity import NodeAffinityParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NAME = "node-affinity"
 STRATEGY = Registry.installed().strategy(NAME)
@@ -41,7 +41,7 @@ def disk(name, kind, **more):
 
 
 def plan(objects, **options):
-    return make_planner(objects, strategies=[NAME], **options).plan()
+    return plan_of(objects, strategies=[NAME], **options)
 
 
 def pairs(result):

@@ -11,7 +11,7 @@ from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, node, spread, workload
 from strategies.taints import TaintsParams
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NAME = "taints"
 STRATEGY = Registry.installed().strategy(NAME)
@@ -22,8 +22,7 @@ def taint(key, effect="NoSchedule", value=""):
 
 
 def plan(objects, **params):
-    made = make_planner(objects, strategies=[NAME], params={NAME: TaintsParams(**params)})
-    return made.plan()
+    return plan_of(objects, strategies=[NAME], params={NAME: TaintsParams(**params)})
 
 
 def pairs(result):

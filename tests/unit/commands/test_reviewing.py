@@ -17,7 +17,7 @@ from rebalancer.commands.result import outcomes_of
 from rebalancer.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.planning import Planning
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -32,22 +32,20 @@ from rebalancer.report.plan_file import read_plan
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.workloads import ZONE, apart, disruption_budget, node, spread, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of, problem_of
 
 SNAPSHOTS = Path("benchmarks/decisions/snapshots")
 REGISTRY = Registry.installed()
 ONLY = {"strategies": ["duplicates"]}
 
 
-def plan_of(objects, **options):
-    return make_planner(objects, **options).plan().moves
+def moves_of(objects, **options):
+    return plan_of(objects, **options).moves
 
 
 def reviewed(moves, objects, **options):
-    def planner():
-        return make_planner(objects, **options)
-
-    return review(moves, planner(), planner)
+    settings = options.pop("settings", None) or Settings()
+    return review(moves, problem_of(objects, **options), settings)
 
 
 def left_of(found):
@@ -99,7 +97,7 @@ def test_all_of_it_is_left_where_nothing_has_changed(drift, lifted):
 @given(st.integers(0, 10_000), st.integers(0, 255))
 def test_an_edited_plan_moves_no_other_pods_and_a_whole_one_all(seed, kept):
     objects = draw(random.Random(seed)).objects()
-    moves = plan_of(objects)
+    moves = moves_of(objects)
     assert left_of(reviewed(moves, objects)) == list(moves)
     some = [move for index, move in enumerate(moves) if kept >> index % 8 & 1]
     found = reviewed(some, objects)
@@ -130,7 +128,7 @@ def lopsided(**more):
     ],
 )
 def test_a_pod_that_is_not_the_planned_one_is_left_alone(change, status, why):
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     found = reviewed([replace(move, **change)], lopsided())
     [outcome] = found.ended.values()
     assert (outcome.status, outcome.message) == (status, why)
@@ -138,7 +136,7 @@ def test_a_pod_that_is_not_the_planned_one_is_left_alone(change, status, why):
 
 
 def test_a_pod_that_is_going_already_counts_as_gone():
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     now = lopsided()
     [pod] = [o for o in now if o["metadata"].get("uid") == move.uid]
     pod["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z"
@@ -148,7 +146,7 @@ def test_a_pod_that_is_going_already_counts_as_gone():
 
 
 def test_what_has_been_mended_meanwhile_is_dropped():
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     now = [*lopsided()[:2], *workload("web", ["n0", "n1"], spec=spread("web", hard=True))]
     [(status, why)] = fates(reviewed([move], now)).values()
     assert status is Status.DROPPED
@@ -188,7 +186,7 @@ def of_daemon_set():
     ],
 )
 def test_a_protected_pod_stays_whatever_the_file_says(now, protection):
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     [(status, why)] = fates(reviewed([boastful(move)], now)).values()
     assert (status, why.split(":")[0]) == (Status.DROPPED, "protected now")
     assert protection in why
@@ -200,9 +198,9 @@ def test_a_file_that_names_every_pod_moves_none_that_a_run_would_not(seed, waves
     objects = draw(random.Random(seed)).objects()
     for item in objects[::7]:
         item["metadata"].setdefault("annotations", {})["rebalancer/evict"] = "false"
-    planner = make_planner(objects)
-    snapshot = planner.view.snapshot
-    model = plan_of(lopsided())[0]
+    problem = problem_of(objects)
+    snapshot = problem.snapshot
+    model = moves_of(lopsided())[0]
     every = [
         boastful(
             replace(
@@ -218,13 +216,13 @@ def test_a_file_that_names_every_pod_moves_none_that_a_run_would_not(seed, waves
     ]
     found = reviewed(every, objects)
     left = left_of(found)
-    rows = planner.pods_by_uid([move.uid for move in left])
-    assert all(planner.protected[row] == 0 for row in rows.values())
+    rows = problem.rows_by_uid([move.uid for move in left])
+    assert all(problem.protected[row] == 0 for row in rows.values())
     assert all(move.gain.as_tuple() > (0.0, 0.0, 0.0) for move in left)
     for move in left:
-        assert move.cost == round(float(planner.costs[rows[move.uid]]), 6)
-    budgets = planner.settings.budgets
-    movable = int(np.count_nonzero(planner.protected == 0))
+        assert move.cost == round(float(problem.costs[rows[move.uid]]), 6)
+    budgets = Settings().budgets
+    movable = int(np.count_nonzero(problem.protected == 0))
     in_wave = Counter(move.wave for move in left)
     assert max(in_wave.values(), default=0) <= budgets.in_flight_of(movable)
     assert len(left) <= budgets.per_run_of(movable)
@@ -246,7 +244,7 @@ def test_the_cost_is_the_clusters_and_not_the_files():
         "strategies": ["anti-affinity"],
         "settings": Settings(eagerness=Eagerness.CAREFUL),
     }
-    [move] = plan_of(two(), **strict)
+    [move] = moves_of(two(), **strict)
     [(status, why)] = fates(
         reviewed([replace(move, cost=1e-9)], two(priority=1_000_000_000), **strict)
     ).values()
@@ -255,7 +253,7 @@ def test_the_cost_is_the_clusters_and_not_the_files():
 
 
 def test_the_owner_the_budgets_and_a_strategy_without_share_are_the_clusters():
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     now = [*lopsided(), disruption_budget("web", "web", allowed=1)]
     lie = replace(move, owner="Deployment/a/b", budgets=("a/b",), strategy="taints")
     [found] = left_of(reviewed([lie], now))
@@ -264,7 +262,7 @@ def test_the_owner_the_budgets_and_a_strategy_without_share_are_the_clusters():
 
 
 def test_a_budget_that_allows_nothing_blocks_and_two_are_misconfigured():
-    [move] = plan_of(lopsided())
+    [move] = moves_of(lopsided())
     none = disruption_budget("web", "web", allowed=0)
     [(status, why)] = fates(reviewed([move], [*lopsided(), none])).values()
     assert status is Status.BLOCKED
@@ -296,7 +294,7 @@ def budgets(**limits):
 
 
 def test_waves_are_what_budgets_ask_for_and_not_what_the_file_says():
-    moves = plan_of(many(), **budgets(in_flight=2, per_node=5))
+    moves = moves_of(many(), **budgets(in_flight=2, per_node=5))
     assert [move.wave for move in moves] == [1, 1, 2, 2, 3, 3]
     at_once = [replace(move, wave=1) for move in moves]
     found = reviewed(at_once, many(), **budgets(in_flight=2, per_node=5))
@@ -304,7 +302,7 @@ def test_waves_are_what_budgets_ask_for_and_not_what_the_file_says():
 
 
 def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so():
-    moves = plan_of(many())
+    moves = moves_of(many())
     found = reviewed(moves, many(), **budgets(per_run=2))
     assert left_of(found) == list(moves[:2])
     assert set(fates(found).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
@@ -320,7 +318,7 @@ def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so
     ("free", "waves"), [(2, [1, 1, 2, 2, 3, 3]), (1, [1, 2, 3, 4, 5, 6]), (0, [])]
 )
 def test_a_resource_quota_has_to_have_room_for_each_replacement_beside_its_victim(free, waves):
-    moves = [replace(move, wave=1) for move in plan_of(many())]
+    moves = [replace(move, wave=1) for move in moves_of(many())]
     amounts = {"hard": {"pods": "20"}, "used": {"pods": str(20 - free)}}
     quota = {
         "kind": "ResourceQuota",
@@ -336,7 +334,7 @@ def test_a_resource_quota_has_to_have_room_for_each_replacement_beside_its_victi
 
 
 def test_what_is_in_flight_already_counts():
-    moves = plan_of(many())
+    moves = moves_of(many())
     now = many()
     for item in now:
         if item["kind"] == "Pod" and item["metadata"]["name"] in ("app4-1", "app5-1"):
@@ -360,7 +358,7 @@ def crowded():
 
 @pytest.fixture
 def chain():
-    first, second = plan_of(crowded(), **ONLY)
+    first, second = moves_of(crowded(), **ONLY)
     assert first.makes_way_for == second.uid
     return first, second
 
@@ -401,7 +399,7 @@ def test_nobody_makes_way_where_the_budget_is_not_enough_for_both(chain):
 
 def test_what_was_judged_behind_a_move_that_is_held_back_is_judged_again():
     # Without the way that fill makes, web may not go either, though both were fine before the budget's word.
-    moves = plan_of(crowded(), **ONLY)
+    moves = moves_of(crowded(), **ONLY)
     now = [*crowded(), disruption_budget("fill", "fill", allowed=0)]
     found = reviewed(moves, now, **ONLY)
     assert {pod: status for pod, (status, _) in fates(found).items()} == {
@@ -435,7 +433,7 @@ def test_what_counts_is_the_mode_and_the_window_of_now(tmp_path, options, goes):
     objects = tmp_path / "cluster.json"
     objects.write_text(json.dumps({"kind": "List", "items": lopsided()}))
     snapshot = load_snapshot(str(objects))
-    moves = plan_of(lopsided(), strategies=["topology-spread"])
+    moves = moves_of(lopsided(), strategies=["topology-spread"])
     planning = Planning(load_policy(path, REGISTRY), REGISTRY, Scope(), reviewed=moves)
     planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
     [outcome] = outcomes_of(planned, None)
@@ -451,7 +449,7 @@ def test_what_is_left_is_a_plan_again_also_of_chains_that_only_observe(tmp_path)
     objects = tmp_path / "cluster.json"
     objects.write_text(json.dumps({"kind": "List", "items": crowded()}))
     snapshot = load_snapshot(str(objects))
-    moves = plan_of(crowded(), **ONLY)
+    moves = moves_of(crowded(), **ONLY)
     for loaded in (enforcing, load_policy(path, REGISTRY)):
         for _ in range(2):
             planning = Planning(loaded, REGISTRY, Scope(), reviewed=moves)

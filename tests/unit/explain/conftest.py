@@ -12,7 +12,7 @@ from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport

@@ -54,6 +54,6 @@ def test_only_the_given_pods_are_recorded(explaining, given, number):
     assert len(recorded(explaining, POLICY, **given)) == number
 
 
-def test_before_a_plan_there_is_no_planner():
+def test_before_a_plan_there_is_no_draft():
     with pytest.raises(ValueError, match="nothing has been planned"):
-        _ = Recorder(np.zeros(0, np.int32)).planner
+        _ = Recorder(np.zeros(0, np.int32)).draft

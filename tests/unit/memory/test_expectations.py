@@ -15,7 +15,7 @@ from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage

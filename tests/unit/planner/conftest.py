@@ -2,7 +2,10 @@ from functools import partial
 
 import pytest
 
-from rebalancer.planner.planner import Contribution, Planner
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.recheck import recheck
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
@@ -19,17 +22,16 @@ def _terms(strategy, params, view):
     return strategy.terms(view, params)
 
 
-def make_planner(
+def problem_of(
     objects,
     *,
     strategies=FOUR,
-    settings=None,
     protections=None,
     params=None,
     signals=None,
     profile=None,
 ):
-    """A planner over objects or their snapshot, with the strategies as installed and their default parameters.
+    """A problem over objects or their snapshot, with the strategies as installed and their default parameters.
 
     ``signals`` are what all of them remember.
     """
@@ -41,22 +43,49 @@ def make_planner(
         of_strategy = (params or {}).get(name) or strategy.Params()
         terms = partial(_terms, strategy, of_strategy)
         contributions.append(Contribution(name, 1.0, False, terms, signals))
-    return Planner(
+    return Problem(
         snapshot,
         SchedulerModel(snapshot, profile or SchedulerProfile.for_version(snapshot.version)),
         contributions,
-        settings or Settings(),
         protect(snapshot, protections or Protect(), Scope()),
     )
 
 
-@pytest.fixture(scope="session")
-def plan():
+def plan_of(objects, *, settings=None, stop=None, **options):
+    """The plan on objects."""
+    callbacks = Callbacks() if stop is None else Callbacks(stop=stop)
+    return plan(problem_of(objects, **options), settings or Settings(), callbacks).plan
+
+
+def draft_of(objects, *, settings=None, **options):
+    """A draft of a plan, with no move yet."""
+    return Draft(problem_of(objects, **options), settings or Settings())
+
+
+class Last:
+    """An onlooker that keeps the draft, whose state holds the moves once the plan is made."""
+
+    def before(self, draft):
+        self.draft = draft
+
+    def after(self, draft, chosen):
+        assert draft is self.draft
+        self.chosen = chosen
+
+
+def planned_draft(objects, *, settings=None, **options):
+    """The draft with the moves of the plan in its state."""
+    last = Last()
+    plan(problem_of(objects, **options), settings or Settings(), Callbacks(onlooker=last))
+    return last.draft
+
+
+def rechecked(objects, moves, *, settings=None, **options):
+    """What is left of ``moves`` on objects as they are now."""
+    return recheck(problem_of(objects, **options), settings or Settings(), moves)
+
+
+@pytest.fixture(scope="session", name="plan")
+def plan_fixture():
     """Objects in, plan out."""
-    return lambda objects, **options: make_planner(objects, **options).plan()
-
-
-@pytest.fixture(scope="session")
-def make():
-    """Objects in, a planner out."""
-    return make_planner
+    return plan_of

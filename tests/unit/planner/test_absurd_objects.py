@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rebalancer.plan.plan import Code
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of
 
 NODES = [node(f"n{i}", "ab"[i % 2]) for i in range(4)]
 CROWDED = workload("web", ["n0", "n0"])
@@ -30,7 +30,7 @@ def asking(amounts, count=2):
 
 
 def moved(objects):
-    made = make_planner([*NODES, *CROWDED, *objects], strategies=ALL).plan()
+    made = plan_of([*NODES, *CROWDED, *objects], strategies=ALL)
     return {move.pod for move in made.moves}, made
 
 
@@ -188,4 +188,4 @@ def test_no_pod_that_the_api_admits_ends_a_run(spec, asked, on, kind, created, l
     ]
     snapshot = snapshot_of([*NODES, *spaces, *CROWDED, *odd])
     assert (snapshot.requests >= 0).all()
-    make_planner(snapshot, strategies=ALL).plan()
+    plan_of(snapshot, strategies=ALL)

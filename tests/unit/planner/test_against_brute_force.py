@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import draft_of, plan_of
 
 NODES = ("n0", "n1", "n2", "n3")
 RULED = ["anti-affinity", "duplicates", "topology-spread"]
@@ -34,7 +34,7 @@ def build(shape):
 
 def cost(shape):
     """(hard, soft) of a placement as the terms see it."""
-    scores = make_planner(build(shape), strategies=RULED).scores()
+    scores = draft_of(build(shape), strategies=RULED).scores()
     hard = sum(score.cost.hard for score in scores.values())
     return hard, sum(score.cost.soft for score in scores.values())
 
@@ -67,7 +67,7 @@ def test_the_bound_is_never_above_the_fewest_moves_to_the_least_cost(shape):
     costs = {placement: cost(placement) for placement in placements(shape)}
     least = min(costs.values())
     optimum = min(moves_between(shape, p) for p, value in costs.items() if value == least)
-    plan = make_planner(build(shape), strategies=RULED).plan()
+    plan = plan_of(build(shape), strategies=RULED)
     assert plan.lower_bound <= optimum
     assert len(plan.moves) <= optimum
 
@@ -75,7 +75,7 @@ def test_the_bound_is_never_above_the_fewest_moves_to_the_least_cost(shape):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(workloads, min_size=1, max_size=4))
 def test_a_plan_never_makes_the_cost_worse_and_replanning_ends(shape):
-    plan = make_planner(build(shape), strategies=RULED).plan()
+    plan = plan_of(build(shape), strategies=RULED)
     before = tuple(sum(getattr(s.cost, e) for s in plan.before.values()) for e in ("hard", "soft"))
     after = tuple(sum(getattr(s.cost, e) for s in plan.after.values()) for e in ("hard", "soft"))
     assert after <= before
@@ -88,6 +88,6 @@ def test_a_plan_never_makes_the_cost_worse_and_replanning_ends(shape):
 @given(st.lists(workloads, min_size=1, max_size=3))
 def test_the_order_of_objects_does_not_matter(shape):
     objects = build(shape)
-    one = make_planner(objects, strategies=RULED).plan()
-    other = make_planner(list(reversed(objects)), strategies=RULED).plan()
+    one = plan_of(objects, strategies=RULED)
+    other = plan_of(list(reversed(objects)), strategies=RULED)
     assert one == other

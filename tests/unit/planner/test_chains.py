@@ -5,14 +5,13 @@ import pytest
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
-from rebalancer.planner.chain import Chains
+from rebalancer.planner.chains import Chains
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.recheck import recheck
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import ZONE, node, spread, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import draft_of, plan_of, rechecked
 
 ONLY = {"strategies": ["duplicates"]}
 
@@ -64,13 +63,13 @@ def test_nobody_makes_way_where_that_would_break_a_rule(plan):
 
 
 def moves_of(objects):
-    return make_planner(objects, **ONLY).plan().moves
+    return plan_of(objects, **ONLY).moves
 
 
 def test_who_makes_way_stays_when_the_other_is_gone():
     first, second = moves_of(crowded())
     now = [o for o in crowded() if o["metadata"].get("uid") != second.uid]
-    assert [why for _, why in recheck(make_planner(now, **ONLY), [first, second])] == [
+    assert [why for _, why in rechecked(now, [first, second], **ONLY)] == [
         "the pod that it makes way for is gone",
         "the pod is gone",
     ]
@@ -81,7 +80,7 @@ def test_who_makes_way_stays_when_the_other_is_protected_now():
     now = crowded()
     [other] = [o for o in now if o["metadata"].get("uid") == moves[1].uid]
     other["metadata"]["annotations"] = {"rebalancer/evict": "false"}
-    assert [why for _, why in recheck(make_planner(now, **ONLY), moves)] == [
+    assert [why for _, why in rechecked(now, moves, **ONLY)] == [
         "the pod that it makes way for is protected now: optedOut",
         "protected now: optedOut",
     ]
@@ -91,7 +90,7 @@ def test_who_makes_way_stays_when_the_other_can_go_by_itself():
     moves = moves_of(crowded())
     # Somebody else filled n1 meanwhile.
     now = [*crowded(), *workload("late", ["n1", "n1"], cpu="1")]
-    assert [why for _, why in recheck(make_planner(now, **ONLY), moves)] == [
+    assert [why for _, why in rechecked(now, moves, **ONLY)] == [
         "the pod that it makes way for can go by itself",
         None,
     ]
@@ -101,22 +100,22 @@ def test_who_makes_way_stays_when_that_would_be_in_vain():
     moves = moves_of(crowded())
     # Somebody else filled n2, where the other was to land, meanwhile: n1 draws it still.
     now = [*crowded(), *workload("late", ["n2"], cpu="2")]
-    verdicts = recheck(make_planner(now, **ONLY), moves)
+    verdicts = rechecked(now, moves, **ONLY)
     assert verdicts[0][1] == "the pod that it makes way for could not go even then"
     assert verdicts[1][1] is not None
 
 
 def test_the_other_stays_when_nobody_made_way():
     _, second = moves_of(crowded())
-    [(_, why)] = recheck(make_planner(crowded(), **ONLY), [second])
+    [(_, why)] = rechecked(crowded(), [second], **ONLY)
     assert why is not None
     assert why.startswith("NoGain")
 
 
 def test_looking_for_a_chain_leaves_the_state_as_it_was():
-    planner = make_planner(crowded(), **ONLY)
-    view, state = planner.view, planner.view.state
-    judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
+    draft = draft_of(crowded(), **ONLY)
+    view, state = draft.view, draft.state
+    judge = Judge(view, draft.terms, guard_term(view), draft.settings.threshold)
     pod = view.snapshot.pods.name.index("web-0")
     arrays = ("node_of", "cls_of", "used", "scored_used", "lasting", "lasting_count", "pod_count")
     classes = np.arange(len(view.snapshot.classes), dtype=np.int32)

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.recheck import recheck
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.workloads import ZONE, node, spread, workload
-from tests.unit.planner.conftest import make_planner
+from tests.unit.planner.conftest import plan_of, rechecked
 
 ONLY = {"strategies": ["topology-spread", "duplicates"]}
 
@@ -64,12 +63,12 @@ def test_a_pod_that_cannot_land_better_goes_all_the_same(plan):
     ],
 )
 def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
-    *_, last = make_planner(skewed(), **ONLY).plan().moves
+    *_, last = plan_of(skewed(), **ONLY).moves
     now = [o for o in skewed() if o["metadata"]["name"] != "more-0"]
     # What was to land on n1 landed on n3.
     landed = workload("more", ["n3" if elsewhere else "n1"], cpu="400m", spec=spread("more", ZONE))
     now += [o for o in landed if o["kind"] == "Pod"]
-    [(_, found)] = recheck(make_planner(now, **ONLY), [last])
+    [(_, found)] = rechecked(now, [last], **ONLY)
     assert found == why
 
 
@@ -78,8 +77,8 @@ def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
 @given(st.integers(0, 2**32))
 def test_an_unchanged_cluster_is_judged_as_it_was_planned(seed):
     objects = draw(random.Random(seed)).objects()
-    moves = make_planner(objects).plan().moves
-    assert recheck(make_planner(objects), moves) == [(move, None) for move in moves]
+    moves = plan_of(objects).moves
+    assert rechecked(objects, moves) == [(move, None) for move in moves]
 
 
 def crowded_and_over():
@@ -100,11 +99,11 @@ def crowded_and_over():
 def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, found):
     protections = Protect(single_replicas=False)
     objects = crowded_and_over()
-    rule, balance = make_planner(objects, protections=protections).plan().moves
+    rule, balance = plan_of(objects, protections=protections).moves
     assert (rule.owner, rule.gain.soft) == ("Deployment/default/twin", 1)
     assert (balance.node, balance.gain.hard, balance.gain.soft) == ("n1", 0, 0)
-    again = make_planner(objects, protections=protections)
-    judged = recheck(again, [replace(rule, **change), balance])
+    moves = [replace(rule, **change), balance]
+    judged = rechecked(objects, moves, protections=protections)
     for why, part in zip([why or "" for _, why in judged], found, strict=True):
         assert part in why
         assert bool(part) == bool(why)

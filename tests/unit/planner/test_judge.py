@@ -12,6 +12,7 @@ from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from tests.unit.planner.conftest import draft_of
 
 
 class Sampling(SchedulerProfile):
@@ -42,7 +43,7 @@ def drifted(seed):
 
 @pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(make, monkeypatch, seed, sampled):
+def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen = {"kept": 0, "made": 0}
     judge, made = Judge.judge, Judge._judge
@@ -68,22 +69,18 @@ def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(make, monkeypatch, 
             assert (verdict.gain, verdict.by_strategy) == (anew.gain, anew.by_strategy)
         return verdict
 
-    planner = make(
-        drifted(seed),
-        settings=Settings(budgets=Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))),
-        profile=profile,
-    )
+    budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
     monkeypatch.setattr(Judge, "judge", checked)
     monkeypatch.setattr(Judge, "_judge", counted)
-    assert planner.plan().moves
+    assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert 0 < seen["made"] <= seen["kept"]
 
 
-def test_what_a_node_holds_counts_for_balance_alone(make):
+def test_what_a_node_holds_counts_for_balance_alone():
     """A move elsewhere changes no verdict; one from the same node does."""
-    planner = make(drifted(3))
-    view = planner.view
-    judge = Judge(view, planner.weighted_terms(), guard_term(view), planner.settings.threshold)
+    draft = draft_of(drifted(3))
+    view = draft.view
+    judge = Judge(view, draft.terms, guard_term(view), draft.settings.threshold)
     pod = int(view.state.unmoved()[0])
     cls, node = int(view.state.cls_of[pod]), int(view.state.node_of[pod])
     first = judge.judge(pod, cls, node, 1.0)

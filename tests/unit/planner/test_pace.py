@@ -95,16 +95,15 @@ def test_a_run_at_the_measured_pace_plans_as_many_waves_as_fit():
     assert waves == 4
 
 
-def test_planning_that_is_stopped_keeps_the_moves_so_far(make):
-    planner = make(crowded(), settings=Settings(budgets=Budgets(**FREE)))
-    whole = make(crowded(), settings=Settings(budgets=Budgets(**FREE))).plan()
+def test_planning_that_is_stopped_keeps_the_moves_so_far(plan):
+    whole = plan(crowded(), settings=Settings(budgets=Budgets(**FREE)))
     asked = []
 
     def stop():
         asked.append(1)
         return "time is up" if len(asked) > 3 else None
 
-    result = planner.plan(stop=stop)
+    result = plan(crowded(), settings=Settings(budgets=Budgets(**FREE)), stop=stop)
     assert 0 < len(result.moves) < 6
     assert result.moves == whole.moves[: len(result.moves)]
     assert result.stopped.startswith("Planning was ended early: time is up. ")

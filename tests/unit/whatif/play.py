@@ -1,7 +1,7 @@
 """A loop over objects, under a policy given in a line."""
 
 from rebalancer.environment import SystemClock, Timings
-from rebalancer.planner.problem import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope

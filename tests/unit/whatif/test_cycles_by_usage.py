@@ -8,7 +8,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.cost.signals import Signals
 from rebalancer.environment import SystemClock, Timings
-from rebalancer.planner.problem import Planning
+from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.workloads import disruption_budget, node, workload

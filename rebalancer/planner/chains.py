@@ -1,10 +1,10 @@
-"""Chains: a pod that makes way, so that the move of another pays.
+"""Chains: a pod that moves first, so that the move of another pays.
 
 Greedy stops where each move by itself gains nothing: the emptiest node draws the replacement of every
-pod, and it holds a replica of this one already. Where another pod takes that place first, the
-replacement goes on to the next node. Found by trying: who would land on the node that draws, does no
-harm there, and makes the landing of the first pod good enough? Work is counted in judgements, not in
-seconds, so that the same snapshot gives the same plan on any machine.
+pod, and it has a replica of this one already. Where another pod takes that place first, the replacement
+goes on to the next node. The way to it is by trying: which pods would land on the node that draws, do no
+harm there, and make the landing of the other good enough? Work is counted in judgements, not in seconds,
+so that the same snapshot gives the same plan on any machine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rebalancer.snapshot.labels import ZONE_KEYS
 # Judgements for one pod that cannot go alone, and for all pods of one plan.
 _TRIES = 48
 _TRIES_IN_ALL = 600
-# Nodes from which some pod may make way for a replacement.
+# Nodes from which some pod may move first.
 _GIVING = 8
-# Least probability with which the pod that makes way lands where it is meant to.
+# Least probability with which the pod that moves first lands where it is meant to.
 _CERTAIN = 0.75
 _LOADS = ("cpu", "memory")
 
@@ -34,7 +34,7 @@ MayGo = Callable[[int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A pod that makes way, in array terms."""
+    """A pod that moves first, in rows of the snapshot."""
 
     pod: int
     cls: int
@@ -43,7 +43,7 @@ class Step:
 
 
 class Chains:
-    """Looks for who should go first; leaves the state as it found it."""
+    """Looks for pods to move first; leaves the state as it was."""
 
     def __init__(self, view: View, judge: Judge, cost: Floats) -> None:
         self._view, self._judge, self._cost = view, judge, cost
@@ -51,13 +51,13 @@ class Chains:
 
     @property
     def exhausted(self) -> bool:
-        """Tell whether the work that one plan may take is done."""
+        """Whether the work that one plan may take is done."""
         return self._left <= 0
 
     def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> Step | None:
-        """Return who has to go before ``pod``, of class ``cls`` on ``node``; None if nobody helps.
+        """Return what has to go before ``pod``, of class ``cls`` on ``node``; None if nothing helps.
 
-        ``may_go`` tells whether budgets let a pod of (class, node) go now.
+        ``may_go`` returns whether budgets let a pod of (class, node) go now.
         """
         self._left -= 1
         alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
@@ -87,7 +87,7 @@ class Chains:
         return Step(pod, cls, node, verdict)
 
     def helps(self, step: Step, pod: int, cls: int, node: int) -> bool:
-        """Tell whether ``pod`` can go after ``step``, its gain being worth both evictions."""
+        """Return whether ``pod`` can go after ``step``, its gain being worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
         with self._made(step):
             verdict = self._judge.judge(pod, cls, node, both)
@@ -95,7 +95,7 @@ class Chains:
 
     @contextmanager
     def _made(self, step: Step) -> Iterator[None]:
-        """Hold the state as it is once ``step`` is done: the replacement stands, the victim is gone."""
+        """Keep the state as it is once ``step`` is done: the replacement stands, the victim is gone."""
         state = self._view.state
         replacement = self._view.snapshot.classes[step.cls].replacement
         state.evict(step.pod)
@@ -109,7 +109,7 @@ class Chains:
             state.show_newest_victim()
             state.unevict(step.pod)
 
-    # -- who might -------------------------------------------------------------------------------------
+    # -- which pods might -------------------------------------------------------------------------------------
 
     def _landing_on(self, draws: int, pod: int, may_go: MayGo) -> Iterator[int]:
         """Yield movable pods that ``draws`` would take, smallest first, from the fullest nodes of its zone on.

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from rebalancer.plan.plan import Backlog, Code
-from rebalancer.planner import search
+from rebalancer.planner import examination
+from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.search import Search
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
@@ -79,11 +79,11 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
     judge = Judge.judge
     monkeypatch.setattr(Judge, "judge", watched)
-    monkeypatch.setattr(search, "_CLOSELY", 0)
+    monkeypatch.setattr(examination, "_CLOSELY", 0)
     told.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)
     judged.clear()
-    monkeypatch.setattr(Search, "_hopeless", lambda *_: None)
+    monkeypatch.setattr(Examination, "_too_little", lambda *_: None)
     told.append(plan(overloaded(seed), settings=limited(per_run=100)))
     assert (told[0].moves, told[0].after) == (told[1].moves, told[1].after)
     assert fewer < len(judged)
@@ -91,7 +91,7 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
 def test_only_so_many_that_cannot_gain_enough_are_looked_at_closely(plan, monkeypatch):
     close = plan(overloaded(0), settings=limited(per_run=100))
-    monkeypatch.setattr(search, "_CLOSELY", 2)
+    monkeypatch.setattr(examination, "_CLOSELY", 2)
     cut = plan(overloaded(0), settings=limited(per_run=100))
     assert (cut.moves, cut.after) == (close.moves, close.after)
     assert [skip.pod for skip in cut.skips] == [skip.pod for skip in close.skips]

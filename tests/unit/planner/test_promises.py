@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.term import Candidates, Entry
-from rebalancer.planner.judge import Weighted
-from rebalancer.planner.pool import Pool
+from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.promises import Promises
 
 
 @dataclass
@@ -38,12 +38,12 @@ class Pricing(Asking):
         return self.gains.get((cls, node), 0.0)
 
 
-def pool(*terms):
-    return Pool([Weighted(name, term, weight) for name, weight, term in terms])
+def promises(*terms):
+    return Promises([WeightedTerm(name, term, weight) for name, weight, term in terms])
 
 
 def test_gains_add_up_by_entry_and_the_earliest_entry_names_the_strategy():
-    found = pool(
+    found = promises(
         ("soft", 2.0, Asking(Entry.SOFT, {(0, 1): 0.5})),
         ("even", 1.0, Asking(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})),
         ("hard", 1.0, Asking(Entry.HARD, {(0, 1): 1.0})),
@@ -59,7 +59,7 @@ def test_gains_add_up_by_entry_and_the_earliest_entry_names_the_strategy():
 @pytest.mark.parametrize("now", [0.0, 2.0, 9.0])
 def test_a_pair_that_is_about_balance_is_renewed_alone(now):
     even = Pricing(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})
-    found = pool(("even", 0.5, even))
+    found = promises(("even", 0.5, even))
     even.gains = {(0, 1): now, (0, 2): 99.0}
     found.renew((0, 1))
     renewed = found.get((0, 1))
@@ -71,7 +71,7 @@ def test_a_pair_that_is_about_balance_is_renewed_alone(now):
 
 def test_where_a_term_of_balance_cannot_be_asked_about_a_pair_the_class_is():
     even = Asking(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})
-    found = pool(("even", 1.0, even), ("more", 1.0, Pricing(Entry.IMBALANCE, {(0, 1): 1.0})))
+    found = promises(("even", 1.0, even), ("more", 1.0, Pricing(Entry.IMBALANCE, {(0, 1): 1.0})))
     even.gains = {(0, 2): 5.0}
     found.renew((0, 1))
     assert found.get((0, 1)).gains[2] == 1.0

@@ -1,4 +1,4 @@
-"""Who is wished away: the (class, node) pairs that terms would rather see gone, and what that could gain."""
+"""What terms promise: the (class, node) pairs that they name, and how much a pod that leaves could gain at most."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import Entry, Pricing
-from rebalancer.planner.judge import Weighted
+from rebalancer.planner.problem import WeightedTerm
 from rebalancer.snapshot.columns import Int32s
 
 Pair = tuple[int, int]
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Wish:
+class Promise:
     """What the terms expect of one pair."""
 
     gains: list[float]
@@ -29,14 +29,14 @@ class Wish:
     """The same as ``gains`` until a closer look lowers those."""
 
 
-class Pool:
-    """All pairs that some term wants to see gone."""
+class Promises:
+    """All pairs that some term names."""
 
-    def __init__(self, terms: Sequence[Weighted]) -> None:
+    def __init__(self, terms: Sequence[WeightedTerm]) -> None:
         self._terms = terms
-        self._of_class: dict[int, dict[int, Wish]] = {}
+        self._of_class: dict[int, dict[int, Promise]] = {}
         self.seen: set[Pair] = set()
-        """Every pair that was ever wished for."""
+        """Every pair that was ever named."""
         of_balance = [w for w in terms if w.term.entry is Entry.IMBALANCE]
         pricing = [(w, w.term) for w in of_balance if isinstance(w.term, Pricing)]
         self._pricing = pricing if len(pricing) == len(of_balance) else []
@@ -44,20 +44,20 @@ class Pool:
         self.refresh(None)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield all pairs that are wished for now."""
-        for cls, wishes in self._of_class.items():
-            for node in wishes:
+        """Yield all pairs that are named now."""
+        for cls, promises in self._of_class.items():
+            for node in promises:
                 yield cls, node
 
-    def get(self, pair: Pair) -> Wish | None:
-        """Return what is wished for a pair, None if nothing is any more."""
+    def get(self, pair: Pair) -> Promise | None:
+        """Return what is promised for a pair, None if no term names it any more."""
         return self._of_class.get(pair[0], {}).get(pair[1])
 
     def refresh(self, classes: Int32s | None) -> list[Pair]:
         """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
         for cls in classes.tolist() if classes is not None else list(self._of_class):
             self._of_class.pop(cls, None)
-        found: dict[Pair, None] = {}
+        pairs: dict[Pair, None] = {}
         for weighted in self._terms:
             rows = weighted.term.candidates(classes)
             if not len(rows.cls):
@@ -69,14 +69,14 @@ class Pool:
                 (rows.gain * weighted.weight).tolist(),
                 strict=True,
             ):
-                found[cls, node] = None
+                pairs[cls, node] = None
                 self._add(cls, node, entry, gain, weighted.strategy)
-        self.seen.update(found)
-        return list(found)
+        self.seen.update(pairs)
+        return list(pairs)
 
     def has_rules(self, cls: int) -> bool:
-        """Tell whether a hard or soft rule wants some pod of a class gone."""
-        return any(w.promised[0] or w.promised[1] for w in self._of_class.get(cls, {}).values())
+        """Return whether a hard or soft rule names a pair of the class."""
+        return any(p.promised[0] or p.promised[1] for p in self._of_class.get(cls, {}).values())
 
     def renew(self, pair: Pair) -> None:
         """Ask the terms again about a pair that is only about imbalance."""
@@ -92,11 +92,12 @@ class Pool:
                 )
 
     def _add(self, cls: int, node: int, entry: int, gain: float, strategy: str) -> None:
-        wishes = self._of_class.setdefault(cls, {})
-        wish = wishes.get(node)
-        if wish is None:
-            wish = wishes[node] = Wish([0.0, 0.0, 0.0], strategy, entry, gain, [0.0, 0.0, 0.0])
-        elif (-entry, gain) > (-wish.entry, wish.share):
-            wish.strategy, wish.entry, wish.share = strategy, entry, gain
-        wish.gains[entry] += gain
-        wish.promised[entry] += gain
+        promises = self._of_class.setdefault(cls, {})
+        promise = promises.get(node)
+        if promise is None:
+            promise = Promise([0.0, 0.0, 0.0], strategy, entry, gain, [0.0, 0.0, 0.0])
+            promises[node] = promise
+        elif (-entry, gain) > (-promise.entry, promise.share):
+            promise.strategy, promise.entry, promise.share = strategy, entry, gain
+        promise.gains[entry] += gain
+        promise.promised[entry] += gain

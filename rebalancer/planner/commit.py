@@ -1,0 +1,98 @@
+"""Makes a move in the draft: the state changes, budgets and quotas are used, the move is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rebalancer.cost.term import Term
+from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.chains import Step
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import TOLERANCE, Verdict
+from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.promises import Pair
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.rendering import Chosen
+from rebalancer.scheduler.prediction import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Makes moves of one pass over a draft."""
+
+    draft: Draft
+    terms: Sequence[WeightedTerm]
+    candidates: Candidates
+    quota: QuotaLedger
+    observed: bool
+    """The moves are shown only."""
+    most_landings: int | None
+    """So many landings are kept of each move; None: all."""
+
+    def move(self, pod: int, pair: Pair, verdict: Verdict, wave: int) -> Chosen:
+        """Move a pod that pays by itself."""
+        shares = verdict.by_strategy
+        strategy = max(shares, key=lambda name: (shares[name], name), default="")
+        if shares.get(strategy, 0.0) <= TOLERANCE:
+            promise = self.candidates.promise(pair)
+            strategy = promise.strategy if promise is not None else strategy
+        reason = self._reason(strategy, pair)
+        return self._carried_out(pod, pair, verdict, strategy, reason, wave)
+
+    def first(self, step: Step, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
+        """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
+        ref = self.draft.snapshot.pod_ref(other)
+        reason = f"makes way for {ref}: {self._reason(strategy, pair)}"
+        where = step.cls, step.node
+        return self._carried_out(step.pod, where, step.verdict, strategy, reason, wave, other)
+
+    def _carried_out(
+        self,
+        pod: int,
+        pair: Pair,
+        verdict: Verdict,
+        strategy: str,
+        reason: str,
+        wave: int,
+        other: int = -1,
+    ) -> Chosen:
+        cls, node = pair
+        if not self.draft.snapshot.waits(cls):
+            self.quota.take(cls)
+        self.candidates.take(pod, pair)
+        self.draft.move(pod, cls, verdict.prediction)
+        self.draft.allowance.spend(cls, node, strategy)
+        landings = self._kept(verdict.prediction)
+        return Chosen(
+            pod, cls, node, verdict.gain, landings, strategy, reason, wave, self.observed, other
+        )
+
+    def _kept(self, prediction: Prediction) -> Prediction:
+        """Return what is kept of a move's landings: there may be thousands of each of thousands of moves."""
+        most = self.most_landings
+        if most is None or len(prediction.nodes) <= most:
+            return prediction
+        nodes, probability = prediction.nodes[:most].copy(), prediction.probability[:most].copy()
+        return replace(prediction, nodes=nodes, probability=probability)
+
+    def _reason(self, strategy: str, pair: Pair) -> str:
+        """Return what the strategy's first term that names the pair says of it, if any does so."""
+        said = [
+            (weighted.term, text)
+            for weighted in self.terms
+            if weighted.strategy == strategy and (text := weighted.term.describe(*pair))
+        ]
+        if len(said) > 1:
+            # A hard rule that holds is no reason beside the soft one that does not.
+            naming = [text for term, text in said if _names(term, pair)]
+            return naming[0] if naming else said[0][1]
+        return said[0][1] if said else strategy
+
+
+def _names(term: Term, pair: Pair) -> bool:
+    """Return whether something could be gained in a term by a pod of the class leaving the node."""
+    cls, node = pair
+    return bool((term.candidates(np.array([cls], np.int32)).node == node).any())

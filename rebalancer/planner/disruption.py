@@ -1,0 +1,52 @@
+"""What PodDisruptionBudgets allow, as the snapshot has them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.plan.plan import Code
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.model import Snapshot
+
+
+class DisruptionBudgets:
+    """The PodDisruptionBudgets of a snapshot, by class. Does not change."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._of_class: dict[int, list[int]] = {}
+        for index, budget in enumerate(snapshot.budgets):
+            for cls in budget.classes.tolist():
+                self._of_class.setdefault(cls, []).append(index)
+
+    def of(self, cls: int) -> list[int]:
+        """Return the indices of the budgets that select a class."""
+        return self._of_class.get(cls, [])
+
+    def refs(self, cls: int) -> tuple[str, ...]:
+        """Return ``namespace/name`` of the budgets that select a class."""
+        return tuple(self._snapshot.budgets[index].ref for index in self.of(cls))
+
+    def forbidden(self, cls: int) -> tuple[Code, str] | None:
+        """Return why no pod of ``cls`` can be evicted now, as code and sentence; None if one can.
+
+        The API server refuses every eviction of a pod that two budgets select (``pods/eviction``:
+        "does not support specifying more than one PodDisruptionBudget").
+        """
+        budgets = [self._snapshot.budgets[index] for index in self.of(cls)]
+        if len(budgets) > 1:
+            refs = " and ".join(budget.ref for budget in budgets)
+            return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
+        if budgets and budgets[0].allowed <= 0:
+            only = budgets[0]
+            return Code.PDB, (
+                f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
+            )
+        return None
+
+    def forbidden_pods(self) -> Bools:
+        """Return the pods (P,) that cannot be evicted now."""
+        of_class = np.zeros(len(self._snapshot.classes), bool)
+        of_class[[cls for cls in self._of_class if self.forbidden(cls) is not None]] = True
+        blocked: Bools = of_class[self._snapshot.pods.cls]
+        return blocked

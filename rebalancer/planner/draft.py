@@ -1,0 +1,89 @@
+"""A plan in the making: a state that the moves change, the terms over it, and what budgets have left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.cost.bound import EntryBounds, bounds_of
+from rebalancer.cost.signals import Signals
+from rebalancer.cost.term import Signalling, Unjudged, View
+from rebalancer.plan.plan import Score
+from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.problem import Problem, WeightedTerm
+from rebalancer.planner.rendering import cost_of_entries
+from rebalancer.planner.safety import not_judged
+from rebalancer.planner.settings import Settings
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.state import ClusterState
+
+
+class Draft:
+    """A plan in the making. It begins with the snapshot's state and nothing used of the budgets."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self.problem, self.settings = problem, settings
+        self.snapshot, self.scheduler = problem.snapshot, problem.scheduler
+        self.state = ClusterState(problem.snapshot)
+        self.view = View(problem.snapshot, self.state, problem.scheduler, problem.movable)
+        self.allowance = Allowance(problem, settings)
+        self.terms: tuple[WeightedTerm, ...] = tuple(
+            WeightedTerm(of.strategy, term, of.weight, of.observed)
+            for of in problem.contributions
+            for term in of.terms(replace(self.view, signals=of.signals))
+        )
+
+    @property
+    def enforced(self) -> list[WeightedTerm]:
+        """The terms of the strategies whose moves are carried out."""
+        return [weighted for weighted in self.terms if not weighted.observed]
+
+    def move(self, pod: int, cls: int, prediction: Prediction) -> None:
+        """Move ``pod`` in the state: it terminates (or is gone, if its owner waits), then its replacement lands.
+
+        Pending pods that the move feeds get their nodes.
+        """
+        state = self.state
+        state.evict(pod)
+        if self.snapshot.waits(cls):
+            state.reap(state.terminating_pods[-1])
+        state.place(pod, self.snapshot.classes[cls].replacement, int(prediction.nodes[0]))
+        for taker in prediction.takers:
+            state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
+
+    def names_pair(self, cls: int, node: int) -> bool:
+        """Return whether a term of an enforced strategy names pods of ``cls`` on ``node`` as candidates."""
+        of_class = np.array([cls], np.int32)
+        return any((w.term.candidates(of_class).node == node).any() for w in self.enforced)
+
+    def bounds(self) -> list[EntryBounds]:
+        """Return what the lower bound is made of, for the state as it is."""
+        return bounds_of((weighted.term, weighted.weight) for weighted in self.terms)
+
+    def scores(self) -> dict[str, Score]:
+        """Return strategy -> its cost, and what is violated, in the state as it is."""
+        return {of.strategy: self._score(of.strategy) for of in self.problem.contributions}
+
+    def _score(self, strategy: str) -> Score:
+        entries = [0.0, 0.0, 0.0]
+        violated, unsatisfiable = 0, list[str]()
+        unjudged = list(not_judged(self.snapshot))
+        for weighted in self.terms:
+            if weighted.strategy != strategy:
+                continue
+            entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
+            violated += weighted.term.violated()
+            unsatisfiable += weighted.term.unsatisfiable()
+            if isinstance(weighted.term, Unjudged) and (why := weighted.term.not_judged()):
+                unjudged.append(why)
+        return Score(cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged))
+
+    def signals(self) -> dict[str, Signals]:
+        """Return what each strategy has seen for how many runs in a row, this one included."""
+        signals: dict[str, Signals] = {}
+        for weighted in self.terms:
+            term, name = weighted.term, weighted.strategy
+            if isinstance(term, Signalling) and (seen := term.signals()) is not None:
+                signals[name] = signals[name].joined(seen) if name in signals else seen
+        return signals

@@ -1,0 +1,60 @@
+"""What the reader of a plan must know: rules kept from their work, conflicting budgets, unreadable objects."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.cost.term import Noting
+from rebalancer.plan.plan import Code
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.safety import lost_pods
+from rebalancer.snapshot.model import Snapshot
+
+
+def notices(draft: Draft) -> tuple[str, ...]:
+    """Return a line for each."""
+    note = draft.scheduler.profile.note
+    lines = (*_of_terms(draft), *_conflicts(draft), *_unreadable(draft.snapshot))
+    return (*lines, note) if note else lines
+
+
+def _of_terms(draft: Draft) -> list[str]:
+    return [
+        f"{weighted.strategy}: {note}"
+        for weighted in draft.terms
+        if isinstance(weighted.term, Noting)
+        for note in weighted.term.notes()
+    ]
+
+
+def _conflicts(draft: Draft) -> list[str]:
+    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
+    lines: set[str] = set()
+    for cls in np.unique(snapshot.pods.cls).tolist():
+        forbidden = disruptions.forbidden(cls)
+        if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
+            lines.add(f"misconfigured: {forbidden[1]} (pods of {_owner_ref(snapshot, cls)})")
+    return sorted(lines)
+
+
+def _unreadable(snapshot: Snapshot) -> list[str]:
+    lines = [
+        f"node {snapshot.nodes.names[n]} is unreadable ({why}): taken as without room"
+        for n, why in sorted(snapshot.nodes.unreadable.items())
+    ]
+    pods = {
+        f"pods of {_owner_ref(snapshot, index)} are unreadable ({cls.unreadable}): not moved"
+        for index, cls in enumerate(snapshot.classes)
+        if cls.unreadable is not None
+    }
+    lines += sorted(pods)
+    if lost := lost_pods(snapshot):
+        lines.append(f"{lost} (they count nowhere, and stay)")
+    if snapshot.missing:
+        lines.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
+    return lines
+
+
+def _owner_ref(snapshot: Snapshot, cls: int) -> str:
+    owner = snapshot.owner_of(cls)
+    return owner.ref if owner is not None else "no controller"

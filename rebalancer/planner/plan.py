@@ -1,0 +1,142 @@
+"""Makes the plan: scores, moves, reasons for what stays, lower bound. Same input, same plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from rebalancer.cost.bound import EntryBounds, lower_bound
+from rebalancer.cost.signals import Signals
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Backlog, Code, Move, Plan, Skip
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.notices import notices
+from rebalancer.planner.problem import Problem
+from rebalancer.planner.reasons import skips_of
+from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
+from rebalancer.planner.search import Searched, search
+from rebalancer.planner.settings import Settings
+from rebalancer.planner.stopping import stopped
+
+
+class Onlooker(Protocol):
+    """Sees a draft before and after the moves of its plan. It asks, and changes nothing."""
+
+    def before(self, draft: Draft) -> None:
+        """Look at the terms while the state is the snapshot's."""
+
+    def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
+        """Look at them while the state holds the plan's moves, those that only observe among them."""
+
+
+def never() -> None:
+    """Let planning go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """What is called while a plan is made. None of it changes a decision, but ``stop``."""
+
+    stop: Callable[[], str | None] = never
+    """Returns why planning must end now, or None; asked before every candidate."""
+    onlooker: Onlooker | None = None
+    phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Returns a context for a phase of this name: ``terms``, then ``plan``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, and what the planner leaves to others beside it."""
+
+    plan: Plan
+    signals: Mapping[str, Signals] = field(default_factory=dict)
+    """Strategy -> what it has seen for how many runs in a row, this one included."""
+    ended: Mapping[str, Outcome] = field(default_factory=dict)
+    """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+
+
+def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:
+    """Return the plan on ``problem``; the same whether or not there is an onlooker."""
+    callbacks = callbacks or Callbacks()
+    with callbacks.phase("terms"):
+        draft = Draft(problem, settings)
+    with callbacks.phase("plan"):
+        return Decision(_plan(draft, callbacks), draft.signals())
+
+
+def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
+    onlooker = callbacks.onlooker
+    if onlooker is not None:
+        onlooker.before(draft)
+    before, bounds = draft.scores(), draft.bounds()
+    most = SHOWN_LANDINGS if onlooker is None else None
+    result = search(draft, callbacks.stop, most)
+    after = draft.scores()
+    if onlooker is not None:
+        onlooker.after(draft, result.chosen)
+    skips = skips_of(draft, result.refusals, result.pairs)
+    render = Rendering(draft.problem)
+    moves = tuple(render.move(chosen) for chosen in result.chosen)
+    left = draft.bounds()
+    backlog = _backlog(draft, result, left)
+    return Plan(
+        moves=moves,
+        skips=tuple(skips),
+        before=before,
+        after=after,
+        lower_bound=_bound(bounds, left, result, len(moves), backlog),
+        stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped),
+        backlog=backlog,
+        funnel=_funnel(draft, skips, moves),
+        warnings=notices(draft),
+    )
+
+
+def _bound(
+    before: Sequence[EntryBounds],
+    left: Sequence[EntryBounds],
+    result: Searched,
+    moves: int,
+    backlog: Backlog,
+) -> int:
+    """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
+    # What waits for a further run is still to be mended; the others have been tried.
+    waiting = result.waiting_classes
+    tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
+    bound = lower_bound(before, tried)
+    return min(bound, moves + backlog.moves) if backlog.moves else bound
+
+
+def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds]) -> Backlog:
+    """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
+    waiting = result.waiting_classes
+    if not waiting:
+        return Backlog()
+    kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
+    moves = max(1, lower_bound(kept_back, ()))
+    allowance = draft.allowance
+    # A further run makes what budgets allow, or what fits into its time.
+    in_time = len(result.chosen) if allowance.short_of_time else len(draft.snapshot.pods)
+    of_a_run = max(1, min(allowance.per_run, in_time))
+    return Backlog(moves, -(-moves // of_a_run), more=True)
+
+
+def size_of(problem: Problem) -> dict[str, int]:
+    """Return how many pods there are, and how many of them may move."""
+    movable = int(np.count_nonzero(problem.movable))
+    return {"pods": len(problem.snapshot.pods), "movable": movable}
+
+
+def _funnel(draft: Draft, skips: Sequence[Skip], moves: Sequence[Move]) -> dict[str, int]:
+    codes = Counter(skip.code.value for skip in skips)
+    return {
+        **size_of(draft.problem),
+        "candidates": len(skips) + len(moves),
+        **{code.value: codes[code.value] for code in Code if codes[code.value]},
+        "moves": len(moves),
+    }

@@ -1,0 +1,218 @@
+"""From a policy and what earlier runs left to problems and plans: for a run, and again between its waves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rebalancer.cost.signals import Signals
+from rebalancer.cost.term import Measuring, Term, View
+from rebalancer.environment import Timings, collector_paused
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Move, Plan
+from rebalancer.planner.pace import Pace
+from rebalancer.planner.plan import Callbacks, Decision, Onlooker, never, plan
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.recheck import recheck
+from rebalancer.planner.safety import standstill
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.wire.objects import TopologySpreadConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A snapshot with its plan, and why the plan may not be executed, if so."""
+
+    snapshot: Snapshot
+    plan: Plan
+    standstill: tuple[str, ...]
+    signals: Mapping[str, Signals] = field(default_factory=dict)
+    """Strategy -> what it has seen for how many runs in a row, this one included."""
+    ended: Mapping[str, Outcome] = field(default_factory=dict)
+    """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+
+    @property
+    def left(self) -> tuple[Move, ...]:
+        """The moves of the plan that are still to be tried."""
+        return tuple(move for move in self.plan.moves if move.uid not in self.ended)
+
+
+class Planning:
+    """Plans on snapshots under one policy: for the plan, and again between waves."""
+
+    def __init__(
+        self,
+        loaded: LoadedPolicy,
+        registry: Registry,
+        scope: Scope,
+        *,
+        lifted: bool = False,
+        reviewed: Sequence[Move] | None = None,
+        seconds: float = math.inf,
+    ) -> None:
+        """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
+
+        ``seconds``: the time of the run; no more is planned than can be carried out in it.
+        """
+        self._seconds, self._pace = seconds, Pace()
+        self._reviewed = reviewed
+        self._policy, self._registry = loaded.policy, registry
+        self._scope, self._lifted = scope, lifted
+        self._moved_last_hour = 0
+        self._hour_unknown: str | None = None
+        self._signals: Mapping[str, Signals] | None = None
+
+    @property
+    def needs_usage(self) -> bool:
+        """Whether a strategy of the policy wants to know what is really used."""
+        return any(
+            isinstance(strategy := self._registry.strategy(name), Measuring)
+            and strategy.needs_usage(self._policy.strategies[name].params)
+            for name in self._active
+        )
+
+    @property
+    def counts_the_hour(self) -> bool:
+        """Whether the budget perHour holds, for which the memory has to be read and written."""
+        return not self._lifted
+
+    @property
+    def _active(self) -> list[str]:
+        """The strategies that are not off."""
+        policy = self._policy
+        return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+
+    def remember(
+        self,
+        cooling: Mapping[str, str],
+        moved_last_hour: int,
+        signals: Mapping[str, Signals] | None = None,
+        hour_unknown: str | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals, pace.
+
+        ``signals`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
+        the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
+        """
+        self._hour_unknown = hour_unknown
+        self._pace = pace or Pace()
+        self._scope = replace(self._scope, cooling=cooling)
+        self._moved_last_hour = moved_last_hour
+        self._signals = signals
+
+    def plan(
+        self,
+        snapshot: Snapshot,
+        clock_skew: float,
+        timings: Timings,
+        onlooker: Onlooker | None = None,
+        stop: Callable[[], str | None] = never,
+    ) -> Planned:
+        """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
+        callbacks = Callbacks(stop=stop, onlooker=onlooker, phase=timings.phase)
+        with collector_paused():
+            with timings.phase("terms"):
+                problem = self.problem(snapshot)
+            made = self._decide(problem, self.settings(), callbacks)
+        reasons = tuple(self.standstill(snapshot, clock_skew))
+        return Planned(snapshot, made.plan, reasons, made.signals, made.ended)
+
+    def _decide(self, problem: Problem, settings: Settings, callbacks: Callbacks) -> Decision:
+        """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
+        if self._reviewed is None:
+            return plan(problem, settings, callbacks)
+        from rebalancer.planner.review import review  # noqa: PLC0415
+
+        return review(self._reviewed, problem, settings, callbacks)
+
+    def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
+        """Return why nothing may be moved on this snapshot; empty if moves may be made."""
+        reasons = standstill(snapshot, self._policy.safety, clock_skew)
+        if self._hour_unknown is not None and self.counts_the_hour:
+            reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
+        return reasons
+
+    def rechecked(
+        self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Judge what is left of a plan on the cluster as it is now; see :func:`rebalancer.planner.recheck.recheck`."""
+        if reasons := self.standstill(snapshot, clock_skew):
+            return [(move, f"standing still: {reasons[0]}") for move in moves]
+        return recheck(self.problem(snapshot), self.settings(), moves)
+
+    def problem(self, snapshot: Snapshot) -> Problem:
+        """Return ``snapshot`` as a problem under the policy's strategies and protections."""
+        policy = self._policy
+        return Problem(
+            snapshot,
+            SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
+            list(self._contributions(snapshot.captured_at)),
+            protect(snapshot, policy.protect, self._scope),
+        )
+
+    def settings(self) -> Settings:
+        """Return the policy's budgets and thresholds, and what earlier runs have used of them."""
+        policy = self._policy
+        return Settings(
+            eagerness=policy.eagerness,
+            budgets=policy.budgets,
+            of_strategy={name: policy.budgets_of(name) for name in self._active},
+            lifted=self._lifted,
+            moved_last_hour=self._moved_last_hour,
+            cooling=self._scope.cooling,
+            seconds=self._seconds if self._reviewed is None else math.inf,
+            pace=self._pace,
+        )
+
+    def _contributions(self, now: float) -> Iterator[Contribution]:
+        remembered = self._signals
+        for name in self._active:
+            of_strategy = self._policy.strategies[name]
+            observes = self._policy.mode_of(name) is Mode.OBSERVE
+            yield Contribution(
+                strategy=name,
+                weight=of_strategy.weight,
+                observed=observes or not self._policy.allows(name, now),
+                terms=_terms(self._registry, name, of_strategy.params),
+                signals=None if remembered is None else remembered.get(name, Signals()),
+            )
+
+
+def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
+    strategy = registry.strategy(name)
+    return lambda view: strategy.terms(view, params)
+
+
+def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
+    """Return the profile of the cluster's scheduler: as the policy says, else the server's version."""
+    given = policy.scheduler
+    return SchedulerProfile.for_version(
+        given.version_pair() or snapshot.version,
+        weights=dict(given.weights),
+        default_constraints=_default_constraints(policy),
+        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
+        hard_pod_affinity_weight=given.hard_pod_affinity_weight,
+    )
+
+
+def _default_constraints(policy: Policy) -> tuple[TopologySpreadConstraint, ...] | None:
+    given = policy.scheduler.default_constraints
+    if given is None:
+        return None
+    return tuple(
+        TopologySpreadConstraint(
+            max_skew=one.max_skew,
+            topology_key=one.topology_key,
+            when_unsatisfiable=one.when_unsatisfiable,
+        )
+        for one in given
+    )

@@ -1,0 +1,107 @@
+"""Why pods stay although a rule names them as candidates: a code, and a sentence with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+from rebalancer.cost.term import Signalling
+from rebalancer.plan.plan import Code, Skip
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.promises import Pair
+from rebalancer.snapshot.protect import NOT_RECREATED, names_of, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pair was not moved, and which strategy asked for it."""
+
+    strategy: str
+    code: Code
+    message: str
+
+
+def skips_of(draft: Draft, refusals: Mapping[Pair, Refusal], pairs: set[Pair]) -> list[Skip]:
+    """Return the pods that some term still names, among the ``pairs`` that were looked at, and why they stay.
+
+    ``refusals`` are the search's. The state is the one after the plan.
+    """
+    left = _left(draft)
+    why = _waiting(draft)
+    why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
+    skips: list[Skip] = []
+    for pair in sorted((pairs & left.keys()) | why.keys()):
+        refusal = why.get(pair)
+        strategy = left[pair] if pair in left or refusal is None else refusal.strategy
+        of_pair = (
+            _skip(draft, pod, pair, refusal, strategy)
+            for pod in draft.state.pods_on(*pair).tolist()
+        )
+        skips += [skip for skip in of_pair if skip is not None]
+    return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
+
+
+def _left(draft: Draft) -> dict[Pair, str]:
+    """Return the pairs that terms still name, with the first strategy to do so."""
+    strategies: dict[Pair, str] = {}
+    for weighted in draft.terms:
+        rows = weighted.term.candidates()
+        for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
+            strategies.setdefault(pair, weighted.strategy)
+    return strategies
+
+
+def _waiting(draft: Draft) -> dict[Pair, Refusal]:
+    """Return the pairs that wait until what is seen of them has lasted for enough runs."""
+    waiting: dict[Pair, Refusal] = {}
+    for weighted in draft.terms:
+        if not isinstance(weighted.term, Signalling):
+            continue
+        rows = weighted.term.waiting()
+        for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
+            text = weighted.term.describe(*pair)
+            waiting.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))
+    return waiting
+
+
+def _skip(
+    draft: Draft, pod: int, pair: Pair, refusal: Refusal | None, strategy: str
+) -> Skip | None:
+    cls, node = pair
+    if protections := protections_of(draft, pod):
+        code = protection_code(protections)
+        text = f"{', '.join(protections)}: {'; '.join(protections.values())}"
+    elif (forbidden := draft.problem.disruptions.forbidden(cls)) is not None:
+        code, text = forbidden
+    elif refusal is not None:
+        strategy, code, text = refusal.strategy, refusal.code, refusal.message
+    else:
+        return None
+    return Skip(
+        namespace=draft.snapshot.classes[cls].namespace,
+        pod=draft.snapshot.pods.name[pod],
+        node=draft.snapshot.nodes.names[node],
+        strategy=strategy,
+        code=code,
+        message=text,
+    )
+
+
+def protections_of(draft: Draft, pod: int) -> dict[str, str]:
+    """Return name -> text of each protection that keeps a pod in place."""
+    names = names_of(int(draft.problem.protected[pod]))
+    return {name: _protection_text(draft, pod, name) for name in names}
+
+
+def _protection_text(draft: Draft, pod: int, name: str) -> str:
+    snapshot = draft.snapshot
+    text = text_of(snapshot, pod, name)
+    if name != "coolDown":
+        return text
+    owner = snapshot.owners[snapshot.classes[snapshot.pods.cls[pod]].owner]
+    return draft.settings.cooling.get(owner.ref, text)
+
+
+def protection_code(names: Container[str]) -> Code:
+    """Return the reason code for a pod with the protections of these names."""
+    return Code.NOT_RECREATED if NOT_RECREATED in names else Code.PROTECTED

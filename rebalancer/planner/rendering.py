@@ -1,0 +1,102 @@
+"""Moves and landings in the words of the report: from rows and probabilities to names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rebalancer.plan.plan import Cost, Landing, Move
+from rebalancer.planner.problem import Problem
+from rebalancer.scheduler.prediction import Prediction, takers_text
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.model import PodClass
+
+# A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
+SHOWN_LANDINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A move that the search has made, in rows of the snapshot."""
+
+    pod: int
+    cls: int
+    node: int
+    gain: tuple[float, float, float]
+    """Expected, per entry."""
+    landings: Prediction
+    """The most probable ones, or all."""
+    strategy: str
+    reason: str
+    wave: int
+    observed: bool
+    makes_way_for: int = -1
+    """The pod that can only go once this one has; -1 for a move that pays by itself."""
+
+
+def cost_of_entries(entries: Sequence[float]) -> Cost:
+    """Return a Cost rounded for people and for equal bytes; never -0.0."""
+    return Cost(*(round(entry, 9) + 0.0 for entry in entries))
+
+
+class Rendering:
+    """Makes moves of a plan. Landings on one node share their domains: thousands may be shown."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._domains: dict[tuple[int, tuple[str, ...]], Mapping[str, str]] = {}
+
+    def move(self, chosen: Chosen) -> Move:
+        """Return a chosen move as it is reported."""
+        problem, snapshot = self._problem, self._problem.snapshot
+        of_class = snapshot.classes[chosen.cls]
+        other = chosen.makes_way_for
+        return Move(
+            namespace=of_class.namespace,
+            pod=snapshot.pods.name[chosen.pod],
+            uid=snapshot.pods.uid[chosen.pod],
+            owner=snapshot.owners[of_class.owner].ref,
+            node=snapshot.nodes.names[chosen.node],
+            landings=self.landings(chosen.cls, chosen.landings),
+            strategy=chosen.strategy,
+            reason="; ".join(filter(None, (chosen.reason, takers_text(snapshot, chosen.landings)))),
+            gain=cost_of_entries(chosen.gain),
+            cost=round(float(problem.costs[chosen.pod]), 6),
+            wave=chosen.wave,
+            budgets=problem.disruptions.refs(chosen.cls),
+            observed=chosen.observed,
+            makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
+        )
+
+    def landings(self, cls: int, prediction: Prediction) -> tuple[Landing, ...]:
+        """Return where the replacement of a pod of ``cls`` may land, the most probable nodes only."""
+        snapshot = self._problem.snapshot
+        keys = _topology_keys(snapshot.classes[cls])
+        nodes = prediction.nodes[:SHOWN_LANDINGS].tolist()
+        probabilities = prediction.probability[:SHOWN_LANDINGS].tolist()
+        return tuple(
+            Landing(snapshot.nodes.names[node], round(share, 6), self._domains_of(node, keys))
+            for node, share in zip(nodes, probabilities, strict=True)
+        )
+
+    def _domains_of(self, node: int, keys: tuple[str, ...]) -> Mapping[str, str]:
+        domains = self._domains.get((node, keys))
+        if domains is None:
+            labels = self._problem.snapshot.nodes.labels
+            values = {key: int(labels.column(key)[node]) for key in keys}
+            domains = {
+                key: labels.values(key)[value] for key, value in values.items() if value >= 0
+            }
+            self._domains[node, keys] = domains
+        return domains
+
+
+def _topology_keys(of_class: PodClass) -> tuple[str, ...]:
+    spec = of_class.spec
+    keys = [c.topology_key for c in spec.topology_spread_constraints or ()]
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is not None:
+            keys += [t.topology_key for t in part.required or ()]
+            keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
+    return tuple(sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"}))
