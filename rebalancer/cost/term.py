@@ -14,6 +14,7 @@ from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -73,6 +74,8 @@ class View:
     """(P,) pods that no protection holds."""
     signals: Signals | None = None
     """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
+    selected: Selected | None = None
+    """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
@@ -120,6 +123,10 @@ class View:
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]
+
+    def any_selected(self, classes: Int32s) -> bool:
+        """Return whether the strategy may move pods of any of these classes, by its ``select``."""
+        return self.selected is None or bool(self.selected.classes[classes].any())
 
     def any_movable(self, classes: Int32s) -> bool:
         """Tell whether any living pod of ``classes`` may be moved."""

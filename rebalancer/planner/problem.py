@@ -15,6 +15,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN
+from rebalancer.snapshot.selected import Selected, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class WeightedTerm:
     weight: float
     observed: bool = False
     """The strategy only observes, or its window is closed: its moves are shown, not carried out."""
+    selected: Selected | None = None
+    """The pods that the strategy may move; None: all."""
+
+    def may_move(self, cls: int, node: int) -> bool:
+        """Return whether the strategy may move pods of ``cls`` off ``node``."""
+        return self.selected is None or self.selected.holds(cls, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,8 @@ class Contribution:
     terms: Callable[[View], Sequence[Term]]
     signals: Signals | None = None
     """What it has seen in earlier runs, see ``View.signals``."""
+    selected: Selected | None = None
+    """The pods that it may move; None: all."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +62,37 @@ class Problem:
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
     """(P,) what it costs to evict each pod."""
+    selected: Bools = field(init=False)
+    """(P,) pods that at least one strategy may move by its ``select``."""
     movable: Bools = field(init=False)
-    """(P,) pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
+    """(P,) selected pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
 
     def __post_init__(self) -> None:
         disruptions = DisruptionBudgets(self.snapshot)
-        movable = ((self.protected & ~COOL_DOWN) == 0) & ~disruptions.forbidden_pods()
+        selected = union([of.selected for of in self.contributions] or [None], self.snapshot)
+        kept = ((self.protected & ~COOL_DOWN) != 0) | disruptions.forbidden_pods()
         object.__setattr__(self, "disruptions", disruptions)
         object.__setattr__(self, "costs", eviction_cost(self.snapshot))
-        object.__setattr__(self, "movable", movable)
+        object.__setattr__(self, "selected", selected)
+        object.__setattr__(self, "movable", selected & ~kept)
+
+    @property
+    def is_unprotected(self) -> Bools:
+        """(P,) selected pods that no protection keeps in place."""
+        return self.selected & (self.protected == 0)
 
     @property
     def unprotected(self) -> int:
-        """How many pods no protection keeps in place: what shares of the policy's budgets refer to."""
-        return int(np.count_nonzero(self.protected == 0))
+        """How many they are: what shares of the policy's budgets refer to."""
+        return int(np.count_nonzero(self.is_unprotected))
+
+    def may_move(self, strategy: str, cls: int, node: int) -> bool:
+        """Return whether a strategy of this name may move pods of ``cls`` off ``node``."""
+        return any(
+            of.selected is None or of.selected.holds(cls, node)
+            for of in self.contributions
+            if of.strategy == strategy
+        )
 
     def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
         """Return the index of each pod that the snapshot has among ``uids``."""

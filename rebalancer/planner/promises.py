@@ -69,6 +69,8 @@ class Promises:
                 (rows.gain * weighted.weight).tolist(),
                 strict=True,
             ):
+                if not weighted.may_move(cls, node):
+                    continue
                 pairs[cls, node] = None
                 self._add(cls, node, entry, gain, weighted.strategy)
         self.seen.update(pairs)
@@ -86,7 +88,7 @@ class Promises:
             return
         self._of_class.get(cls, {}).pop(node, None)
         for weighted, term in self._pricing:
-            if (gain := term.gain_of(cls, node)) > 0:
+            if weighted.may_move(cls, node) and (gain := term.gain_of(cls, node)) > 0:
                 self._add(
                     cls, node, int(Entry.IMBALANCE), gain * weighted.weight, weighted.strategy
                 )

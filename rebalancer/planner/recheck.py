@@ -100,6 +100,8 @@ class _Check:
             return "the pod is on another node now"
         if protections := names_of(int(self._problem.protected[pod])):
             return f"protected now: {', '.join(protections)}"
+        if not self._problem.may_move(move.strategy, cls, node):
+            return f"not among the pods that {move.strategy} selects now"
         verdict = self._verdict(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict

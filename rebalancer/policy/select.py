@@ -63,7 +63,9 @@ class LabelSelect(Section):
 
 
 def _as_selector(value: Any) -> Any:
-    if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
+    if isinstance(value, dict) and not any(
+        isinstance(v, dict | list | tuple) for v in value.values()
+    ):
         return {"matchLabels": value}
     return _with_tuples(value)
 
