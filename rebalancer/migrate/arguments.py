@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, model_validator
 
-from rebalancer.policy.params import Section
+from rebalancer.policy.params import Section, shown
+from rebalancer.policy.select import LabelSelect
 
-
-class Requirement(Section):
-    """One of a selector's expressions."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+Selector = LabelSelect
+"""A label selector; an empty one selects everything."""
 
 
-class Selector(Section):
-    """A label selector; an empty one selects everything."""
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.match(text):
+        raise ValueError(f"{shown(text)} is no namespace")
+    return text
 
-    match_labels: dict[str, str] = Field(default={})
-    match_expressions: tuple[Requirement, ...] = ()
 
-    def __bool__(self) -> bool:
-        """Whether it has a requirement."""
-        return bool(self.match_labels or self.match_expressions)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
+Namespace = Annotated[str, AfterValidator(_namespace)]
 
 
 class Namespaces(Section):
     """Namespaces, by inclusion or by exclusion."""
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[Namespace, ...] = ()
+    exclude: tuple[Namespace, ...] = ()
 
     @model_validator(mode="after")
     def _one(self) -> Namespaces:
