@@ -20,6 +20,7 @@ from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.params import Params, shown
 from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.select import Select
 
 BUILT_IN = "built-in default"
 _MAIN_FILE = "rebalancer.yaml"
@@ -78,6 +79,20 @@ def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> Loa
     sources = _Sources(known)
     sources.add(raw, source, "Policy")
     return sources.loaded(source)
+
+
+def parse_select(text: str, source: str) -> Select:
+    """Return the YAML ``{namespaces: [shop-*], minReplicas: 3}`` as a ``select``; messages name it ``source``.
+
+    Raises PolicyError with all problems.
+    """
+    document, problems = parse(text.encode(), source)
+    select: Select | None = None
+    if document is not None and not problems:
+        select, problems = validated(Select, document.data, document, ())
+    if select is None or problems:
+        raise PolicyError([str(problem) for problem in problems])
+    return select
 
 
 @dataclass(slots=True)
