@@ -37,6 +37,7 @@ class Stop:
         self._conditions: list[Callable[[], str | None]] = []
         self._lock = threading.Lock()
         self._came: tuple[float, str] | None = None
+        self._noticed = math.inf
 
     @property
     def deadline(self) -> float:
@@ -47,6 +48,14 @@ class Stop:
     def since(self) -> float | None:
         """Time of the clock at which the stop came, as far as :meth:`reason` was asked; None before."""
         return None if self._came is None else self._came[0]
+
+    @property
+    def noticed(self) -> float:
+        """Time of the clock at which :meth:`reason` first saw the stop, infinite before.
+
+        Later than :attr:`since` by as long as nothing asked: the process was stopped, or its machine.
+        """
+        return self._noticed
 
     def now(self) -> float:
         """Return the time of the clock."""
@@ -60,7 +69,8 @@ class Stop:
         """Return why the run must end now, or None."""
         if self._came is None and (why := self._why()) is not None:
             with self._lock:
-                self._came = self._came or (min(self.now(), self.deadline), why)
+                self._noticed = min(self._noticed, self.now())
+                self._came = self._came or (min(self._noticed, self.deadline), why)
         return None if self._came is None else self._came[1]
 
     def left(self) -> float:
@@ -86,7 +96,10 @@ class Stop:
         return stop
 
     def later(self, seconds: float) -> Stop:
-        """Return a Stop that comes so many seconds after this one: for what is said and kept at a run's end."""
+        """Return a Stop that comes so many seconds after this one: for what is said and kept at a run's end.
+
+        A process that stood still beyond that time has half of the seconds once it goes on.
+        """
         return _Later(self, seconds)
 
     def _why(self) -> str | None:
@@ -108,7 +121,9 @@ class _Later(Stop):
     @property
     def deadline(self) -> float:
         first = self._first
-        return (first.deadline if first.since is None else first.since) + self._seconds
+        if first.since is None:
+            return first.deadline + self._seconds
+        return max(first.since + self._seconds, first.noticed + self._seconds / 2)
 
     def _why(self) -> str | None:
         why = self._first.reason()

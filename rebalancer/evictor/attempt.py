@@ -23,9 +23,12 @@ class Actor(Protocol):
         """Ask for the eviction, once."""
 
     def read_pod(
-        self, namespace: str, name: str, *, seconds: float | None = None
+        self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
-        """Return the pod of this name as it is now, within ``seconds`` if given; raises ClusterReadError."""
+        """Return the pod of this name as it is now, within ``seconds``; raises ClusterReadError.
+
+        ``after_stop``: also for a moment after the run had to end.
+        """
 
     def announce(self, move: Move) -> None:
         """Write events about an eviction for the people who run the pod."""
@@ -39,6 +42,8 @@ class Patience:
     """While a PodDisruptionBudget allows none, the API server throttles, or replies are lost."""
     conflicts: int = 3
     """Answers of 409, each checked by reading, before it is given up."""
+    read: float = 10.0
+    """Seconds for the read before an eviction: an API server that answers takes milliseconds, and the others wait."""
     last_read: float = 2.0
     """Seconds for the read that says what became of a lost request, also after the run had to end."""
 
@@ -102,7 +107,9 @@ class Attempt:
         if not lost or status is Status.EVICTED:
             return Outcome(move, status, last.message)
         try:
-            pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.last_read)
+            pod = self._actor.read_pod(
+                move.namespace, move.pod, seconds=self._patience.last_read, after_stop=True
+            )
         except ClusterReadError as error:
             return Outcome(move, Status.LOST, f"{last.message}; the pod could not be read: {error}")
         if pod is None or pod.uid != move.uid or pod.deleting:
@@ -112,10 +119,11 @@ class Attempt:
     def _looked(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
         """Read the pod by name; return how the move ends if it is not as planned any more."""
         try:
-            pod = self._actor.read_pod(move.namespace, move.pod)
+            pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.read)
         except ClusterReadError as error:
             # The client has tried as long as it may: whether a lost request was carried out stays open.
-            unread = Outcome(move, Status.LOST if lost else Status.FAILED, str(error))
+            status = Status.LOST if lost else Status.FAILED
+            unread = Outcome(move, status, f"the pod could not be read: {error}")
             return self._stopped(move, last, lost=lost) or unread
         if lost and (pod is None or pod.uid != move.uid or pod.deleting):
             return _carried_out(move)

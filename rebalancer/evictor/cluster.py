@@ -36,10 +36,11 @@ class ClusterActor:
         return evict(self._client, namespace, name, uid)
 
     def read_pod(
-        self, namespace: str, name: str, *, seconds: float | None = None
+        self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
         """See Actor."""
-        return read_pod(self._client, namespace, name, seconds=seconds)
+        client = self._client.last_words if after_stop else self._client
+        return read_pod(client, namespace, name, seconds=seconds)
 
     def announce(self, move: Move) -> None:
         """See Actor: one event on the pod, one on its owner."""

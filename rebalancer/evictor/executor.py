@@ -113,7 +113,8 @@ class Executor:
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
         self._failed = False
-        self._refused: str | None = None
+        self._refusal: str | None = None
+        """What the API server said when it forbade an eviction."""
 
     def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
         """Carry out ``moves``; between waves ``recheck`` drops those that no longer pay."""
@@ -142,7 +143,8 @@ class Executor:
         for move in left:
             self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
         outcomes = tuple(self._outcomes[move.uid] for move in moves)
-        return Execution(outcomes, self._why, self._failed, self._refused)
+        evicted = any(outcome.status.may_have_evicted for outcome in outcomes)
+        return Execution(outcomes, self._why, self._failed, None if evicted else self._refusal)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -242,7 +244,13 @@ class Executor:
         )
         outcomes: list[Outcome] = []
         for move in moves:
-            outcome = attempt.evict(move)
+            if self._refusal is not None:
+                outcome = Outcome(move, Status.NOT_ATTEMPTED, self._refusal)
+            else:
+                outcome = attempt.evict(move)
+            if outcome.status is Status.REFUSED:
+                # No other eviction will be allowed either: none is asked for any more, in no lane.
+                self._refusal = outcome.message
             self._note(outcome)
             outcomes.append(outcome)
             if outcome.status is Status.EVICTED:
@@ -253,12 +261,8 @@ class Executor:
         return outcomes
 
     def _judge_answers(self, done: Sequence[Outcome]) -> None:
-        refused = [o for o in done if o.status is Status.REFUSED]
-        if refused:
-            evicted = any(o.status.may_have_evicted for o in self._outcomes.values())
-            self._cut(refused[0].message)
-            if not evicted:
-                self._refused = refused[0].message
+        if self._refusal is not None:
+            self._cut(self._refusal)
         self._failed |= any(outcome.status.is_failure for outcome in done)
         if any(outcome.status is Status.NOT_ATTEMPTED for outcome in done):
             self._cut_by_stop()

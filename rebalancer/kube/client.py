@@ -311,8 +311,8 @@ class Client:
     def _wait_after(self, attempt: int, asked: float | None, deadline: float) -> float | None:
         """Return the seconds to wait before another attempt, None if there should be none.
 
-        A server that asks for more patience than there is (a proxy's Retry-After of an hour) is asked once more
-        when half of it is used up.
+        A server that asks for more patience than there is (a proxy's Retry-After of an hour) is asked once more,
+        when a part of it is used up. If it says so again, this run can do nothing.
         """
         attempts = self.limits.attempts
         if not self._reached:
@@ -323,7 +323,11 @@ class Client:
             return None
         if asked is None:
             return wait
-        return max(wait, asked if asked < left else left / 2)
+        longest = self.limits.longest_wait
+        if asked > longest and attempt > 1:
+            return None
+        left = min(left, self.stop.deadline - self.monotonic())
+        return max(wait, asked if asked < min(longest, left) else min(longest, left / 2))
 
 
 def connect(

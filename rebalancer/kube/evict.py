@@ -115,13 +115,10 @@ def read_pod(
 ) -> PodView | None:
     """Return the pod of this name as it is now, None if there is none; within ``seconds`` if given.
 
-    With ``seconds`` it is read also for a moment after the run had to end: what became of a lost request.
-
     Raises:
         ClusterReadError: it could not be read.
     """
-    asked = client if seconds is None else client.last_words
-    response = asked.get(PODS.path(namespace, name), seconds=seconds)
+    response = client.get(PODS.path(namespace, name), seconds=seconds)
     if response.status == 404 and status_of(response.body).code == 404:
         return None
     return decode_pod(client.expect(response, GET_POD).body, response.date)

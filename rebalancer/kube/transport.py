@@ -35,7 +35,7 @@ class Limits:
     first_wait: float = 0.5
     """Doubles from attempt to attempt ..."""
     longest_wait: float = 15.0
-    """... up to here. A longer Retry-After is kept to where the deadline allows, else for half of what is left."""
+    """... up to here. A Retry-After that asks for more is kept to only so long, and only once."""
     grace: float = 1.0
     """For the answer to a write that is under way when the run must end."""
     compressed: bool = False

@@ -133,7 +133,8 @@ class Allowance:
     def __init__(self, problem: Problem, settings: Settings) -> None:
         self._snapshot = problem.snapshot
         self._disruptions = problem.disruptions
-        movable = problem.unprotected
+        self._planned = settings.planned
+        movable = problem.unprotected if settings.movable is None else settings.movable
         self._all = _Tally(problem, settings.budgets, settings, movable)
         self._of_strategy = {
             name: _Tally(problem, budgets, settings, movable)
@@ -164,6 +165,8 @@ class Allowance:
         for of, count in replaced.items():
             self._all.start(of, count)
         for pod in np.flatnonzero(going & (pods.node >= 0) & (owner_of >= 0)).tolist():
+            if pods.uid[pod] in self._planned:
+                continue
             of, node = int(owner_of[pod]), int(pods.node[pod])
             if replaced[of] and not snapshot.owners[of].waits:
                 replaced[of] -= 1

@@ -13,9 +13,12 @@ from rebalancer.snapshot.model import Snapshot
 
 def notices(draft: Draft) -> tuple[str, ...]:
     """Return a line for each."""
-    note = draft.scheduler.profile.note
-    lines = (*_of_terms(draft), *_conflicts(draft), *_unreadable(draft.snapshot))
-    return (*lines, note) if note else lines
+    return (
+        *_of_terms(draft),
+        *_conflicts(draft),
+        *_unreadable(draft.snapshot),
+        *filter(None, [draft.scheduler.profile.note]),
+    )
 
 
 def _of_terms(draft: Draft) -> list[str]:

@@ -71,6 +71,8 @@ class Planning:
         self._moved_last_hour = 0
         self._hour_unknown: str | None = None
         self._signals: Mapping[str, Signals] | None = None
+        self._planned: frozenset[str] = frozenset()
+        self._movable: int | None = None
 
     @property
     def needs_usage(self) -> bool:
@@ -122,11 +124,14 @@ class Planning:
         stop: Callable[[], str | None] = never,
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
+        self._planned, self._movable = frozenset(), None
         callbacks = Callbacks(stop=stop, onlooker=onlooker, phase=timings.phase)
         with collector_paused():
             with timings.phase("terms"):
                 problem = self.problem(snapshot)
             made = self._decide(problem, self.settings(), callbacks)
+        self._planned = frozenset(move.uid for move in made.plan.moves)
+        self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
@@ -177,6 +182,8 @@ class Planning:
             cooling=self._scope.cooling,
             seconds=self._seconds if self._reviewed is None else math.inf,
             pace=self._pace,
+            planned=self._planned,
+            movable=self._movable,
         )
 
     def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:

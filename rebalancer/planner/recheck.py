@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Move
+from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import Judge, Verdict
@@ -37,14 +38,35 @@ class Rechecked:
 def recheck(
     problem: Problem, settings: Settings, moves: Sequence[Move]
 ) -> list[tuple[Move, str | None]]:
-    """Return each move with why it no longer pays on the fresh snapshot of ``problem``, or None.
+    """Return each move with why it may no longer go on the fresh snapshot of ``problem``, or None.
 
-    See :func:`rechecked`.
+    See :func:`rechecked`. The budgets of what is in flight are asked for the next wave only, the first of
+    ``moves``: what came into flight beside this run since the plan was made takes its part.
     """
-    return [(one.move, one.why) for one in rechecked(Draft(problem, settings), moves)]
+    draft = Draft(problem, settings)
+    limits = _Limits(draft.allowance, moves[0].wave if moves else 0)
+    return [(one.move, one.why) for one in rechecked(draft, moves, limits)]
 
 
-def rechecked(draft: Draft, moves: Sequence[Move]) -> list[Rechecked]:
+class _Limits:
+    """The budgets of what is in flight, used up by the moves of one wave."""
+
+    def __init__(self, allowance: Allowance, wave: int) -> None:
+        self._allowance, self._wave = allowance, wave
+
+    def keep_back(self, move: Move, cls: int, node: int) -> str | None:
+        """Return which limit leaves no room for ``move``, None if there is; count it then."""
+        if move.wave != self._wave:
+            return None
+        if (limit := self._allowance.waits(cls, node, move.strategy)) is not None:
+            return f"left to the next run: {limit}, with what else is in flight now"
+        self._allowance.spend(cls, node, move.strategy)
+        return None
+
+
+def rechecked(
+    draft: Draft, moves: Sequence[Move], limits: _Limits | None = None
+) -> list[Rechecked]:
     """Judge each move again on ``draft``'s fresh snapshot; the draft then holds those that may go placed.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
@@ -52,7 +74,7 @@ def rechecked(draft: Draft, moves: Sequence[Move]) -> list[Rechecked]:
     move for a rule that cannot go as planned, none goes for balance alone: the next run may mend that rule
     with the room there is, and evens out the nodes by the same move.
     """
-    check = _Check(draft, moves)
+    check = _Check(draft, moves, limits)
     verdicts: list[Rechecked] = []
     wave = moves[0].wave if moves else 0
     room_is_wanted = False
@@ -78,7 +100,8 @@ def _mends(move: Move) -> bool:
 class _Check:
     """Judges moves one after the other, and makes those in the draft that may go."""
 
-    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
+    def __init__(self, draft: Draft, moves: Sequence[Move], limits: _Limits | None) -> None:
+        self._limits = limits
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
         self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
@@ -98,23 +121,33 @@ class _Check:
         cls, node = self._place(pod)
         if node < 0 or self._snapshot.nodes.names[node] != move.node:
             return "the pod is on another node now"
-        if protections := names_of(int(self._problem.protected[pod])):
-            return f"protected now: {', '.join(protections)}"
-        if not self._problem.may_move(move.strategy, cls, node):
-            return f"not among the pods that {move.strategy} selects now"
         verdict = self._verdict(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict
-        if verdict.refused is not None:
-            return f"{verdict.refused[0].value}: {verdict.refused[1]}"
-        if not move.makes_way_for and _mends_less(verdict, move):
-            return "it would mend less than planned where it would land now: left to the next run"
+        limits = self._limits
+        if limits is not None and (limit := limits.keep_back(move, cls, node)) is not None:
+            return limit
         self._draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
         now = replace(move, landings=landings, gain=cost_of_entries(verdict.gain))
         return Rechecked(now, None, verdict.by_strategy)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+        """Return the verdict on a move of ``pod``, or why it should not be made."""
+        if protections := names_of(int(self._problem.protected[pod])):
+            return f"protected now: {', '.join(protections)}"
+        if not self._problem.may_move(move.strategy, cls, node):
+            return f"not among the pods that {move.strategy} selects now"
+        verdict = self._judged(move, pod, cls, node)
+        if isinstance(verdict, str):
+            return verdict
+        if verdict.refused is not None:
+            return f"{verdict.refused[0].value}: {verdict.refused[1]}"
+        if not move.makes_way_for and _mends_less(verdict, move):
+            return "it would mend less than planned where it would land now: left to the next run"
+        return verdict
+
+    def _judged(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         if move.makes_way_for:
             return self._of_first(pod, self._rows.get(move.makes_way_for))
         for_balance = not (move.gain.hard or move.gain.soft)

@@ -56,6 +56,12 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
     """How fast earlier runs were."""
 
+    planned: frozenset[str] = frozenset()
+    """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which
+    still terminate are not in flight any more."""
+    movable: int | None = None
+    """Between waves: the pods that were movable when the plan was made. Limits that are shares of them stay."""
+
     @property
     def threshold(self) -> Threshold:
         """Return what the eagerness asks of a move."""

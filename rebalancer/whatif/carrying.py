@@ -60,7 +60,8 @@ class _Simulated:
         namespace: str,
         name: str,
         *,
-        seconds: float | None = None,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+        after_stop: bool = False,  # noqa: ARG002
     ) -> PodView | None:
         return self._world.pod(self._uids[namespace, name])
 

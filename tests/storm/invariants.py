@@ -228,8 +228,9 @@ def budgets_whole(record: Record) -> Iterator[str]:
         least = owner.least
         if least is None or owner.ready - moment.was_ready >= least:
             continue
-        if owner.ready < least and not moment.known_since(owner.unready_since):
-            continue  # broken by others a moment before
+        by_others = owner.ours == 0 or owner.ready < least
+        if by_others and not moment.known_since(owner.unready_since):
+            continue  # broken, or used up, by others a moment before: the server had not counted it either
         yield f"{moment.pod}: {owner.ready - 1} of {owner.name} left Ready, {least} must be"
 
 

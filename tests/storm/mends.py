@@ -34,7 +34,7 @@ MENDS: tuple[Mend, ...] = (
         "D3",
         [
             (
-                "parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, found)",
+                "parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, declared)",
                 "parts = [(owners, _NONE)]",
             )
         ],

@@ -144,6 +144,8 @@ class Process:
             cwd=path.parent,
         )
         self._reader = self._popen.stderr
+        self._end = threading.Thread(target=self._note_end, daemon=True)
+        self._end.start()
         for stream in (out, err):
             if stream is not subprocess.PIPE:
                 stream.close()
@@ -152,6 +154,11 @@ class Process:
     def ended(self) -> bool:
         """Whether it has ended."""
         return self._popen.poll() is not None
+
+    def _note_end(self) -> None:
+        """Note when it ends: it may be waited for only much later, after another one."""
+        self._popen.wait()
+        self.ran.ended = time.time()
 
     def leave(self) -> None:
         """Close the other end of its standard error."""
@@ -197,7 +204,7 @@ class Process:
                     self._popen.kill()
                     self._popen.wait()
                     break
-        ran.ended = time.time()
+        self._end.join()
         self.leave()
         ran.out = self._out.read_text(errors="replace")
         ran.err = self._err.read_text(errors="replace")

@@ -15,7 +15,15 @@ from tests.storm.faults import Script
 from tests.storm.product import Command, Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act, Scenario
-from tests.storm.witnesses import AUDIT_POLICY, Audit, Evicted, Ran, Record, Recorder
+from tests.storm.witnesses import (
+    AUDIT_POLICY,
+    Audit,
+    Evicted,
+    Ran,
+    Record,
+    Recorder,
+    carried_out,
+)
 from tests.storm.world import BUDGETS, POLICY, World
 
 _LONGEST = 45.0
@@ -123,7 +131,7 @@ class Stage:
         return Record(
             scenario=self._scenario,
             runs=runs,
-            evicted=evicted,
+            evicted=carried_out(evicted, changes),
             changes=changes,
             desired=self._world.desired,
             expected=self._world.expected,
@@ -271,12 +279,12 @@ class Stage:
             codes.append(process.wait(_LONGEST).code)
             self._world.calm()
         evicted, _ = self._ground.audit.read()
-        return len(evicted), codes
+        return sum(found.answered for found in evicted), codes
 
     def _catch_up(self, evicted: list[Evicted]) -> None:
         until = time.monotonic() + 5
         while time.monotonic() < until:
-            if self._ground.recorder.caught_up({found.uid for found in evicted}):
+            if self._ground.recorder.caught_up({found.uid for found in evicted if found.answered}):
                 break
             time.sleep(0.05)
 

@@ -11,11 +11,13 @@ from tests.storm.witnesses import Evicted
 FIRST, SECOND = START + 10, START + 14
 
 
+BUDGET = {"metadata": {"name": "web", "uid": "pdb"}, "spec": {"minAvailable": 2}}
+
+
 def both_at_once():
     """The second replica goes before the first one's replacement is Ready."""
     history = History()
-    budget = {"metadata": {"name": "web", "uid": "pdb"}, "spec": {"minAvailable": 2}}
-    history.add(START - 5, "PodDisruptionBudget", budget)
+    history.add(START - 5, "PodDisruptionBudget", BUDGET)
     for uid in ("u1", "u2", "u3"):
         history.pod(START - 5, "web", uid, "ADDED")
     history.pod(FIRST, "web", "u1", ending=True)
@@ -27,6 +29,7 @@ def both_at_once():
 def already_unready():
     """One of three was not Ready long before the run began."""
     history = History()
+    history.add(START - 5, "PodDisruptionBudget", BUDGET)
     for uid in ("u1", "u2", "u3"):
         history.pod(START - 5, "web", uid, "ADDED", ready=uid != "u3")
     history.pod(FIRST, "web", "u1", ending=True)
@@ -36,6 +39,7 @@ def already_unready():
 def unready_just_now():
     """One of three becomes unready so short a time before the eviction that nobody can know."""
     history = History()
+    history.add(START - 5, "PodDisruptionBudget", BUDGET)
     for uid in ("u1", "u2", "u3"):
         history.pod(START - 5, "web", uid, "ADDED")
     history.pod(FIRST - 0.1, "web", "u3", ready=False)
@@ -104,6 +108,7 @@ def test_nothing_is_violated_where_all_was_kept():
         ("i", {"texts": ("\u202edesrever",)}),
         ("j", {"final": {"web": [0, 1, 2]}}),
         ("k", {"changes": both_at_once()}),
+        ("k", {"changes": already_unready(), "evicted": ONE, **HOUR_OF_ONE}),
         ("l", {"acted": {"opt-out": FIRST + 1}, "opted_out": {"u2": "web-u2"}}),
         ("m", {"deleted": 1}),
         ("c", {"scenario": Scenario(0, (), (Act("memory newer"),))}),
@@ -125,6 +130,7 @@ def test_every_invariant_has_been_seen_violated():
     ("letter", "changed"),
     [
         ("b", {"changes": unready_just_now(), "evicted": ONE}),
+        ("k", {"changes": unready_just_now(), "evicted": ONE}),
         ("f", {"runs": [ran(ended=START + 60, continued=START + 55)]}),
         ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
         (

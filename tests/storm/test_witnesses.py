@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 
-from tests.storm.witnesses import Audit, hour_count
+from tests.storm.records import START, History
+from tests.storm.witnesses import Audit, carried_out, hour_count
 
 JUDGES = "tests.storm.witnesses, tests.storm.invariants, tests.storm.proxy"
 
@@ -45,6 +46,21 @@ def test_evictions_that_were_carried_out_are_read_once(tmp_path):
     with path.open("a") as file:
         file.write("\n")
     assert [found.uid for found in audit.read()[0]] == ["u4"]
+
+
+def test_an_eviction_whose_client_was_gone_counts_if_its_pod_ended(tmp_path):
+    path = tmp_path / "audit.log"
+    codes = [(504, "gone"), (504, "alive"), (504, "asked twice"), (201, "asked twice"), (503, "no")]
+    path.write_text("".join(f"{event(code, uid)}\n" for code, uid in codes))
+    found, _ = Audit(path).read()
+    history = History()
+    for uid in ("gone", "asked twice", "no"):
+        history.pod(START, "web", uid, ending=True)
+    history.pod(START, "web", "alive")
+    assert sorted(done.uid for done in carried_out(found, history.changes)) == [
+        "asked twice",
+        "gone",
+    ]
 
 
 def test_a_memory_is_counted_by_its_documented_form():

@@ -48,13 +48,15 @@ AUDIT_POLICY = {
 
 @dataclass(frozen=True)
 class Evicted:
-    """An eviction that the API server carried out, by its audit log."""
+    """An eviction that the API server carried out, or may have, by its audit log."""
 
     user: str
     pod: str
     uid: str
     received: float
     """Unix seconds at which the server had the request."""
+    answered: bool = True
+    """False: the client was gone before the answer, and only the pod shows whether it was carried out."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,10 @@ def is_ready(found: Mapping[str, Any]) -> bool:
     return ready and "deletionTimestamp" not in found["metadata"]
 
 
+_CANCELED = 504
+"""What the server logs when its client is gone, whether or not it had evicted by then ("context canceled")."""
+
+
 class Audit:
     """The API server's audit log, from where it was last read."""
 
@@ -254,14 +260,14 @@ class Audit:
         self._at = 0
 
     def read(self) -> tuple[list[Evicted], int]:
-        """Return the evictions that were carried out since then, and how often anything else was asked for."""
+        """Return the evictions that may have been carried out since then, and how often anything else was asked for."""
         evicted, others = [], 0
         for event in self._events():
             reference = event.get("objectRef") or {}
             if reference.get("subresource") != "eviction":
                 others += 1
-            elif event.get("responseStatus", {}).get("code") in (200, 201):
-                evicted.append(_evicted(event))
+            elif (code := event.get("responseStatus", {}).get("code")) in (200, 201, _CANCELED):
+                evicted.append(_evicted(event, code != _CANCELED))
         return evicted, others
 
     def _events(self) -> Iterator[dict[str, Any]]:
@@ -276,14 +282,25 @@ class Audit:
                 yield json.loads(line)
 
 
-def _evicted(event: Mapping[str, Any]) -> Evicted:
+def _evicted(event: Mapping[str, Any], answered: bool) -> Evicted:
     options = event.get("requestObject", {}).get("deleteOptions") or {}
     return Evicted(
         user=str(event["user"]["username"]).rpartition(":")[2],
         pod=str(event["objectRef"]["name"]),
         uid=str((options.get("preconditions") or {}).get("uid", "")),
         received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
+        answered=answered,
     )
+
+
+def carried_out(evicted: Sequence[Evicted], changes: Sequence[Change]) -> list[Evicted]:
+    """Return the evictions that were answered, and of the others each whose pod was seen to end."""
+    answered = {found.uid for found in evicted if found.answered}
+    ended = {change.uid for change in changes if change.kind == "Pod" and is_ending(change)}
+    open_ = {found.uid: found for found in reversed(evicted) if found.uid not in answered}
+    done = [found for found in evicted if found.answered]
+    done += [found for uid, found in open_.items() if uid in ended]
+    return sorted(done, key=lambda found: found.received)
 
 
 def hour_count(data: Mapping[str, str]) -> int | None:

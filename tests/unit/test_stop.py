@@ -4,6 +4,8 @@ import math
 import threading
 import time
 
+import pytest
+
 from rebalancer.stop import Stop
 
 
@@ -129,10 +131,25 @@ def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
 
 def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
     clock = Clock()
-    later = Stop(clock, deadline=110.0).later(5.0)
+    stop = Stop(clock, deadline=110.0)
+    later = stop.later(5.0)
+    clock.time = 110.1
+    assert stop.reason() is not None
     clock.time = 114.0
     assert (later.reason(), later.left()) == (None, 1.0)
     clock.time = 115.0
+    assert later.reason() == "the run's deadline has passed"
+
+
+@pytest.mark.parametrize(("noticed", "left"), [(111.0, 4.0), (114.0, 2.5), (200.0, 2.5)])
+def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(
+    noticed: float, left: float
+) -> None:
+    clock = Clock()
+    later = Stop(clock, deadline=110.0).later(5.0)
+    clock.time = noticed
+    assert (later.reason(), later.left()) == (None, left)
+    clock.time = noticed + left
     assert later.reason() == "the run's deadline has passed"
 
 

@@ -137,6 +137,14 @@ def test_nothing_is_sent_after_a_read_in_which_the_run_had_to_end(end):
     assert world.evictions == []
 
 
+def test_a_read_that_drips_costs_ten_seconds_and_is_a_failure_that_says_so():
+    world = World(reading_takes=120.0)
+    assert attempt(world) == Outcome(
+        move("a"), Status.FAILED, "the pod could not be read: it answers too slowly"
+    )
+    assert (world.clock.now(), world.evictions) == (10.0, [])
+
+
 def test_a_read_that_the_end_cut_off_is_no_failure_of_its_own():
     world = World(reading_takes=10.0, unreadable=10.0)
     assert attempt(world, signal_at=5.0).status is Status.NOT_ATTEMPTED
@@ -176,7 +184,7 @@ def test_a_lost_reply_before_the_end_is_read_once_more_and_never_not_attempted(
     outcome = attempt(world, signal_at=0.25)
     assert outcome.status is status
     assert world.evictions == ["a"]
-    assert world.reads == [None, Patience().last_read]
+    assert world.reads == [(Patience().read, False), (Patience().last_read, True)]
 
 
 # -- waiting -----------------------------------------------------------------------------------

@@ -1,15 +1,18 @@
 """The executor's actor and feed on a real API server."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.watch import EventType
+from rebalancer.stop import Stop
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.unit.evictor.test_feed import names, record
@@ -53,16 +56,26 @@ def test_it_evicts_by_uid_and_reads_by_name(server, tmp_path):
     assert acting.evict("default", "web-0", "u").kind is AnswerKind.EVICTED
     [sent] = server.to(f"{POD}/eviction", "POST")
     assert sent.body["deleteOptions"]["preconditions"] == {"uid": "u"}
-    for seconds in (None, 2.0):
-        seen = acting.read_pod("default", "web-0", seconds=seconds)
-        assert seen is not None
-        assert (seen.uid, seen.node, seen.ready) == ("u", "n1", False)
+    seen = acting.read_pod("default", "web-0", seconds=2.0)
+    assert seen is not None
+    assert (seen.uid, seen.node, seen.ready) == ("u", "n1", False)
+
+
+def test_after_the_stop_the_fate_of_a_pod_is_read_all_the_same(server, tmp_path):
+    signalled = threading.Event()
+    client = client_of(server.url, tmp_path, Stop(SystemClock(), signalled=signalled))
+    acting = ClusterActor(client, SNAPSHOT, clock=lambda: 1e9, instance="run-1", warn=print)
+    server.on("GET", POD, Say({"kind": "Pod", "metadata": {"uid": "u"}}))
+    signalled.set()
+    with pytest.raises(ClusterReadError, match="stopped by a signal"):
+        acting.read_pod("default", "web-0", seconds=2.0)
+    assert acting.read_pod("default", "web-0", seconds=2.0, after_stop=True) is not None
 
 
 def test_a_pod_that_cannot_be_read_is_an_error(server, tmp_path):
     server.on("GET", POD, Say(status_body(403, "pods is forbidden"), 403))
     with pytest.raises(ClusterReadError):
-        actor(server, tmp_path, []).read_pod("default", "web-0")
+        actor(server, tmp_path, []).read_pod("default", "web-0", seconds=2.0)
 
 
 @pytest.mark.parametrize(("code", "warns"), [(201, False), (403, True), (429, True), (500, True)])

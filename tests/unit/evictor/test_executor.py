@@ -85,6 +85,22 @@ def test_a_refusal_ends_the_run_and_is_told_apart_when_it_is_the_first():
     assert done.failed
 
 
+@pytest.mark.parametrize("in_order", [50, 0])
+def test_after_a_refusal_nothing_is_asked_for_that_would_be_refused_the_same_way(in_order):
+    world = World(answers={"b": [AnswerKind.FORBIDDEN]})
+    moves = [move("a", budget="x"), move("b", budget="x"), move("c", budget="x"), move("d")]
+    done = execute(world, moves, in_order=in_order)
+    assert world.evictions == ["a", "b"]
+    assert statuses(done) == [
+        Status.EVICTED,
+        Status.REFUSED,
+        Status.NOT_ATTEMPTED,
+        Status.NOT_ATTEMPTED,
+    ]
+    assert {outcome.message for outcome in done.outcomes[1:]} == {"forbidden by script"}
+    assert done.failed
+
+
 def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
     world = World()
 

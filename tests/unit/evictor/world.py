@@ -93,8 +93,8 @@ class World:
     unready: str | None = None
     evictions: list[str] = field(default_factory=list)
     """Names of the pods whose eviction was asked for."""
-    reads: list[float | None] = field(default_factory=list)
-    """Seconds that each read was given."""
+    reads: list[tuple[float, bool]] = field(default_factory=list)
+    """Seconds that each read was given, and whether it was one after the stop."""
     announced: list[str] = field(default_factory=list)
     lists: int = 0
     _new: list[Replacement] = field(default_factory=list)
@@ -103,9 +103,12 @@ class World:
     # -- the actor ---------------------------------------------------------------------------------
 
     def read_pod(
-        self, namespace: str, name: str, *, seconds: float | None = None
+        self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
-        self.reads.append(seconds)
+        self.reads.append((seconds, after_stop))
+        if self.reading_takes > seconds:
+            self.clock.seconds += seconds
+            raise ClusterReadError("it answers too slowly")
         self.clock.seconds += self.reading_takes
         if self.clock.seconds >= self.unreadable:
             raise ClusterReadError("no answer")

@@ -1,15 +1,12 @@
 """What the API server says to an eviction, and what is made of it."""
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from rebalancer.environment import SystemClock
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind, evict, read_pod
 from rebalancer.kube.podview import PodView
-from rebalancer.stop import Stop
 from tests.unit.kube.scripted import (
     Say,
     ScriptedServer,
@@ -191,15 +188,3 @@ def test_the_same_read_tells_whether_the_pod_is_ready(
     read = read_pod(client_of(server.url, tmp_path), "default", "a")
     assert read is not None
     assert not read.ready
-
-
-def test_after_the_stop_the_fate_of_a_pod_is_read_all_the_same(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
-    signalled = threading.Event()
-    client = client_of(server.url, tmp_path, Stop(SystemClock(), signalled=signalled))
-    server.on("GET", POD, Say(pod("a")))
-    signalled.set()
-    with pytest.raises(ClusterReadError, match="stopped by a signal"):
-        read_pod(client, "default", "a")
-    assert read_pod(client, "default", "a", seconds=2.0) is not None

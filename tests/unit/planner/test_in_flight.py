@@ -1,5 +1,7 @@
 """What earlier runs have in flight counts against the budgets of the next."""
 
+from dataclasses import replace
+
 import pytest
 
 from rebalancer.plan.plan import Code
@@ -7,6 +9,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import node, workload
+from tests.unit.planner.conftest import plan_of, rechecked
 
 NODES = ("n0", "n1", "n2", "n3")
 TWO = Settings(budgets=Budgets(in_flight=Limit.parse(2)))
@@ -94,3 +97,44 @@ def rolled_out(objects, count):
 def test_pods_that_start_for_a_rollout_are_not_in_flight(plan):
     assert moved(plan, *starting("slow", 2, 60))[:2] == (0, 0)
     assert moved(plan, *rolled_out(starting("slow", 2, 60), 2))[:2] == (4, 2)
+
+
+# -- between waves -----------------------------------------------------------------------------
+
+CROWDED = [
+    *(node(name) for name in NODES),
+    *(each for i in range(4) for each in workload(f"web-{i}", ["n0", "n0"])),
+]
+
+
+def kept_between_waves(*objects, settings=TWO):
+    """How many moves of the second of two waves may go once there are these ``objects``, too."""
+    first = plan_of(CROWDED, strategies=["duplicates"], settings=TWO)
+    second = [move for move in first.moves if move.wave == 2]
+    now = [*CROWDED, *objects]
+    judged = rechecked(now, second, strategies=["duplicates"], settings=settings)
+    whys = [why for _, why in judged]
+    assert all("left to the next run: inFlight" in why for why in whys if why)
+    return whys.count(None)
+
+
+@pytest.mark.parametrize(
+    ("count", "age", "kept"), [(0, 60, 2), (1, 60, 1), (2, 60, 0), (2, 601, 2)]
+)
+def test_what_came_into_flight_since_the_plan_takes_its_part_of_the_next_wave(count, age, kept):
+    assert kept_between_waves(*starting("slow", count, age)) == kept
+
+
+def test_victims_that_still_terminate_are_not_in_flight_once_their_replacements_are_ready():
+    others = ending(workload("done", NODES), 2, anew=True)
+    assert kept_between_waves(*others) == 0
+    ours = replace(TWO, planned=frozenset({"gone-0", "gone-1"}))
+    assert kept_between_waves(*others, settings=ours) == 2
+
+
+@pytest.mark.parametrize(("movable", "kept"), [(100, 2), (None, 0)])
+def test_shares_of_the_movable_pods_are_those_of_the_plan(movable, kept):
+    """A tenth of 100 pods is 10. What was replaced is too young to be movable, and would make it 5 here."""
+    tenth = Settings(budgets=Budgets(in_flight=Limit.parse("10%")), movable=movable)
+    slow = [each for name in ("a", "b") for each in starting(name, 4, 60)]
+    assert kept_between_waves(*slow, settings=tenth) == kept
