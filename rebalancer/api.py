@@ -29,12 +29,14 @@ from rebalancer.cost.term import (
     View,
 )
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.select import LabelSelect, LabelsField
 from rebalancer.policy.values import LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
 from rebalancer.snapshot.model import Nodes, Owner, PodClass, PodFlag, Pods, Snapshot
+from rebalancer.snapshot.selected import nodes_matching
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.usage import MEASURED, Usage
 
@@ -58,7 +60,9 @@ __all__ = [
     "Int32s",
     "Ints",
     "LabelKey",
+    "LabelSelect",
     "Labels",
+    "LabelsField",
     "Level",
     "Measuring",
     "Nodes",
@@ -86,6 +90,7 @@ __all__ = [
     "least_with_room",
     "matches",
     "matches_labels",
+    "nodes_matching",
     "spread_rules",
     "tolerates",
 ]

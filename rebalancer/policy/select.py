@@ -61,6 +61,10 @@ class LabelSelect(Section):
         """Whether it asks for anything."""
         return bool(self.match_labels or self.match_expressions)
 
+    def named_keys(self) -> set[str]:
+        """Return the labels that it is about."""
+        return {*self.match_labels, *(each.key for each in self.match_expressions)}
+
 
 def _as_selector(value: Any) -> Any:
     if isinstance(value, dict) and not any(
@@ -77,7 +81,7 @@ def _with_tuples(value: Any) -> Any:
     return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-Labels = Annotated[
+LabelsField = Annotated[
     LabelSelect,
     BeforeValidator(_as_selector, json_schema_input_type=LabelValues | LabelSelect),
 ]
@@ -115,7 +119,7 @@ class NamespaceSelect(Section):
     exclude: tuple[NamespacePattern, ...] = Field(
         default=(), description="Not these, names or patterns like kube-*; stronger than include."
     )
-    labels: Labels | None = Field(default=None, description="Labels of the namespace itself.")
+    labels: LabelsField | None = Field(default=None, description="Labels of the namespace itself.")
 
     def __bool__(self) -> bool:
         """Whether it leaves anything out."""
@@ -132,12 +136,12 @@ def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
     return any(fnmatchcase(namespace, pattern) for pattern in patterns)
 
 
-Names = Annotated[
+NamesField = Annotated[
     NameFilter, BeforeValidator(_as_filter, json_schema_input_type=tuple[str, ...] | NameFilter)
 ]
 """A list of what is included, or ``{include: ..., exclude: ...}``."""
 
-Namespaces = Annotated[
+NamespacesField = Annotated[
     NamespaceSelect,
     BeforeValidator(
         _as_filter, json_schema_input_type=tuple[NamespacePattern, ...] | NamespaceSelect
@@ -160,24 +164,24 @@ class Select(Section):
     Absent keys leave nothing out.
     """
 
-    namespaces: Namespaces | None = Field(
+    namespaces: NamespacesField | None = Field(
         default=None, description="A list of names and patterns, or include, exclude and labels."
     )
-    labels: Labels | None = Field(
+    labels: LabelsField | None = Field(
         default=None, description="Labels of the pod, or matchLabels and matchExpressions."
     )
-    nodes: Labels | None = Field(
+    nodes: LabelsField | None = Field(
         default=None, description="Labels of the node that the pod is on, in the same two forms."
     )
     priority: PrioritySelect | None = Field(default=None, description="Pods of lower priority.")
     min_replicas: int | None = Field(
         default=None, ge=1, description="Pods whose owner asks for at least so many replicas."
     )
-    owner_kinds: Names | None = Field(
+    owner_kinds: NamesField | None = Field(
         default=None,
         description="Kinds of the pod's owner or controller, like Deployment or ReplicaSet.",
     )
-    storage_classes: Names | None = Field(
+    storage_classes: NamesField | None = Field(
         default=None,
         description="StorageClasses of the pod's claims: each of them must match. Pods without claims do.",
     )

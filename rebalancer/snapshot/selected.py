@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rebalancer.policy.select import LabelSelect, NameFilter, NamespaceSelect, Select
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.labels import NodeLabels, matches
+from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire import objects as o
 
@@ -62,7 +62,7 @@ def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Se
     held = [all(rule(index, cls) for rule in rules) for index, cls in enumerate(snapshot.classes)]
     nodes = np.ones(len(snapshot.nodes), bool)
     if select.nodes is not None:
-        nodes = _nodes(snapshot.nodes.labels, len(nodes), select.nodes)
+        nodes = nodes_matching(snapshot, select.nodes)
     return Selected(np.array(held, bool), nodes)
 
 
@@ -167,8 +167,10 @@ def _storage_classes(snapshot: Snapshot, cls: PodClass) -> Iterator[str | None]:
             yield spec.get("storageClassName") or None
 
 
-def _nodes(labels: NodeLabels, size: int, select: LabelSelect) -> Bools:
-    mask = np.ones(size, bool)
+def nodes_matching(snapshot: Snapshot, select: LabelSelect) -> Bools:
+    """Return the nodes (N,) with these labels."""
+    labels = snapshot.nodes.labels
+    mask = np.ones(len(snapshot.nodes), bool)
     if select.match_labels:
         mask &= labels.equal(select.match_labels)
     for requirement in wire_selector(select).match_expressions or ():
