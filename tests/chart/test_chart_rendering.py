@@ -153,6 +153,8 @@ def judged_by(signal):
         (judged_by("requests"), False),
         (judged_by("usage"), True),
         (judged_by("larger"), True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}}, True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, False),
         ({**judged_by("usage"), "mode": "observe"}, True),
         ({"rbac": {"usage": True}}, True),
         ({"existingPolicy": "mine"}, False),
@@ -335,6 +337,18 @@ def words(value):
     return [] if isinstance(value, bool) else [str(value)]
 
 
+def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
+    given = {"strategy": "topology-spread", "select": {"namespaces": ["shop"]}}
+    avoid = {"avoid": {"capacity": "spot"}}
+    manifests = render({"strategies": {"spread-shop": given, "placement": avoid}})
+    for name, text in one(manifests, "ConfigMap", f"{NAME}-policy")["data"].items():
+        (tmp_path / name).write_text(text)
+    policy = load_policy(tmp_path, Registry.installed()).policy
+    assert policy.strategy_of("spread-shop") == "topology-spread"
+    assert policy.strategies["spread-shop"].select.namespaces.include == ("shop",)
+    assert "placement" in policy.strategies
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -344,6 +358,7 @@ def words(value):
         ({"policy": {"protect": {"minPodAge": ""}}}, "minPodAge"),
         ({"policy": {"mode": "observe"}}, "mode"),
         ({"strategies": {"duplicate": {}}}, "duplicate"),
+        ({"strategies": {"mine": {"strategy": "duplicates", "selekt": {}}}}, "selekt"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
         ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),
