@@ -18,6 +18,7 @@ from rebalancer.api import (
     Params,
     PodClass,
     PriceGroup,
+    Snapshot,
     Term,
     View,
     least_with_room,
@@ -60,6 +61,18 @@ class Placement:
         rule = _Rule(view, params)
         entry = Entry.HARD if params.hard else Entry.SOFT
         return [DomainTerm(view, entry, list(rule.broken()), rule.of_class)]
+
+    def contradiction(
+        self, snapshot: Snapshot, one: PlacementParams, other: PlacementParams
+    ) -> str | None:
+        """See Contradicting: what one prefers the other avoids."""
+        for prefers, avoids in ((one, other), (other, one)):
+            if prefers.prefer and avoids.avoid:
+                both = nodes_matching(snapshot, prefers.prefer)
+                both &= nodes_matching(snapshot, avoids.avoid)
+                if count := int(np.count_nonzero(both)):
+                    return f"one prefers what the other avoids ({count} nodes)"
+        return None
 
 
 class _Rule:

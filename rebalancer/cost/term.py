@@ -311,6 +311,30 @@ class Strategy(Protocol):
         """
 
 
+class Direction(enum.Enum):
+    """What a strategy does to nodes as a whole."""
+
+    SPREAD = "spreads"
+    """It evens out how full they are."""
+    PACK = "packs"
+    """It empties some of them."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """A strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+
+    direction: Direction
+
+
+@runtime_checkable
+class Contradicting(Protocol):
+    """A strategy that may stand twice with options that pull against each other."""
+
+    def contradiction(self, snapshot: Snapshot, one: Any, other: Any) -> str | None:
+        """Return how these ``Params`` of its own pull the same pods to different places; None if they do not."""
+
+
 @runtime_checkable
 class Measuring(Protocol):
     """A strategy that may want ``snapshot.usage``, which is only read where some strategy does."""

@@ -9,6 +9,7 @@ import numpy as np
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import not_understood
 from rebalancer.snapshot.selected import selected, unresolved
@@ -39,16 +40,16 @@ def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
             yield f"strategies.{name}.select", strategy.select
 
 
-def pods_held(snapshot: Snapshot, select: Select) -> int:
-    """Return how many pods a select holds, whatever protects them."""
+def pods_held(snapshot: Snapshot, select: Select) -> Bools:
+    """Return the pods (P,) that a select holds, whatever protects them."""
     held = selected(snapshot, select)
-    return len(snapshot.pods) if held is None else int(np.count_nonzero(held.pods(snapshot)))
+    return np.ones(len(snapshot.pods), bool) if held is None else held.pods(snapshot)
 
 
 def _without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     selects = list(selects_of(policy))
     for key, select in selects:
-        if len(snapshot.pods) and not pods_held(snapshot, select):
+        if len(snapshot.pods) and not pods_held(snapshot, select).any():
             yield f"{key} holds no pod"
         for name in unresolved(snapshot, [select]):
             yield f"{key}: no pod has the PriorityClass {name}, so its value is not known; write the value instead"
