@@ -21,12 +21,12 @@ def check_on(options: RunOptions, environment: Environment) -> None:
     run = run_context(options, environment)
     with open_source(run) as source:
         snapshot = source.read().snapshot
-    found = findings(run.loaded.policy, snapshot, Registry.installed())
+    result = findings(run.loaded.policy, snapshot, Registry.installed())
     pods = len(snapshot.pods)
     lines = [
-        f"{source.name}: {len(snapshot.nodes)} nodes, {pods} pods; the policy lets {found.movable} move\n",
-        *(f"  {key} holds {count} of {pods} pods\n" for key, count in found.selects.items()),
+        f"{source.name}: {len(snapshot.nodes)} nodes, {pods} pods; the policy lets {result.movable} move\n",
+        *(f"  {key} matches {count} of {pods} pods\n" for key, count in result.selects.items()),
     ]
     write(environment.out, lines)
-    for warning in found.warnings:
+    for warning in result.warnings:
         say(environment.err, f"warning: {warning}")

@@ -42,7 +42,7 @@ def _check(
 ) -> None:
     """Say whether a policy is right, or all that is wrong with it.
 
-    With a snapshot or a cluster also how many pods each select holds, which budgets, windows and
+    With a snapshot or a cluster also how many pods each select matches, which budgets, windows and
     PodDisruptionBudgets never allow anything, and which strategies pull against each other or an autoscaler.
     """
     if against_cluster and snapshot_path is not None:

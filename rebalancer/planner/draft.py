@@ -35,7 +35,7 @@ class Draft:
         )
 
     def _view_of(self, of: Contribution) -> View:
-        """Return what a strategy sees: all pods count, and those that its ``select`` holds may move."""
+        """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
         movable = self.view.movable
         if of.selected is not None:
             movable = movable & of.selected.pods(self.snapshot)

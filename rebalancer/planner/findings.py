@@ -1,4 +1,4 @@
-"""What a policy comes to on a cluster: what each select holds, and what can never have an effect."""
+"""What a policy comes to on a cluster: what each select matches, and what can never have an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.cost.term import Contradicting, Directed, Direction
 from rebalancer.plan.plan import Code
 from rebalancer.planner.disruption import DisruptionBudgets
-from rebalancer.planner.scope_notes import pods_held, scope_notes, selects_of
+from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.values import Limit
@@ -26,7 +26,7 @@ class Findings:
     """What ``policy check`` says of a policy on a snapshot."""
 
     selects: Mapping[str, int]
-    """Key of a select in the file -> the pods that it holds, whatever protects them."""
+    """Key of a select in the file -> the pods that it matches, whatever protects them."""
     movable: int
     """Pods that no protection keeps in place."""
     warnings: tuple[str, ...]
@@ -45,7 +45,7 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
         *_against_autoscalers(policy, snapshot, registry),
     ]
     selects = {
-        key: int(np.count_nonzero(pods_held(snapshot, select)))
+        key: int(np.count_nonzero(pods_selected(snapshot, select)))
         for key, select in selects_of(policy)
     }
     return Findings(selects, movable, tuple(warnings))
@@ -142,7 +142,9 @@ def _active(policy: Policy) -> list[str]:
 
 
 def _pods_of(policy: Policy, name: str, snapshot: Snapshot) -> Bools:
-    return pods_held(snapshot, policy.select) & pods_held(snapshot, policy.strategies[name].select)
+    return pods_selected(snapshot, policy.select) & pods_selected(
+        snapshot, policy.strategies[name].select
+    )
 
 
 def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> Iterator[str]:

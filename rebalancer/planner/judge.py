@@ -157,8 +157,8 @@ class Judge:
         replacement = self._view.snapshot.classes[cls].replacement
         seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
         # The prediction is kept with the verdict, so that its identity stands for it.
-        held = tuple([bool(nodes[node]) for nodes in self._selected_nodes])
-        return cls, cost, id(prediction), rules, seen, held
+        may_move = tuple([bool(nodes[node]) for nodes in self._selected_nodes])
+        return cls, cost, id(prediction), rules, seen, may_move
 
     def _stamped(
         self, cls: int, node: int, prediction: Prediction, *, balance: bool

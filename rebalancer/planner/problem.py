@@ -32,7 +32,7 @@ class WeightedTerm:
 
     def may_move(self, cls: int, node: int) -> bool:
         """Return whether the strategy may move pods of ``cls`` off ``node``."""
-        return self.selected is None or self.selected.holds(cls, node)
+        return self.selected is None or self.selected.has(cls, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Problem:
     def may_move(self, strategy: str, cls: int, node: int) -> bool:
         """Return whether a strategy of this name may move pods of ``cls`` off ``node``."""
         return any(
-            of.selected is None or of.selected.holds(cls, node)
+            of.selected is None or of.selected.has(cls, node)
             for of in self.contributions
             if of.strategy == strategy
         )

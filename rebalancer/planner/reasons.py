@@ -62,7 +62,7 @@ def _unselected(draft: Draft) -> dict[Pair, Refusal]:
             if weighted.may_move(*pair):
                 may_move.add(pair)
             else:
-                text = f"the select of {weighted.strategy} does not hold it"
+                text = f"the select of {weighted.strategy} does not match it"
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))
     return {pair: refusal for pair, refusal in refusals.items() if pair not in may_move}
 

@@ -1,4 +1,4 @@
-"""What the reader of a plan must know of its scope: selects that hold nothing, closed windows, opt-outs not understood."""
+"""What the reader of a plan must know of its scope: selects that match nothing, closed windows, opt-outs not understood."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
             yield f"strategies.{name}.select", strategy.select
 
 
-def pods_held(snapshot: Snapshot, select: Select) -> Bools:
-    """Return the pods (P,) that a select holds, whatever protects them."""
-    held = selected(snapshot, select)
-    return np.ones(len(snapshot.pods), bool) if held is None else held.pods(snapshot)
+def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
+    """Return the pods (P,) that a select matches, whatever protects them."""
+    picked = selected(snapshot, select)
+    return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
 
 
 def _without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     selects = list(selects_of(policy))
     for key, select in selects:
-        if len(snapshot.pods) and not pods_held(snapshot, select).any():
-            yield f"{key} holds no pod"
+        if len(snapshot.pods) and not pods_selected(snapshot, select).any():
+            yield f"{key} matches no pod"
         for name in unresolved(snapshot, [select]):
             yield f"{key}: no pod has the PriorityClass {name}, so its value is not known; write the value instead"
 

@@ -15,7 +15,7 @@ from rebalancer.wire.times import rfc3339
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
     Code.NOT_RECREATED: "its controller is not known to create it anew",
-    Code.NOT_SELECTED: "the strategy's select does not hold it",
+    Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
     Code.NO_GAIN: "nothing would improve, or something would get worse",

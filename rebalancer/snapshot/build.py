@@ -230,9 +230,9 @@ class Settled:
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
             opt_outs={
-                item.metadata.name: found
+                item.metadata.name: opt_out
                 for item in self._all("Namespace")
-                if (found := evict_opt_out(item.metadata.annotations)) is not None
+                if (opt_out := evict_opt_out(item.metadata.annotations)) is not None
             },
             quotas=fold_quotas(self._all("ResourceQuota")),
             volumes=self._volumes(),

@@ -68,7 +68,7 @@ TEXTS: Mapping[str, str] = {
     "singleReplica": "the only replica of its owner",
     "ownerUnsettled": "its owner is not at rest",
     "young": "younger than protect.minPodAge",
-    "notSelected": "not among the pods that the policy's select holds",
+    "notSelected": "not among the pods that the policy's select matches",
     "selector": "left out by -n, -l or --select",
     "pods": "named by protect.pods",
     "schedulingGate": "is gated",
@@ -107,11 +107,11 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope, select: Select = _
     for name, lifted in _exceptions(snapshot, rules):
         bits[lifted] &= ~_BIT[name]
     for name, only in (("notSelected", select), ("selector", scope.select)):
-        if (held := selected(snapshot, only)) is not None:
-            bits[~held.pods(snapshot)] |= _BIT[name]
+        if (picked := selected(snapshot, only)) is not None:
+            bits[~picked.pods(snapshot)] |= _BIT[name]
     for named in rules.pods:
-        if (held := selected(snapshot, named, unknown=True)) is not None:
-            bits[held.pods(snapshot)] |= _BIT["pods"]
+        if (picked := selected(snapshot, named, unknown=True)) is not None:
+            bits[picked.pods(snapshot)] |= _BIT["pods"]
     if scope.own_pod is not None:
         bits |= _own(snapshot, scope.own_pod)
     bits.setflags(write=False)
@@ -128,9 +128,9 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
         ("job", rules.jobs),
     ):
         if isinstance(switch, Exempting):
-            held = selected(snapshot, switch.except_)
-            if held is not None:
-                yield name, held.pods(snapshot)
+            picked = selected(snapshot, switch.except_)
+            if picked is not None:
+                yield name, picked.pods(snapshot)
 
 
 def names_of(bits: int) -> list[str]:
@@ -273,7 +273,7 @@ def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:
 
 
 def not_understood(snapshot: Snapshot) -> list[str]:
-    """Return the annotations that protect since nobody understands them, in a line each, with what carries them."""
+    """Return the annotations that protect although they are not understood, in a line each, with what carries them."""
     texts: set[str] = set()
     for cls in snapshot.classes:
         owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None

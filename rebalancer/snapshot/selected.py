@@ -1,4 +1,4 @@
-"""Which pods a ``select`` of the policy holds: a mask over classes and one over nodes, never one over pairs."""
+"""Which pods a ``select`` of the policy matches: a mask over classes and one over nodes, never one over pairs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Selected:
     classes: Bools
     nodes: Bools
 
-    def holds(self, cls: int, node: int) -> bool:
+    def has(self, cls: int, node: int) -> bool:
         """Return whether pods of ``cls`` on ``node`` are selected."""
         return bool(self.classes[cls]) and bool(self.nodes[node])
 
     def pairs(self, cls: Int32s, node: Int32s) -> Bools:
         """Return which of these pairs (K,) are selected."""
-        held: Bools = self.classes[cls] & self.nodes[node]
-        return held
+        both: Bools = self.classes[cls] & self.nodes[node]
+        return both
 
     def pods(self, snapshot: Snapshot) -> Bools:
         """Return which pods (P,) are selected; those without a node are not."""
@@ -51,7 +51,7 @@ def wire_selector(select: LabelSelect) -> o.LabelSelector:
 
 
 def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
-    """Return the pods that ``select`` holds, None for all.
+    """Return the pods that ``select`` matches, None for all.
 
     ``unknown`` is the answer where the snapshot does not say: a PriorityClass that no pod has, a claim that could
     not be read, a namespace without a known object. What lets pods move takes False, what protects them True.
@@ -59,11 +59,13 @@ def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Se
     if not select:
         return None
     rules = list(_rules(snapshot, select, unknown=unknown))
-    held = [all(rule(index, cls) for rule in rules) for index, cls in enumerate(snapshot.classes)]
+    of_class = [
+        all(rule(index, cls) for rule in rules) for index, cls in enumerate(snapshot.classes)
+    ]
     nodes = np.ones(len(snapshot.nodes), bool)
     if select.nodes is not None:
         nodes = nodes_matching(snapshot, select.nodes)
-    return Selected(np.array(held, bool), nodes)
+    return Selected(np.array(of_class, bool), nodes)
 
 
 _Rule = Callable[[int, PodClass], bool]
@@ -179,7 +181,7 @@ def nodes_matching(snapshot: Snapshot, select: LabelSelect) -> Bools:
 
 
 def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:
-    """Return the pods (P,) that any of the selects holds; None among them holds all."""
+    """Return the pods (P,) that any of the selects matches; None among them matches all."""
     mask: NDArray[np.bool_] = np.zeros(len(snapshot.pods), bool)
     for part in parts:
         if part is None:

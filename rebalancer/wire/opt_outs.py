@@ -77,16 +77,16 @@ def _evict(value: str | None) -> OptOut | None:
     """Return what our own annotation says: true, false, ``false until 2026-12-01``, ``false for 4h``."""
     if value is None or value.lower() == "true":
         return None
-    found = _opt_out("optedOut", "evict", value, known=("false",))
+    plain = _opt_out("optedOut", "evict", value, known=("false",))
     match = _FOR_A_TIME.fullmatch(value.strip())
     if match is None:
-        return found
+        return plain
     until = match[1].lower() == "until"
     end = _moment(match[2]) if until else go_duration(match[2])
     if end is None or end <= 0:
-        return found
-    found = _opt_out("optedOut", "evict", value, known=(value.lower(),))
-    return found._replace(until=end) if until else found._replace(seconds=end)
+        return plain
+    timed = _opt_out("optedOut", "evict", value, known=(value.lower(),))
+    return timed._replace(until=end) if until else timed._replace(seconds=end)
 
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)

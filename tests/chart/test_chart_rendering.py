@@ -19,6 +19,7 @@ from rebalancer.kube.access import (
 from rebalancer.kube.resources import Rule
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from tests.chart.helm import HelmError, one, pod_spec, render
 from tests.chart.values import OWN, shipped
@@ -341,11 +342,9 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
     given = {"strategy": "topology-spread", "select": {"namespaces": ["shop"]}}
     avoid = {"avoid": {"capacity": "spot"}}
     manifests = render({"strategies": {"spread-shop": given, "placement": avoid}})
-    for name, text in one(manifests, "ConfigMap", f"{NAME}-policy")["data"].items():
-        (tmp_path / name).write_text(text)
-    policy = load_policy(tmp_path, Registry.installed()).policy
+    policy = policy_of(manifests, tmp_path).policy
     assert policy.strategy_of("spread-shop") == "topology-spread"
-    assert policy.strategies["spread-shop"].select.namespaces.include == ("shop",)
+    assert policy.strategies["spread-shop"].select == Select.model_validate(given["select"])
     assert "placement" in policy.strategies
 
 

@@ -115,7 +115,7 @@ def test_a_soft_one_weighs_as_much_as_other_soft_rules():
 
 
 @pytest.mark.parametrize("given", [{}, {"avoid": {}}, {"hard": True}])
-def test_it_needs_to_be_told_of_some_nodes(given):
+def test_it_needs_some_nodes(given):
     with pytest.raises(ValidationError, match="placement needs avoid or prefer"):
         params(**given)
 

@@ -13,7 +13,7 @@ PODS = [*workload("web", ["n0", "n1", "n1"]), *workload("shop", ["n0", "n1"], na
 NODES = [node("n0"), node("n1")]
 
 
-def found(text, objects=None):
+def findings_on(text, objects=None):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     policy = load_text((head + text).encode(), "policy", REGISTRY).policy
     return findings(policy, snapshot_of([*NODES, *PODS] if objects is None else objects), REGISTRY)
@@ -35,8 +35,8 @@ def budget(desired, app="web"):
     }
 
 
-def test_it_counts_what_each_select_holds_and_what_may_move():
-    result = found(
+def test_it_counts_what_each_select_matches_and_what_may_move():
+    result = findings_on(
         "select: {namespaces: [default]}\n"
         "protect: {volumes: {except: {labels: {app: shop}}}, pods: [{labels: {app: none}}]}\n"
         "strategies: {duplicates: {select: {nodes: {kubernetes.io/hostname: n1}}}}\n"
@@ -48,11 +48,11 @@ def test_it_counts_what_each_select_holds_and_what_may_move():
         "strategies.duplicates.select": 3,
     }
     assert result.movable == 3
-    assert result.warnings == ("protect.pods[0] holds no pod",)
+    assert result.warnings == ("protect.pods[0] matches no pod",)
 
 
 def test_nothing_is_said_of_the_built_in_policy_on_a_quiet_cluster():
-    assert found("strategies: {duplicates: {}, low-utilisation: {}}").warnings == ()
+    assert findings_on("strategies: {duplicates: {}, low-utilisation: {}}").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_nothing_is_said_of_the_built_in_policy_on_a_quiet_cluster():
     ],
 )
 def test_what_can_never_have_an_effect_is_named(text, warning):
-    assert warning in found(f"{text}\nstrategies: {{duplicates: {{}}}}").warnings
+    assert warning in findings_on(f"{text}\nstrategies: {{duplicates: {{}}}}").warnings
 
 
 def test_a_budget_of_a_strategy_behind_the_policys_is_never_used_up():
     text = "budgets: {perRun: 5}\nstrategies: {duplicates: {budgets: {perRun: 7}}}"
-    assert found(text).warnings == (
+    assert findings_on(text).warnings == (
         "strategies.duplicates.budgets.perRun 7 is never used up: budgets.perRun 5 is before it",
     )
 
@@ -95,7 +95,7 @@ def test_a_budget_of_a_strategy_behind_the_policys_is_never_used_up():
     ],
 )
 def test_a_disruption_budget_that_never_allows_anything_is_named(one, warning):
-    warnings = found("strategies: {duplicates: {}}", [*NODES, *PODS, one]).warnings
+    warnings = findings_on("strategies: {duplicates: {}}", [*NODES, *PODS, one]).warnings
     assert warnings == (() if warning is None else (f"PodDisruptionBudget default/b {warning}",))
 
 
@@ -118,9 +118,9 @@ def test_a_disruption_budget_that_never_allows_anything_is_named(one, warning):
 )  # fmt: skip
 def test_an_autoscaler_that_packs_what_a_strategy_spreads_is_named(shown, why):
     objects = [*NODES, *PODS, *shown]
-    (warning,) = found("strategies: {low-utilisation: {}, duplicates: {}}", objects).warnings
+    (warning,) = findings_on("strategies: {low-utilisation: {}, duplicates: {}}", objects).warnings
     assert why in warning
-    assert found("strategies: {duplicates: {}}", objects).warnings == ()
+    assert findings_on("strategies: {duplicates: {}}", objects).warnings == ()
 
 
 def test_placements_that_pull_the_same_pods_apart_are_named():
@@ -128,17 +128,17 @@ def test_placements_that_pull_the_same_pods_apart_are_named():
   onto: {strategy: placement, prefer: {kubernetes.io/hostname: n0}}
   off: {strategy: placement, avoid: {kubernetes.io/hostname: n0}, select: {namespaces: [%s]}}
 """
-    (warning,) = found(text % "shop").warnings
+    (warning,) = findings_on(text % "shop").warnings
     assert warning == (
         "off and onto pull against each other: one prefers what the other avoids (1 nodes), and both select 2 pods"
     )
-    assert found((text % "shop").replace("n0}, select", "n1}, select")).warnings == ()
+    assert findings_on((text % "shop").replace("n0}, select", "n1}, select")).warnings == ()
 
 
 def test_a_strategy_that_stands_twice_for_the_same_pods_is_named():
     text = (
         "strategies: {duplicates: {}, again: {strategy: duplicates, select: {namespaces: [shop]}}}"
     )
-    assert found(text).warnings == (
+    assert findings_on(text).warnings == (
         "again and duplicates are the same duplicates, and both select 2 pods: these count twice",
     )

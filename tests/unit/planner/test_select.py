@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.environment import Timings
+from rebalancer.environment import SystemClock, Timings
 from rebalancer.plan.plan import Code
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
@@ -12,7 +12,6 @@ from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
-from tests.unit.evictor.world import Time
 
 REGISTRY = Registry.installed()
 NODES = [
@@ -27,7 +26,7 @@ def planned(objects, text, *, scope=None):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + text).encode(), "policy", REGISTRY)
     planning = Planning(loaded, REGISTRY, scope or Scope(), lifted=True)
-    return planning.plan(snapshot_of(objects), 0.0, Timings(Time())).plan
+    return planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
 
 
 def crowded(name, namespace="default", **more):
@@ -129,7 +128,7 @@ def test_an_unselected_pod_that_a_rule_names_has_a_reason():
     text = "mode: observe\nstrategies: {duplicates: {select: {nodes: {pool: none}, labels: {app: one}}}}"
     skips = planned(objects, text).skips
     assert {skip.code for skip in skips} == {Code.NOT_SELECTED}
-    assert {skip.message for skip in skips} == {"the select of duplicates does not hold it"}
+    assert {skip.message for skip in skips} == {"the select of duplicates does not match it"}
 
 
 def test_the_instances_of_a_strategy_report_under_their_names():
@@ -162,10 +161,10 @@ strategies:
     assert planned(objects, "strategies: {duplicates: {}}").moves != ()
 
 
-def test_a_select_that_holds_nothing_is_a_warning():
+def test_a_select_that_matches_nothing_is_a_warning():
     text = "strategies: {topology-spread: {select: {namespaces: [shpo]}}}"
     warnings = planned([*NODES, *crowded("one")], text).warnings
-    assert "strategies.topology-spread.select holds no pod" in warnings
+    assert "strategies.topology-spread.select matches no pod" in warnings
 
 
 def test_protected_pods_are_named_by_the_same_words():
@@ -186,7 +185,9 @@ def test_a_budget_per_namespace_is_of_the_run_and_one_per_zone_of_a_wave():
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + planning).encode(), "policy", REGISTRY)
     limited = (
-        Planning(loaded, REGISTRY, Scope()).plan(snapshot_of(objects), 0.0, Timings(Time())).plan
+        Planning(loaded, REGISTRY, Scope())
+        .plan(snapshot_of(objects), 0.0, Timings(SystemClock()))
+        .plan
     )
     assert sorted(move.namespace for move in limited.moves) == ["default", "shop", "shop"]
     assert {s.message for s in limited.skips if s.code is Code.BUDGET} == {"perNamespace 2 in shop"}
@@ -240,8 +241,8 @@ workloads = st.lists(
 )
 
 
-def is_held(select, pod):
-    """Whether a select holds a pod, in plain words."""
+def is_selected(select, pod):
+    """Whether a select matches a pod, in plain words."""
     zone = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}[pod["node"]]
     labels = {"pool": "spot" if pod["node"] == "a2" else "", "topology.kubernetes.io/zone": zone}
     namespaces = select.get("namespaces")
@@ -286,4 +287,4 @@ def test_no_pod_is_moved_outside_the_select_of_its_strategy(instances, workloads
     plan = planned(objects, f"strategies: {policy!r}".replace("'", '"'))
     for move in plan.moves:
         pod = pods[move.owner.rpartition("/")[2]] | {"node": move.node}
-        assert is_held(policy[move.strategy]["select"], pod), (move, policy)
+        assert is_selected(policy[move.strategy]["select"], pod), (move, policy)

@@ -10,6 +10,7 @@ from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Eagerness, Mode, Policy
 from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Exempting
+from rebalancer.policy.select import Select
 from rebalancer.policy.values import Limit
 
 POLICY = "apiVersion: rebalancer/v1\nkind: Policy\n"
@@ -66,11 +67,10 @@ strategies:
     assert policy.protect.min_pod_age.total_seconds() == 3600
     assert isinstance(policy.protect.system_critical, Exempting)
     dns = policy.protect.system_critical.except_
-    assert (dns.namespaces.include, dns.labels.match_labels) == (
-        ("kube-system",),
-        {"k8s-app": "kube-dns"},
+    assert dns == Select.model_validate(
+        {"namespaces": ["kube-system"], "labels": {"k8s-app": "kube-dns"}}
     )
-    assert policy.select.namespaces.exclude == ("dev",)
+    assert policy.select == Select.model_validate({"namespaces": {"exclude": ["dev"]}})
     assert policy.scheduler.version_pair() == (1, 35)
     assert policy.scheduler.default_constraints == ()
     assert policy.safety.not_ready_nodes_of(100) == 1
@@ -409,7 +409,9 @@ strategies:
     ).policy
     assert [policy.strategy_of(name) for name in sorted(policy.strategies)] == ["spread", "spread"]
     assert policy.strategies["spread-shop"].params.constraints == ("hard",)
-    assert policy.strategies["spread-shop"].select.namespaces.include == ("shop",)
+    assert policy.strategies["spread-shop"].select == Select.model_validate(
+        {"namespaces": ["shop"]}
+    )
     assert policy.mode_of("spread-shop") is Mode.ENFORCE
 
 
