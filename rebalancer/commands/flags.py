@@ -68,7 +68,7 @@ RUN = [
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),
-    output_flag("table", "json", "yaml", "html", of="report"),
+    output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
     click.option(
         "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
     ),
@@ -113,7 +113,13 @@ RUN = [
         help="Form of the progress lines.",
     ),
     click.option(
-        "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        is_flag=False,
+        flag_value="always",
+        default=DEFAULTS.color,
+        show_default=True,
+        help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""

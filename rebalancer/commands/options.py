@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
 from rebalancer.policy.load import parse_select
 from rebalancer.policy.select import Select
-from rebalancer.policy.values import parse_duration
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
@@ -41,7 +41,7 @@ class RunOptions:
     compress: bool = False
     quiet: bool = False
     log_format: str = "text"
-    color: bool | None = None
+    color: str = "auto"
 
 
 def reference(flag: str, text: str) -> tuple[str, str]:

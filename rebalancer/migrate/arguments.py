@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, model_validator
 
-from rebalancer.policy.params import Section, shown
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
 from rebalancer.policy.select import LabelSelect
 
 Selector = LabelSelect

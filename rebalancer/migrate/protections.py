@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.migrate.durations import parse_go_duration
+from rebalancer.durations import format_duration, parse_go_duration
 from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
-from rebalancer.policy.values import format_duration
 
 # Durations of a policy are not longer; no pod is that old.
 _LONGEST = timedelta(hours=999_999)

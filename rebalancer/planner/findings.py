@@ -35,7 +35,7 @@ class Findings:
 
 def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings:
     """Return what the policy comes to on ``snapshot``."""
-    protected = protect(snapshot, policy.protect, Scope(), policy.select)
+    protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
     movable = int(np.count_nonzero(protected == 0))
     warnings = [
         *scope_notes(policy, snapshot),

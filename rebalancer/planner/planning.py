@@ -19,10 +19,11 @@ from rebalancer.planner.safety import standstill
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.model import Mode, Policy, Protect
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
@@ -47,6 +48,10 @@ class Planned:
         return tuple(move for move in self.plan.moves if move.uid not in self.ended)
 
 
+Protections = Callable[[Snapshot, Protect, Scope], Int32s]
+"""Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
+
+
 class Planning:
     """Plans on snapshots under one policy: for the plan, and again between waves."""
 
@@ -59,15 +64,19 @@ class Planning:
         lifted: bool = False,
         reviewed: Sequence[Move] | None = None,
         seconds: float = math.inf,
+        protections: Protections = protect,
     ) -> None:
         """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
 
-        ``seconds``: the time of the run; no more is planned than can be carried out in it.
+        ``seconds``: the time of the run; no more is planned than can be carried out in it. ``protections`` says
+        which pods may not be moved.
         """
+        self._protections = protections
         self._seconds, self._pace = seconds, Pace()
         self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
-        self._scope, self._lifted = scope, lifted
+        self._scope = replace(scope, policy_select=loaded.policy.select)
+        self._lifted = lifted
         self._moved_last_hour = 0
         self._hour_unknown: str | None = None
         self._signals: Mapping[str, Signals] | None = None
@@ -167,7 +176,7 @@ class Planning:
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
             list(self._contributions(snapshot)),
-            protect(snapshot, policy.protect, self._scope, policy.select),
+            self._protections(snapshot, policy.protect, self._scope),
         )
 
     def settings(self) -> Settings:

@@ -90,23 +90,22 @@ class Scope:
     """Only pods with these labels (-l)."""
     select: Select = _ALL
     """Only these pods (--select)."""
+    policy_select: Select = _ALL
+    """Only these pods (the policy's ``select``)."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod this run lives in."""
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owners (``Kind/namespace/name``) in a cool-down -> until when and why."""
 
 
-def protect(snapshot: Snapshot, rules: Protect, scope: Scope, select: Select = _ALL) -> Int32s:
-    """Return the protections (P,) that hold each pod, as bits in the order of ``NAMES``.
-
-    ``select`` is the policy's: which pods may be moved at all.
-    """
+def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
+    """Return the protections (P,) that hold each pod, as bits in the order of ``NAMES``."""
     of_class = np.array([_of_class(snapshot, c, rules, scope) for c in snapshot.classes], np.int32)
     bits = of_class[snapshot.pods.cls] if len(of_class) else np.zeros(0, np.int32)
     bits = bits | _of_pods(snapshot, rules)
     for name, lifted in _exceptions(snapshot, rules):
         bits[lifted] &= ~_BIT[name]
-    for name, only in (("notSelected", select), ("selector", scope.select)):
+    for name, only in (("notSelected", scope.policy_select), ("selector", scope.select)):
         if (picked := selected(snapshot, only)) is not None:
             bits[~picked.pods(snapshot)] |= _BIT[name]
     for named in rules.pods:

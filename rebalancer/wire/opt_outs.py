@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from rebalancer.durations import parse_go_duration
 from rebalancer.wire.pods import ANNOTATION_NAMES, PodAnnotations
-from rebalancer.wire.times import go_duration, unix_seconds
+from rebalancer.wire.times import unix_seconds
 
 EVICT = ANNOTATION_NAMES["evict"]
 
@@ -56,11 +57,14 @@ def _of_pod(annotations: PodAnnotations) -> Iterator[OptOut]:
         yield _opt_out("safeToEvict", "safe_to_evict", value, known=("false", "on-completion"))
     value = annotations.do_not_disrupt
     if value not in (None, "false"):
-        # Karpenter 1.12: a duration protects for so long from the pod's start.
-        seconds = go_duration(value)
-        known = ("true",) if seconds is None else (value,)
-        opt_out = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=known)
-        yield opt_out if seconds is None else opt_out._replace(seconds=seconds)
+        try:
+            # Karpenter 1.12: a duration protects for so long from the pod's start.
+            seconds = parse_go_duration(value).total_seconds()
+        except ValueError:
+            yield _opt_out("doNotDisrupt", "do_not_disrupt", value, known=("true",))
+        else:
+            opt_out = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=(value,))
+            yield opt_out._replace(seconds=seconds)
 
 
 def _opt_out(protection: str, field: str, value: str, known: tuple[str, ...]) -> OptOut:
@@ -82,8 +86,8 @@ def _evict(value: str | None) -> OptOut | None:
     if match is None:
         return plain
     until = match[1].lower() == "until"
-    end = _moment(match[2]) if until else go_duration(match[2])
-    if end is None or end <= 0:
+    end = _moment(match[2]) if until else _span(match[2])
+    if end <= 0:
         return plain
     timed = _opt_out("optedOut", "evict", value, known=(value.lower(),))
     return timed._replace(until=end) if until else timed._replace(seconds=end)
@@ -92,9 +96,17 @@ def _evict(value: str | None) -> OptOut | None:
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)
 
 
-def _moment(text: str) -> float | None:
-    """Return ``2026-12-01`` (its first second in UTC) or ``2026-12-01T08:00Z`` as Unix seconds; None if it is neither."""
-    return unix_seconds(text) if _MOMENT.fullmatch(text.upper()) else None
+def _moment(text: str) -> float:
+    """Return ``2026-12-01`` (its first second in UTC) or ``2026-12-01T08:00Z`` as Unix seconds; 0 if it is neither."""
+    return unix_seconds(text) if _MOMENT.fullmatch(text.upper()) else 0.0
+
+
+def _span(text: str) -> float:
+    """Return ``4h`` in seconds, 0 if it is no duration."""
+    try:
+        return parse_go_duration(text).total_seconds()
+    except ValueError:
+        return 0.0
 
 
 def evict_opt_out(annotations: Mapping[str, str] | None) -> OptOut | None:

@@ -249,7 +249,7 @@ def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
 def test_namespaces_may_be_patterns(rules, expected):
     snapshot = snapshot_of([node("a"), *workload("web", ["a", "a"])])
     select = Select.model_validate({"namespaces": rules})
-    assert names_of(int(protect(snapshot, Protect(), Scope(), select)[0])) == expected
+    assert names_of(int(protect(snapshot, Protect(), Scope(policy_select=select))[0])) == expected
 
 
 def test_an_exception_for_system_critical_pods_may_name_patterns():
