@@ -21,9 +21,11 @@ class Places:
         self._budgets, self._lifted = budgets, lifted
         self._snapshot = problem.snapshot
         self._movable = _unprotected_of(problem) if budgets.per_namespace is not None else {}
-        self._zone_of, self._zones = _zones_of(problem.snapshot)
+        self._zone_of, self._zones = np.zeros(0, np.int32), list[str]()
+        if budgets.per_zone is not None:
+            self._zone_of, self._zones = _zones_of(problem.snapshot)
         nodes = problem.snapshot.pods.node
-        zones = self._zone_of[nodes[nodes >= 0]]
+        zones = self._zone_of[nodes[nodes >= 0]] if self._zones else self._zone_of
         self._pods_in = np.bincount(zones[zones >= 0], minlength=len(self._zones))
         self._moved: Counter[str] = Counter()
         self._left: Counter[int] = Counter()
@@ -46,8 +48,8 @@ class Places:
 
     def waits(self, node: int) -> str | None:
         """Return the limit of what is in flight that a pod leaving ``node`` would exceed, if any."""
-        zone = int(self._zone_of[node])
-        if zone < 0 or self._budgets.per_zone is None:
+        zone = int(self._zone_of[node]) if self._zones else -1
+        if zone < 0:
             return None
         most = self._budgets.per_zone_of(int(self._pods_in[zone]))
         if most is None or self._left[zone] < most:
@@ -56,7 +58,8 @@ class Places:
 
     def leave(self, node: int) -> None:
         """Count a pod in flight that left ``node``."""
-        self._left[int(self._zone_of[node])] += 1
+        if self._zones:
+            self._left[int(self._zone_of[node])] += 1
 
     def count(self, cls: int) -> None:
         """Count a move of this run."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.term import Candidates, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
@@ -29,6 +29,13 @@ class WeightedTerm:
     """The strategy only observes, or its window is closed: its moves are shown, not carried out."""
     selected: Selected | None = None
     """The pods that the strategy may move; None: all."""
+
+    def selected_rows(self, rows: Candidates) -> Candidates:
+        """Return the candidates among ``rows`` that the strategy may move."""
+        if self.selected is None or not len(rows.cls):
+            return rows
+        mine = self.selected.pairs(rows.cls, rows.node)
+        return Candidates(rows.cls[mine], rows.node[mine], rows.gain[mine])
 
     def may_move(self, cls: int, node: int) -> bool:
         """Return whether the strategy may move pods of ``cls`` off ``node``."""

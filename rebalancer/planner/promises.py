@@ -59,7 +59,7 @@ class Promises:
             self._of_class.pop(cls, None)
         pairs: dict[Pair, None] = {}
         for weighted in self._terms:
-            rows = weighted.term.candidates(classes)
+            rows = weighted.selected_rows(weighted.term.candidates(classes))
             if not len(rows.cls):
                 continue
             entry = int(weighted.term.entry)
@@ -69,8 +69,6 @@ class Promises:
                 (rows.gain * weighted.weight).tolist(),
                 strict=True,
             ):
-                if not weighted.may_move(cls, node):
-                    continue
                 pairs[cls, node] = None
                 self._add(cls, node, entry, gain, weighted.strategy)
         self.seen.update(pairs)

@@ -45,10 +45,9 @@ def _left(draft: Draft) -> dict[Pair, str]:
     """Return the pairs that terms still name, with the first strategy to do so."""
     strategies: dict[Pair, str] = {}
     for weighted in draft.terms:
-        rows = weighted.term.candidates()
+        rows = weighted.selected_rows(weighted.term.candidates())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-            if weighted.may_move(*pair):
-                strategies.setdefault(pair, weighted.strategy)
+            strategies.setdefault(pair, weighted.strategy)
     return strategies
 
 
@@ -73,10 +72,8 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     for weighted in draft.terms:
         if not isinstance(weighted.term, Signalling):
             continue
-        rows = weighted.term.waiting()
+        rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-            if not weighted.may_move(*pair):
-                continue
             text = weighted.term.describe(*pair)
             waiting.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))
     return waiting

@@ -150,3 +150,28 @@ def test_the_contract_holds(weight):
         for one, two, three in shapes
     ]
     check_strategy(STRATEGY, None, snapshots)
+
+
+@settings(max_examples=60, deadline=None)
+@given(places, places, st.booleans(), st.booleans())
+def test_a_pod_is_apart_exactly_where_the_scheduler_would_not_put_it(web, cache, own_kind, by_host):
+    objects = [node(name, zone) for name, zone in WHERE.items()]
+    objects += workload("cache", cache)
+    objects += workload(
+        "web", web, spec=near("web" if own_kind else "cache", HOSTNAME if by_host else ZONE)
+    )
+    snapshot = snapshot_of(objects)
+    view = view_of(snapshot)
+    term = STRATEGY.terms(view, PodAffinityParams())[0]
+    expected = 0
+    for pod in range(len(snapshot.pods)):
+        cls, start = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+        if snapshot.classes[cls].labels.get("app") != "web":
+            continue
+        view.state.evict(pod)
+        view.state.reap()
+        expected += not view.scheduler.feasible(view.state, cls)[start]
+        view.state.place(pod, cls, start)
+    hopeless = any("no node near" in text for text in term.unsatisfiable())
+
+    assert term.potential() == (0 if hopeless else expected)
