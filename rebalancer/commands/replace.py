@@ -190,12 +190,13 @@ class _Course:
     "argument and PROVIDER_ID set, or an http(s) address that gets a POST of both. It may be called again after a kill.",
 )
 def command(**flags: Any) -> int:
-    """Replace old nodes: cordon all, empty them one by one, have their machines removed.
+    """Replace old nodes, one after the other.
 
-    A node is old if all that is given of -l, --kubelet-below and --older-than is true of it. Nothing is changed if the
-    other nodes do not hold what leaves; how many are missing is said. Nodes without batch work come first. New
-    nodes are begun within the policy's windows only. How far each node is stands on it: called again after it was
-    killed, it goes on from there.
+    All are cordoned, then emptied one by one, and the machine of each is removed by your hook. A node is old if
+    all that is given of -l, --kubelet-below and --older-than is true of it. Nothing is changed if the other nodes
+    do not hold what leaves; how many are missing is said. Nodes without batch work come first. New nodes are
+    begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
+    it goes on from there.
 
     Exit codes: 0 all are replaced (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
     nothing was changed · 4 not all.
