@@ -285,6 +285,8 @@ def test_no_pod_is_moved_outside_the_select_of_its_strategy(instances, workloads
         }
     policy = {f"s{i}": {"strategy": s, "select": select} for i, (s, select) in enumerate(instances)}
     plan = planned(objects, f"strategies: {policy!r}".replace("'", '"'))
+    enforced = sum(not move.observed for move in plan.moves)
+    assert plan.lower_bound <= enforced + plan.backlog.moves
     for move in plan.moves:
         pod = pods[move.owner.rpartition("/")[2]] | {"node": move.node}
         assert is_selected(policy[move.strategy]["select"], pod), (move, policy)
