@@ -101,6 +101,13 @@ class Problem:
             if of.strategy == strategy
         )
 
+    def may_move_both(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
+        """Return whether some strategy may move pods of both pairs of a class and a node."""
+        return any(
+            of.selected is None or (of.selected.has(*one) and of.selected.has(*other))
+            for of in self.contributions
+        )
+
     def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
         """Return the index of each pod that the snapshot has among ``uids``."""
         column = self.snapshot.pods.uid

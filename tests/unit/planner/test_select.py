@@ -1,5 +1,7 @@
 """All pods count, only selected ones move: several instances of a strategy, each with a select of its own."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,6 +208,42 @@ strategies: {topology-spread: {windows: [{deny: "0 0 * * 5", for: 24h}]}}
     assert plan.warnings[-1] == (
         "all strategies: outside every window, the next one opens at 2027-01-16T00:00:00Z"
     )
+
+
+def rechecked(objects, text, moves):
+    head = "apiVersion: rebalancer/v1\nkind: Policy\n"
+    loaded = load_text((head + text).encode(), "policy", REGISTRY)
+    planning = Planning(loaded, REGISTRY, Scope(), lifted=True)
+    return planning.rechecked(snapshot_of(objects), moves, 0.0)
+
+
+def test_a_pod_that_no_strategy_selects_any_more_is_dropped_between_waves():
+    objects = [*NODES, *crowded("one")]
+    select = "strategies: {topology-spread: {select: {nodes: {pool: spot}}}}"
+    (move,) = planned(objects, select).moves
+    assert [why for _, why in rechecked(objects, select, [move])] == [None]
+    label = node("a2", "a", labels={"pool": "other"})
+    changed = [label if item["metadata"]["name"] == "a2" else item for item in objects]
+    assert [why for _, why in rechecked(changed, select, [move])] == ["no strategy selects it now"]
+
+
+def test_no_pod_makes_way_unless_a_strategy_selects_it_and_the_other():
+    objects = [*NODES, *crowded("one")]
+    (move,) = planned(objects, "strategies: {topology-spread: {}}").moves
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    other = next(pod for pod in pods if pod["spec"]["nodeName"] != move.node)
+    first = replace(move, makes_way_for=other["metadata"]["uid"])
+    # One strategy for the node of each.
+    places = {f"on-{n}": {"kubernetes.io/hostname": n} for n in ("a1", "a2")}
+    strategies = {
+        name: {"strategy": "topology-spread", "select": {"nodes": labels}}
+        for name, labels in places.items()
+    }
+    text = f"strategies: {strategies!r}".replace("'", '"')
+    [(_, why)] = rechecked(objects, text, [first])
+    assert why == "no strategy selects it and the pod that it makes way for"
+    [(_, why)] = rechecked(objects, "strategies: {topology-spread: {}}", [first])
+    assert why != "no strategy selects it and the pod that it makes way for"
 
 
 # -- whatever the policy ------------------------------------------------------------------------------------
