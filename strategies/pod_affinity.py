@@ -112,9 +112,14 @@ class _Counts:
     matched: Ints
     """(D + 1,) that match it."""
 
+    @property
+    def total(self) -> int:
+        """The matching pods in all domains; those on nodes without the key do not count (satisfyPodAffinity)."""
+        return int(self.matched[:-1].sum())
+
     def apart(self, total: int) -> Ints:
         """Return the pods (D + 1,) that have no matching pod in their domain, of ``total`` matching ones in all."""
-        # The first of pods that ask for their own kind may be anywhere (satisfyPodAffinity).
+        # The first of pods that ask for their own kind may be in any domain.
         alone = (self.both == 1) & (self.matched == 1) & (total > 1)
         apart = np.where(self.matched == 0, self.others, 0) + alone
         apart[-1] = self.others[-1] + self.both[-1]
@@ -127,6 +132,13 @@ class _Counts:
         changed.both[at] += amount * (declares and matches)
         changed.matched[at] += amount * matches
         return changed
+
+
+def _entering(left: _Counts, entered: _Counts, total: int) -> Ints:
+    """Return the pods apart in all (D + 1,) if one more pod, as in ``entered``, is in each domain by itself."""
+    before, after = left.apart(total), entered.apart(total)
+    every: Ints = int(before.sum()) - before + after
+    return every
 
 
 class NearGroup:
@@ -166,7 +178,7 @@ class NearGroup:
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known[0] != stamp:
             counts = _Counts(*(self._per_domain(part) for part in self._parts))
-            self._known = stamp, counts, counts.apart(int(counts.matched.sum()))
+            self._known = stamp, counts, counts.apart(counts.total)
         return self._known[1], self._known[2]
 
     def _per_domain(self, classes: Int32s) -> Ints:
@@ -197,8 +209,7 @@ class NearGroup:
         if (left := self.potential()) <= 0:
             return np.zeros(len(self.domains.of_node))
         counts, apart = self._now()
-        total = int(counts.matched.sum())
-        joined = counts.with_one(slice(None), 1, declares=True, matches=True).apart(total)
+        joined = counts.with_one(slice(None), 1, declares=True, matches=True).apart(counts.total)
         helped = int((apart - joined)[:-1].max(initial=0))
         gains = np.where(apart > 0, min(left, 1.0 + max(0, helped)), 0.0)
         return gains[self.domains.of_node]
@@ -210,11 +221,12 @@ class NearGroup:
         leaves = {"declares": cls in self._own, "matches": cls in self._matched}
         enters = {"declares": replacement in self._own, "matches": replacement in self._matched}
         left = counts.with_one(source, -1, **leaves)
-        total = int(left.matched.sum()) + enters["matches"]
-        # In each domain by itself: with and without the replacement.
-        before = left.apart(total)
-        after = left.with_one(slice(None), 1, **enters).apart(total)
-        then = int(before.sum()) - before[targets] + after[targets]
+        entered = left.with_one(slice(None), 1, **enters)
+        then = np.where(
+            targets >= 0,
+            _entering(left, entered, left.total + enters["matches"])[targets],
+            _entering(left, entered, left.total)[-1],
+        )
         now = int(apart.sum())
         change: Floats = np.maximum(0, then - self._hopeless) - float(max(0, now - self._hopeless))
         return change
@@ -226,12 +238,12 @@ class NearGroup:
         matched = int(self._now()[0].matched[domain]) if domain >= 0 else 0
         return f"{self.label}: {matched} matching pods in {where}, {self.standing()}"
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         return "each in a domain with a matching pod"
 
     def standing(self) -> str:
-        """See Told."""
+        """See Described."""
         counts, apart = self._now()
         pods = int(counts.others.sum() + counts.both.sum())
         return f"{int(apart.sum())} of {pods} pods apart"

@@ -12,7 +12,7 @@ from rebalancer.cost.term import Contradicting, Directed, Direction
 from rebalancer.plan.plan import Code
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
@@ -79,7 +79,7 @@ _BEFORE = {
 
 
 def _idle(key: str, budgets: Budgets, written: set[str], movable: int) -> Iterator[str]:
-    for field in sorted(written):
+    for field in sorted(written & set(StrategyBudgets.model_fields)):
         limit: Limit | None = getattr(budgets, field)
         if limit is None:
             continue

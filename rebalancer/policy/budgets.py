@@ -10,6 +10,8 @@ from rebalancer.policy.values import Limit, LimitField
 # Lower limit of a share, so that moves are possible in small clusters, too.
 _FLOORS = {"in_flight": 5, "per_node": 1, "per_owner": 1, "per_run": 10, "per_hour": 20}
 
+_FEWEST_MARKS = 10
+
 
 class Budgets(Section):
     """Limits of evictions: counts, or shares that are rounded down, but not to 0.
@@ -47,6 +49,11 @@ class Budgets(Section):
         description="Pods in flight that left one zone, of its pods; a share is at least 1; absent: any.",
     )
 
+    marks: LimitField = Field(
+        default=Limit.parse("25%"),
+        description="Nodes that carry a mark at once, of all nodes, where the policy steers; a share is at least 10.",
+    )
+
     def in_flight_of(self, movable: int) -> int:
         """Return the pods that may be in flight at once, given the number of movable pods."""
         return self.in_flight.of(movable, _FLOORS["in_flight"])
@@ -75,6 +82,10 @@ class Budgets(Section):
         """Return the pods that may be in flight from a zone with this number of pods; None: any number."""
         return None if self.per_zone is None else self.per_zone.of(pods)
 
+    def marks_of(self, nodes: int) -> int:
+        """Return how many of this number of nodes may carry a mark at once."""
+        return self.marks.of(nodes, _FEWEST_MARKS)
+
 
 class StrategyBudgets(Section):
     """Budgets of one strategy's moves, in addition to the policy's; absent ones are not limited further."""
@@ -93,7 +104,7 @@ class StrategyBudgets(Section):
         """Return the budgets of this strategy's moves: its own, and the policy's for absent ones."""
         own = {
             name: value
-            for name in Budgets.model_fields
+            for name in StrategyBudgets.model_fields
             if (value := getattr(self, name)) is not None
         }
         return outer.model_copy(update=own)

@@ -125,7 +125,11 @@ def test_the_potential_is_the_number_of_pods_apart(web, cache, own_kind, by_host
     matching = web if own_kind else cache
     apart = 0
     for index, place in enumerate(web):
-        others = [p for i, p in enumerate(matching) if not (own_kind and i == index)]
+        others = [
+            p
+            for i, p in enumerate(matching)
+            if domain[p] is not None and not (own_kind and i == index)
+        ]
         beside = domain[place] is not None and domain[place] in [domain[p] for p in others]
         first = own_kind and not others and domain[place] is not None
         apart += not (beside or first)
