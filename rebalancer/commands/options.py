@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
+from rebalancer.policy.load import parse_select
+from rebalancer.policy.select import Select
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
@@ -26,6 +28,7 @@ class RunOptions:
     snapshot_path: str | None = None
     namespace: str | None = None
     selector: str | None = None
+    select: str | None = None
     output: str = "table"
     lift_budgets: bool = False
     whole: bool = False
@@ -70,6 +73,7 @@ def scope_of(options: RunOptions, environment: Environment) -> Scope:
     return Scope(
         namespace=options.namespace,
         selector=parse_selector(options.selector) if options.selector else None,
+        select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )
 

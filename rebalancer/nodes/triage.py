@@ -19,7 +19,7 @@ from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import JOB
 from rebalancer.wire import objects as o
-from rebalancer.wire.opt_outs import EVICT, OptOut
+from rebalancer.wire.opt_outs import OptOut
 
 _DAEMON_SET = "DaemonSet"
 
@@ -177,15 +177,23 @@ def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tup
 
 
 def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
-    """Return what keeps pods of ``cls`` where they are for as long as they live, in words."""
+    """Return what keeps pods of ``cls`` where they are for as long as they live, or until a time, in words."""
     for own in cls.opt_outs:
-        if own.seconds == math.inf and not _until_done(own):
+        if _lasts(snapshot, own) and not _until_done(own):
             return own.text
-    if cls.owner >= 0 and snapshot.owners[cls.owner].opted_out:
-        return f'its {snapshot.owners[cls.owner].kind} is annotated {EVICT}: "false"'
-    if cls.namespace in snapshot.opted_out:
-        return f'its namespace is annotated {EVICT}: "false"'
+    if cls.owner >= 0:
+        owner = snapshot.owners[cls.owner]
+        for own in owner.opt_outs:
+            if _lasts(snapshot, own):
+                return f"its {owner.kind} is {own.text}"
+    of_namespace = snapshot.opt_outs.get(cls.namespace)
+    if of_namespace is not None and _lasts(snapshot, of_namespace):
+        return f"its namespace is {of_namespace.text}"
     return None
+
+
+def _lasts(snapshot: Snapshot, own: OptOut) -> bool:
+    return own.seconds == math.inf and snapshot.captured_at < own.until
 
 
 def _until_done(own: OptOut) -> bool:
