@@ -129,6 +129,18 @@ def progress_of(run: RunContext) -> Progress:
     is_flag=True,
     help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
 )
-def command(**flags: Any) -> int:
+@click.option(
+    "--watch",
+    "every",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
+)
+def command(every: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once."""
-    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))
+    options, environment = RunOptions(**flags), system_environment(patience=PATIENCE)
+    if every is not None:
+        from rebalancer.commands.watching import watch  # noqa: PLC0415
+
+        return int(watch(options, environment, every))
+    return int(run_once(options, environment))

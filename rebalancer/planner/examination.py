@@ -45,6 +45,23 @@ class Examination:
         self.refusals: dict[Pair, Refusal] = {}
         self.waiting: set[Pair] = set()
         """Pairs that a limit of the whole run has kept back, and nothing else so far."""
+        self.in_flight: str | None = None
+        """The budget that moves of earlier runs use up, if that is where the plan ends."""
+        self._waits: dict[Pair, str] = {}
+        """Pairs that wait for what is in flight in this wave, and for which limit."""
+
+    def begin(self) -> None:
+        """Begin a wave."""
+        self._waits.clear()
+
+    def close(self) -> None:
+        """End the search: what waits in its last wave, which is empty, waits for moves of earlier runs."""
+        if not self._allowance.begins_in_flight:
+            return
+        for pair, limit in self._waits.items():
+            if (promise := self._candidates.promise(pair)) is not None:
+                self._note_waiting(pair, promise)
+                self.in_flight = self.in_flight or limit
 
     def verdict(self, pair: Pair, *, only_certain: bool, steered: bool = False) -> Verdict | None:
         """Return the verdict on a pair if it may go now; else note why not.
@@ -101,6 +118,7 @@ class Examination:
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self._waits[pair] = limit
         elif (lack := self._lack(pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
         else:
@@ -131,6 +149,8 @@ class Examination:
 
     def end(self, pairs: Iterable[Pair], limit: str) -> None:
         """Note that a limit of the whole run keeps all these pairs back."""
+        if limit == self._allowance.filled_before():
+            self.in_flight = limit
         for pair in pairs:
             promise = self._candidates.promise(pair)
             if promise is not None:
@@ -138,7 +158,10 @@ class Examination:
                 self._note_waiting(pair, promise)
 
     def _note_waiting(self, pair: Pair, promise: Promise) -> None:
-        cost = float(self._draft.problem.costs[self._candidates.pods(pair)[0]])
+        pods = self._candidates.pods(pair)
+        if not pods:
+            return
+        cost = float(self._draft.problem.costs[pods[0]])
         if not self._postponed.was_refused(pair) and self._too_little(promise, cost) is None:
             self.waiting.add(pair)
 

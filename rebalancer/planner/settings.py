@@ -1,4 +1,4 @@
-"""What the planner is told by the policy."""
+"""What the policy asks of a plan: thresholds, budgets, and what earlier runs have used of them."""
 
 from __future__ import annotations
 
