@@ -154,6 +154,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "budgets": list(move.budgets),
         "observed": move.observed,
         "makesWayFor": move.makes_way_for or None,
+        "marks": list(move.marks),
         "outcome": outcome.status.value,
         "message": outcome.message,
         "landed": outcome.landed,

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Score, Skip
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Score, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
@@ -35,6 +36,7 @@ WHY_LEFT: Mapping[Code, str] = {
 """What each code means, as a heading over its examples."""
 
 _WORTH_A_WORD = 0.001
+_SHOWN_MARKS = 4
 
 
 def count(number: int, noun: str) -> str:
@@ -301,3 +303,11 @@ def ending(report: RunReport) -> str:
 
 def _as_planned(outcome: Outcome) -> bool:
     return outcome.status is Status.OBSERVED or outcome.predicted is True
+
+
+def marks_words(move: Move) -> str:
+    """Return which nodes are marked for a move, in a few words."""
+    names = ", ".join(printable(node) for node in move.marks[:_SHOWN_MARKS])
+    more = len(move.marks) - _SHOWN_MARKS
+    others = f" and {more} more" if more > 0 else ""
+    return f"steered: {names}{others} marked until it has its node"
