@@ -298,7 +298,9 @@ def ending(report: RunReport) -> str:
     if report.cut is not None:
         return f"Stopped early: {report.cut}."
     stopped = report.plan.stopped
-    if report.dry_run or all(map(_as_planned, report.outcomes)):
+    # Of a reviewed plan it says what is left of it, and nothing of the rules.
+    of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
+    if report.dry_run or not of_rules or all(map(_as_planned, report.outcomes)):
         return stopped
     return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
 
