@@ -18,7 +18,7 @@ from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.choice import Choice, version_of
 from rebalancer.nodes.hook import Hook
-from rebalancer.nodes.missing import missing_nodes
+from rebalancer.nodes.missing import Missing, missing_nodes
 from rebalancer.nodes.replacing import Pace
 from rebalancer.nodes.replacing import replace as replace_all
 from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
@@ -52,11 +52,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     preflight = emptying.preflight(choice)
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
-        emptying.base.notes.append(
-            f"{missing.pods} pods have no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
-            if missing.nodes
-            else f"{missing.pods} pods have no room, and one of them fits on no node like {missing.like}"
-        )
+        emptying.base.notes.append(text_of_missing(missing))
     refused = report_of(emptying, preflight, options.dry).refused
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
@@ -68,6 +64,14 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     why = course.run(Pace(options.max_unavailable, pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
+
+
+def text_of_missing(missing: Missing) -> str:
+    """Return a sentence for it."""
+    pods = "1 pod has" if missing.pods == 1 else f"{missing.pods} pods have"
+    if missing.nodes:
+        return f"{pods} no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
+    return f"{pods} no room, and one of them fits on no node like {missing.like}"
 
 
 def _durations(options: ReplaceOptions) -> list[tuple[str, str]]:

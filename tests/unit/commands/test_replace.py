@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from rebalancer.commands.replace import ReplaceOptions, replace_nodes
+from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import RebalancerError
 from rebalancer.nodes import draining, replacing
+from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.unit.commands.draining import Drained, is_cordoned, nodes, pods_on
 
@@ -107,6 +108,17 @@ def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing
             for note in done.report["warnings"]
         )
         assert not is_cordoned(cluster, "n1")
+
+
+@pytest.mark.parametrize(
+    ("missing", "note"),
+    [
+        (Missing(1, 1, "n3"), "1 pod has no room on the nodes that stay: 1 more like n3 would do"),
+        (Missing(2, 0, "n3"), "2 pods have no room, and one of them fits on no node like n3"),
+    ],
+)
+def test_what_is_missing_is_a_sentence(missing, note):
+    assert text_of_missing(missing) == note
 
 
 def test_a_hook_that_fails_ends_it_with_its_words():
