@@ -141,6 +141,11 @@ def _active(policy: Policy) -> list[str]:
     return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
 
 
+def _one_observes(policy: Policy, *names: str) -> bool:
+    """Return whether one of the strategies only observes: then no move that is made is counted twice."""
+    return any(policy.mode_of(name) is Mode.OBSERVE for name in names)
+
+
 def _pods_of(policy: Policy, name: str, snapshot: Snapshot) -> Bools:
     return pods_selected(snapshot, policy.select) & pods_selected(
         snapshot, policy.strategies[name].select
@@ -171,7 +176,7 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
         )
         if why is not None:
             yield f"{one} and {other} pull against each other: {why}, and both select {pods}"
-        elif params[0] == params[1]:
+        elif params[0] == params[1] and not _one_observes(policy, one, other):
             yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
 
 

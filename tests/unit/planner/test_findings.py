@@ -135,6 +135,14 @@ def test_placements_that_pull_the_same_pods_apart_are_named():
     assert findings_on((text % "shop").replace("n0}, select", "n1}, select")).warnings == ()
 
 
+def test_a_strategy_that_is_tried_out_beside_itself_is_no_mistake():
+    text = (
+        "strategies: {duplicates: {select: {namespaces: [shop]}}, "
+        "trial: {strategy: duplicates, mode: observe}}"
+    )
+    assert findings_on(text).warnings == ()
+
+
 def test_a_strategy_that_stands_twice_for_the_same_pods_is_named():
     text = (
         "strategies: {duplicates: {}, again: {strategy: duplicates, select: {namespaces: [shop]}}}"
