@@ -143,7 +143,7 @@ class Planning:
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
-        notes = tuple(scope_notes(self._policy, snapshot))
+        notes = tuple(scope_notes(self._policy, snapshot, self._scope.select))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
         return Planned(snapshot, noted, reasons, made.signals, made.ended)
 

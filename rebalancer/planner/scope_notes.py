@@ -16,11 +16,12 @@ from rebalancer.snapshot.selected import selected, unresolved
 from rebalancer.wire.times import rfc3339
 
 
-def scope_notes(policy: Policy, snapshot: Snapshot) -> list[str]:
-    """Return a line for each."""
+def scope_notes(policy: Policy, snapshot: Snapshot, select: Select | None = None) -> list[str]:
+    """Return a line for each; ``select`` is that of the command line."""
+    selects = [("--select", select)] if select else []
     return [
         *closed_windows(policy, snapshot.captured_at),
-        *_without_effect(policy, snapshot),
+        *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
     ]
 
@@ -46,8 +47,7 @@ def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
     return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
 
 
-def _without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
-    selects = list(selects_of(policy))
+def _without_effect(snapshot: Snapshot, selects: Iterable[tuple[str, Select]]) -> Iterator[str]:
     for key, select in selects:
         if len(snapshot.pods) and not pods_selected(snapshot, select).any():
             yield f"{key} matches no pod"

@@ -87,6 +87,8 @@ def parse_select(text: str, source: str) -> Select:
 
     Raises PolicyError with all problems.
     """
+    if not text.strip():
+        raise PolicyError([f"{source}: is empty; write for example {{namespaces: [shop-*]}}"])
     document, problems = parse(text.encode(), source)
     select: Select | None = None
     if document is not None and not problems:

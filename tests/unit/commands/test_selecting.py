@@ -45,12 +45,36 @@ def test_a_run_moves_what_the_command_line_selects(crowded, tmp_path, flags, nam
         ("{minReplicas: many}", '--select:1: minReplicas: "many" should be a whole number'),
         ("web", '--select:1: "web" should be a mapping of keys to values'),
         ("{a: [", "--select:1: "),
+        (" ", "--select: is empty; write for example {namespaces: [shop-*]}"),
     ],
 )
 def test_a_wrong_select_is_named_with_its_key(crowded, text, problem):
     done = run("run", f"--snapshot={crowded}", "--select", text)
     assert done.returncode == 2
     assert problem in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("{namespaces: [shop]}", []),
+        ("{namespaces: [gone-*]}", ["--select matches no pod"]),
+        (
+            "{priority: {below: batch}}",
+            [
+                "--select matches no pod",
+                (
+                    "--select: no pod has the PriorityClass batch, so its value is not known; "
+                    "write the value instead"
+                ),
+            ],
+        ),
+    ],
+)
+def test_a_select_without_effect_is_said(crowded, text, notes):
+    done = run("run", f"--snapshot={crowded}", "-o", "json", "--select", text)
+    said = [note for note in report_of(done)["warnings"] if "--select" in note]
+    assert said == notes
 
 
 def test_a_policy_is_checked_on_a_snapshot(crowded, tmp_path):
