@@ -109,6 +109,10 @@ class Emptying:
         """
         if options.grace_period < -1:
             raise PolicyError(["--grace-period: write seconds, or -1 for each pod's own"])
+        if options.dry_run == "server" and options.snapshot_path is not None:
+            raise PolicyError(
+                ["--dry-run=server asks the API server; leave it out with a snapshot file"]
+            )
         base = run_context(options.of_run(), environment)
         return cls(
             options=options,

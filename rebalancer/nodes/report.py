@@ -14,12 +14,14 @@ from rebalancer.nodes.preflight import REFUSING, NodeCheck, PodCheck, Verdict
 from rebalancer.nodes.triage import Fate
 from rebalancer.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.words import count
+from rebalancer.report.words import count, percent
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
 _SHOWN = 5
 """So many pods of a node are shown per reason."""
+_LANDINGS = 3
+"""So many landings of a pod are shown, the most probable first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class DrainReport:
         for check in self.checks:
             yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_counted(check)}".rstrip()
             yield from self._reasons(check)
+            if self.dry_run:
+                yield from self._landings(check)
         yield from self._end()
 
     def _reasons(self, check: NodeCheck) -> Iterator[str]:
@@ -117,6 +121,19 @@ class DrainReport:
             more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
             yield f"      {code}{f': {message}' if message else ''}"
             yield f"        {', '.join(pods[:_SHOWN])}{more}"
+
+    def _landings(self, check: NodeCheck) -> Iterator[str]:
+        """Yield where each replacement would land."""
+        for one in check.pods:
+            if one.move is None or not one.move.landings:
+                continue
+            landings = one.move.landings
+            shown = ", ".join(
+                f"{each.node} {percent(each.probability)}" for each in landings[:_LANDINGS]
+            )
+            left = len(landings) - _LANDINGS
+            more = f" and {count(left, 'more node')}" if left > 0 else ""
+            yield f"      {self.snapshot.pod_ref(one.pod)} -> {shown}{more}"
 
     def _end(self) -> Iterator[str]:
         statuses = Counter(outcome.status.value for outcome in self.outcomes.values())

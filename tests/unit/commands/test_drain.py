@@ -11,6 +11,7 @@ import pytest
 
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import PolicyError
 from rebalancer.nodes import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
@@ -261,6 +262,25 @@ def test_the_pre_flight_needs_no_cluster(tmp_path):
     report = json.loads(out.getvalue())
     assert (report["dryRun"], report["source"]) == (True, str(path))
     assert [of["verdict"] for of in report["nodes"]] == ["drainable"]
+
+
+def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
+    objects = [node("n1"), node("n2"), *workload("web", ["n1", "n2"])]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    out = io.StringIO()
+    environment = Environment(SystemClock(), {}, out, io.StringIO(), threading.Event())
+    assert drain(DrainOptions(nodes=("n1",), snapshot_path=str(path)), environment) == 0
+    (line,) = [line for line in out.getvalue().splitlines() if "->" in line]
+    assert line.strip().startswith("default/web-")
+    assert line.endswith("-> n2 100 %")
+
+
+def test_a_snapshot_file_cannot_be_asked_about_evictions():
+    environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO(), threading.Event())
+    options = DrainOptions(nodes=("n1",), snapshot_path="cluster.json", dry_run="server")
+    with pytest.raises(PolicyError, match="--dry-run=server asks the API server"):
+        drain(options, environment)
 
 
 @pytest.mark.parametrize(
