@@ -135,6 +135,14 @@ def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now() 
     assert why.startswith("NoGain")
 
 
+def test_no_move_keeps_marks_under_a_policy_that_does_not_steer() -> None:
+    # A plan that was made with marks, reviewed under another policy: nothing would set them.
+    (move,) = plan_of(crowded(), settings=MARKS, **ONLY).moves
+    ((_, why),) = rechecked(crowded(), [move], settings=Settings(), **ONLY)
+    assert why is not None
+    assert why.startswith("NoGain")
+
+
 def drifted(seed: int) -> list[Object]:
     """Workloads under many rules, thrown onto six nodes of three zones, two of them nearly empty."""
     rng = random.Random(seed)
