@@ -14,7 +14,7 @@ from rebalancer.commands.options import RunOptions
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ClusterReadError, ExitCode
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
 from rebalancer.report.progress import Progress
@@ -65,7 +65,7 @@ def act(
 
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
-    marker = _marker(run, source.client, reading)
+    marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
         return None
     clock = run.environment.clock
@@ -96,8 +96,14 @@ def act(
     return acting.execute(planned, reading.kept, reading.clock_skew)
 
 
-def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
-    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer."""
+def _marker(
+    run: RunContext, client: Client, reading: Reading, *, stands_still: bool
+) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer.
+
+    Raises:
+        ClusterReadError: stale marks could not be removed, and pods would move by predictions without them.
+    """
     from rebalancer.evictor.marks import Marker  # noqa: PLC0415
     from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
 
@@ -110,7 +116,9 @@ def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
         clock=lambda: clock.unix() + reading.clock_skew,
         stop=run.stop,
     )
-    run.notes.extend(marker.clear_stale(marks_on(reading.snapshot.nodes)))
+    if (left := marker.clear_stale(marks_on(reading.snapshot.nodes))) and not stands_still:
+        raise ClusterReadError("; ".join(left))
+    run.notes.extend(left)
     return marker
 
 

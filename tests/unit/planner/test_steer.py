@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from rebalancer.plan.plan import Code, Plan
+from rebalancer.planner.planning import Planning
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.load import load_text
 from rebalancer.policy.values import Limit
+from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
@@ -141,6 +145,27 @@ def test_no_move_keeps_marks_under_a_policy_that_does_not_steer() -> None:
     ((_, why),) = rechecked(crowded(), [move], settings=Settings(), **ONLY)
     assert why is not None
     assert why.startswith("NoGain")
+
+
+@pytest.mark.parametrize(
+    ("value", "steer", "counts"),
+    [
+        ("steer.20200101T000000Z.dead", "marks", False),
+        ("steer.20200101T000000Z.dead", "off", True),
+        ("by-hand", "off", True),
+        ("steer.20991231T000000Z.live", "off", False),
+        ("steer.20991231T000000Z.live", "marks", False),
+    ],
+)
+def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(
+    value: str, steer: str, counts: bool
+) -> None:
+    taint = {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
+    registry = Registry.installed()
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: {steer}\n"
+    planning = Planning(load_text(text.encode(), "policy", registry), registry, Scope())
+    problem = planning.problem(snapshot_of([node("n0", taints=[taint]), node("n1")]))
+    assert any(problem.snapshot.nodes.taint_sets) is counts
 
 
 def drifted(seed: int) -> list[Object]:
