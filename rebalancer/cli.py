@@ -18,6 +18,7 @@ Exit codes:
   3   the cluster could not be read, or refused us before the first eviction
   4   partly executed: something planned failed or was cut off, or was done and could not be reported
   10  with --detailed-exitcode: a dry run found moves
+  11  with --fail-on: the run ended in a state that was named there
 """
 
 _COMMANDS = {

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.options import FAIL_ON, RunOptions
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -51,6 +51,53 @@ def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
         help=f"Form of the {of}.",
     )
 
+
+def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tuple[str, ...]:
+    """Return the comma-separated states in ``text``, each of ``FAIL_ON``."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in FAIL_ON:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(FAIL_ON)}")
+    return names
+
+
+AT_THE_END = [
+    click.option(
+        "--fail-on",
+        callback=_fail_on,
+        default="",
+        metavar=",".join(FAIL_ON),
+        help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
+        " budget or another run.",
+    ),
+    click.option(
+        "--metrics-push",
+        metavar="URL",
+        envvar="REBALANCER_METRICS_PUSH",
+        help="Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
+    ),
+    click.option(
+        "--metrics-file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Write metrics for a textfile collector; name it *.prom.",
+    ),
+    click.option(
+        "--notify",
+        metavar="URL",
+        envvar="REBALANCER_NOTIFY",
+        help="One HTTP POST after a run that acted, failed or stood still. Better in $REBALANCER_NOTIFY,"
+        " since a webhook's address is a secret.",
+    ),
+    click.option(
+        "--notify-template",
+        metavar="plain|slack|teams|FILE",
+        default=DEFAULTS.notify_template,
+        show_default=True,
+        help="Body of the notice: JSON with placeholders such as $summary.",
+    ),
+]
+"""Flags of what a run says to others at its end."""
 
 RUN = [
     click.option(
@@ -110,5 +157,6 @@ RUN = [
     click.option(
         "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
     ),
+    *AT_THE_END,
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""

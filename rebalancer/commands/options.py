@@ -39,6 +39,18 @@ class RunOptions:
     quiet: bool = False
     log_format: str = "text"
     color: bool | None = None
+    fail_on: tuple[str, ...] = ()
+    """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
+    metrics_push: str | None = None
+    """URL of a Pushgateway."""
+    metrics_file: str | None = None
+    """File for a textfile collector."""
+    notify: str | None = None
+    """URL that gets a notice; a secret."""
+    notify_template: str = "plain"
+
+
+FAIL_ON = ("standstill", "unmet", "held")
 
 
 def reference(flag: str, text: str) -> tuple[str, str]:

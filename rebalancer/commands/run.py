@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,17 +12,20 @@ from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
 from rebalancer.commands.options import RunOptions
+from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, RebalancerError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
 from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
+    from rebalancer.memory.document import Document
     from rebalancer.memory.keeper import Keeper
+    from rebalancer.report.model import RunReport
 
 PATIENCE = 5.0
 """Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
@@ -33,15 +37,46 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    publish = publisher(options, environment)
+    if publish is None:
+        return _run(options, environment).code
+    try:
+        ended = _run(options, environment)
+    except RebalancerError as error:
+        if not environment.stop.is_set():
+            publish.failure(str(error), int(error.exit_code))
+        raise
+    except Exception as error:
+        publish.failure(f"{type(error).__name__}: an error of the program", int(ExitCode.BUG))
+        raise
+    if ended.report is not None:
+        publish.report(replace(ended.report, exit_code=int(ended.code)), ended.remembered)
+    return ended.code
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that came to its end."""
+
+    code: ExitCode
+    report: RunReport | None = None
+    """None where another run has the Lease: metrics and notices are that run's matter."""
+    remembered: Document | None = None
+    """What earlier runs left; None without a memory."""
+
+
+def _run(options: RunOptions, environment: Environment) -> _Ended:
     run = run_context(options, environment)
     with open_source(run) as source:
         if source.lease_taken is not None:
-            return report_lease_taken(run, source, source.lease_taken)
+            return _Ended(report_lease_taken(run, source, source.lease_taken))
         reading = source.read()
         memory = recall(run, source, reading)
+        remembered = None if memory is None else memory.document
         planned = make_plan(run, reading, memory)
         execution = act(run, source, reading, planned, memory) if run.acts else None
-        return report(run, source, planned, execution)
+        code, written = report(run, source, planned, execution)
+        return _Ended(code, written, remembered)
 
 
 def act(
