@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
+	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -75,6 +75,9 @@ bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SI
 
 bench-pod: $(STAMP)  ## a run in the CronJob's pod on a real kubelet beside a big cluster; needs what e2e-node needs; SIZE=1000:30000
 	$(BIN)/python -m benchmarks.scale.pod $(or $(SIZE),1000:30000)
+
+bench-ticks: $(STAMP)  ## a CronJob's whole way out of a heavy drift, and the peer's, on a real control plane; SIZE=1000:30000
+	$(BIN)/python -m benchmarks.scale.ticks $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	for name in objects stored; do $(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/$$name.binpb $$name.proto; done

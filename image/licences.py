@@ -36,6 +36,13 @@ _IN_WORDS = {
 }
 """How distributions of ours say it that have no SPDX expression."""
 
+_BY_CLASSIFIER = {
+    "jinja2": "BSD-3-Clause",
+    "markdown-it-py": "MIT",
+    "mdurl": "MIT",
+}
+"""Distributions that state their licence by a classifier only, which is less exact than the text that lies beside it."""
+
 INTERPRETER = "PSF-2.0"
 
 _LIBRARIES = {
@@ -88,6 +95,7 @@ def of_distribution(distribution: Distribution) -> str:
     """
     metadata = distribution.metadata.json
     stated = metadata.get("license_expression") or metadata.get("license") or ""
+    stated = stated or _BY_CLASSIFIER.get(distribution.name.lower(), "")
     return checked(distribution.name, _IN_WORDS.get(str(stated), str(stated)))
 
 

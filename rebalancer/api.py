@@ -1,4 +1,7 @@
-"""The public plug-in surface: all that a strategy may import, and nothing else is public.
+"""The public plug-in surface: all that a strategy has to name, and nothing else is public.
+
+What a term may say beside its cost are protocols, which a class keeps without naming them: those of
+``rebalancer.cost.term`` and ``rebalancer.cost.telling``.
 
 A strategy is a class with a ``Params`` model and a ``terms`` method, registered under the entry point
 group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Test
@@ -14,78 +17,60 @@ from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.telling import Gauge, Gauging, Grouped, Level, Standing, Told
-from rebalancer.cost.term import (
-    Bound,
-    Candidates,
-    Concerned,
-    Entry,
-    Measuring,
-    Noting,
-    Signalling,
-    Strategy,
-    Term,
-    Unjudged,
-    View,
-)
+from rebalancer.cost.telling import Gauge, Level, Standing
+from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
+from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
-from rebalancer.policy.values import LabelKey, Labels
+from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
-from rebalancer.snapshot.model import Nodes, Owner, PodClass, PodFlag, Pods, Snapshot
-from rebalancer.snapshot.state import ClusterState
-from rebalancer.snapshot.usage import MEASURED, Usage
+from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.selector_text import parse_selector
+from rebalancer.snapshot.usage import MEASURED
 
 __all__ = [
+    "LEAVING_CONDITIONS",
+    "LEAVING_TAINTS",
     "MEASURED",
     "Bools",
     "Bound",
     "Candidates",
     "CapGroup",
-    "ClusterState",
-    "Concerned",
     "ConflictGroup",
     "DomainTerm",
     "Domains",
+    "Duration",
     "Entry",
     "Floats",
     "Gauge",
-    "Gauging",
     "Group",
-    "Grouped",
     "Int32s",
     "Ints",
     "LabelKey",
     "Labels",
     "Level",
-    "Measuring",
-    "Nodes",
-    "Noting",
-    "Owner",
+    "Notice",
     "Params",
     "Percent",
     "PodClass",
-    "PodFlag",
-    "Pods",
+    "PolicyError",
     "PriceGroup",
-    "Signalling",
     "Signals",
     "Snapshot",
+    "Source",
     "SpreadGroup",
     "SpreadRule",
     "Standing",
-    "Strategy",
     "Term",
-    "Told",
-    "Unjudged",
-    "Usage",
     "View",
     "affinity_classes",
     "least_with_room",
     "matches",
     "matches_labels",
+    "parse_selector",
     "spread_rules",
     "tolerates",
 ]

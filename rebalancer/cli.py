@@ -24,9 +24,12 @@ Exit codes:
 _COMMANDS = {
     "apply": "Carry out a plan that was reviewed before.",
     "demo": "Tell the story in an embedded cluster.",
+    "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
     "policy": "Check, show and migrate policies.",
+    "replace": "Replace old nodes, one after the other.",
+    "report": "Print what a report looks like.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",
     "snapshot": "Write the cluster's state to a file, for run --snapshot.",

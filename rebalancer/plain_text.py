@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 
 def printable(text: str) -> str:
     """Return ``text`` with all that is not printable escaped, as Python writes it.
@@ -29,3 +32,9 @@ def printable_json(text: str) -> str:
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def shown(value: Any) -> str:
+    """Return ``value`` as a file in JSON or YAML has it, at most 60 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from rebalancer.api import Params, Strategy
+from rebalancer.cost.term import Strategy
 from rebalancer.errors import PluginError
+from rebalancer.policy.params import Params
 
 GROUP = "rebalancer.strategies"
 

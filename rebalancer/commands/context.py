@@ -19,6 +19,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
+    from rebalancer.kube.resources import Rule
     from rebalancer.report.plan_file import ReviewedPlan
 
 
@@ -37,6 +38,8 @@ class RunContext:
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     stop: Stop
+    rules: tuple[Rule, ...] = ()
+    """Rights that it needs beside those of a run."""
     timings: Timings
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""

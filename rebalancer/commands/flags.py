@@ -110,7 +110,7 @@ RUN = [
     click.option(
         "-l", "--selector", help="Move pods with these labels only, as kubectl takes them."
     ),
-    output_flag("table", "json", "yaml", "html", of="report"),
+    output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
     click.option(
         "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
     ),
@@ -155,7 +155,13 @@ RUN = [
         help="Form of the progress lines.",
     ),
     click.option(
-        "--color", is_flag=True, default=None, help="Colour the table. Default: on a terminal."
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        is_flag=False,
+        flag_value="always",
+        default=DEFAULTS.color,
+        show_default=True,
+        help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
     *AT_THE_END,
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
-from rebalancer.policy.values import parse_duration
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
@@ -38,7 +38,7 @@ class RunOptions:
     compress: bool = False
     quiet: bool = False
     log_format: str = "text"
-    color: bool | None = None
+    color: str = "auto"
     fail_on: tuple[str, ...] = ()
     """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
     metrics_push: str | None = None

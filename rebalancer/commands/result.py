@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Source
+from rebalancer.commands.terminal import terminal_look
 from rebalancer.environment import Environment
 from rebalancer.errors import ExitCode
 from rebalancer.output import OutputError, say, write
@@ -29,7 +30,8 @@ def report(
     run.environment.committed.set()
     code = _exit_code(run, planned, execution)
     written = run_report(run, source, planned, execution, int(code))
-    pieces = render(written, run.options.output, color=_color(run))
+    look = terminal_look(run.environment, run.options.color)
+    pieces = render(written, run.options.output, color=look.color, width=look.width)
     return _write(run.environment, pieces, code, written.outcomes), written
 
 
@@ -94,10 +96,6 @@ def _write(
         say(environment.err, f"rebalancer: {error}")
         return code if code is ExitCode.PARTIAL else error.exit_code
     return code
-
-
-def _color(run: RunContext) -> bool:
-    return run.environment.out.isatty() if run.options.color is None else run.options.color
 
 
 def _exit_code(run: RunContext, planned: Planned, execution: Execution | None) -> ExitCode:

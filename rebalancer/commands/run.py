@@ -80,9 +80,20 @@ def _run(options: RunOptions, environment: Environment) -> _Ended:
 
 
 def act(
-    run: RunContext, source: Source, reading: Reading, planned: Planned, memory: Keeper | None
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    planned: Planned,
+    memory: Keeper | None,
+    *,
+    progress: Progress | None = None,
+    ordered: bool = False,
+    grace_seconds: int | None = None,
 ) -> Execution | None:
-    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved."""
+    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
+
+    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``.
+    """
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
     if planned.standstill:
@@ -106,15 +117,18 @@ def act(
         timings=run.timings,
         safety=run.loaded.policy.safety,
         instance=run.instance,
-        progress=_progress(run),
+        progress=progress or progress_of(run),
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
+        ordered=ordered,
+        grace_seconds=grace_seconds,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 
 
-def _progress(run: RunContext) -> Progress:
+def progress_of(run: RunContext) -> Progress:
+    """Return what tells of the run on standard error."""
     form = "quiet" if run.options.quiet else run.options.log_format
     return Progress(run.environment.err, clock=run.environment.clock.now, form=form)
 

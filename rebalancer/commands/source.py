@@ -124,7 +124,10 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        require(client, (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory))
+        require(
+            client,
+            (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory, *run.rules),
+        )
     return _take_lease(run, client, at_end)
 
 

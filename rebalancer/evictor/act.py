@@ -44,6 +44,10 @@ class Acting:
     stop: Stop
     warn: Callable[[str], None]
     remember: Remember
+    ordered: bool = False
+    """People have ordered that these pods go: see Attempt."""
+    grace_seconds: int | None = None
+    """Of the evicted pods; None leaves each its own."""
 
     def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do."""
@@ -57,6 +61,7 @@ class Acting:
             clock=self.clock.unix,
             instance=self.instance,
             warn=self.warn,
+            grace_seconds=self.grace_seconds,
         )
         feed = open_feed(planned.snapshot, moves)
         follower = self._follower(kept, feed, moves)
@@ -69,6 +74,7 @@ class Acting:
                 Pace.of(self.safety),
                 self.progress,
                 domains=planned.snapshot.nodes.labels_of,
+                ordered=self.ordered,
             )
 
             recount = Recount(

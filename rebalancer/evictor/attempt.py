@@ -58,9 +58,13 @@ class Attempt:
         *,
         unready_sibling: Callable[[Move], str | None],
         patience: Patience | None = None,
+        ordered: bool = False,
     ) -> None:
-        """``unready_sibling`` returns the name of another pod of the same controller that is not Ready, or None."""
-        self._actor, self._stop = actor, stop
+        """``unready_sibling`` returns the name of another pod of the same controller that is not Ready, or None.
+
+        ``ordered``: people have ordered that these pods go; what protects pods from a rebalancing run does not hold.
+        """
+        self._actor, self._stop, self._ordered = actor, stop, ordered
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
@@ -135,7 +139,7 @@ class Attempt:
             return Outcome(move, Status.GONE, "the pod is terminating already")
         if pod.node != move.node:
             return Outcome(move, Status.CHANGED, f"the pod is on {pod.node or 'no node'} now")
-        if (why := self._protected(move, pod)) is not None:
+        if not self._ordered and (why := self._protected(move, pod)) is not None:
             return Outcome(move, Status.LOST if lost else Status.DROPPED, why)
         return None
 

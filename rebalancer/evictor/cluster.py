@@ -26,14 +26,16 @@ class ClusterActor:
         clock: Callable[[], float],
         instance: str,
         warn: Callable[[str], None],
+        grace_seconds: int | None = None,
     ) -> None:
-        self._client, self._warn = client, warn
+        """``grace_seconds``: of the evicted pods; None leaves each its own."""
+        self._client, self._warn, self._grace = client, warn, grace_seconds
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         """See Actor."""
-        return evict(self._client, namespace, name, uid)
+        return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace)
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
@@ -45,11 +47,10 @@ class ClusterActor:
     def announce(self, move: Move) -> None:
         """See Actor: one event on the pod, one on its owner."""
         owner = self._owners.get(move.owner)
-        landing = move.landings[0]
-        note = (
-            f"moved off {move.node} by {move.strategy}: {move.reason}; "
-            f"expected on {landing.node} ({landing.probability:.0%})"
-        )
+        note = f"moved off {move.node} by {move.strategy}: {move.reason}"
+        if move.landings:
+            landing = move.landings[0]
+            note += f"; expected on {landing.node} ({landing.probability:.0%})"
         self._events.write(
             Subject("Pod", move.namespace, move.pod, move.uid),
             Subject(owner.kind, owner.namespace, owner.name, owner.uid) if owner else None,

@@ -105,9 +105,11 @@ class Executor:
         progress: Progress,
         *,
         domains: Callable[[str], Mapping[str, str]],
+        ordered: bool = False,
     ) -> None:
-        """``domains`` returns the labels of a node, for comparing landings by their domains."""
+        """``domains`` returns the labels of a node, for comparing landings by their domains; ``ordered``: see Attempt."""
         self._actor, self._stop, self._pace = actor, stop, pace
+        self._ordered = ordered
         self._progress, self._domains = progress, domains
         self._arrivals = Arrivals(feed)
         self._outcomes: dict[str, Outcome] = {}
@@ -203,7 +205,7 @@ class Executor:
             done = self._in_parallel(moves)
         self._judge_answers(done)
         evicted = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
-        if evicted:
+        if evicted := [move for move in evicted if move.landings]:
             self._await(evicted, wave)
             self._judge_landings()
 
@@ -216,7 +218,7 @@ class Executor:
         done: list[Outcome] = []
         for move in moves:
             done += self._lane([move])
-            if done[-1].status is Status.EVICTED:
+            if done[-1].status is Status.EVICTED and move.landings:
                 self._until_placed(move)
         return done
 
@@ -241,6 +243,7 @@ class Executor:
             self._actor,
             self._stop,
             unready_sibling=lambda move: self._arrivals.unready_sibling(move.uid),
+            ordered=self._ordered,
         )
         outcomes: list[Outcome] = []
         for move in moves:

@@ -15,6 +15,8 @@ import msgspec
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.node_pods import READ_DAEMON_SET
+from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -60,6 +62,9 @@ FOLLOW_RULES = tuple(
 
 EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)
 """To report evictions in events. Without it a run goes on, and its report warns."""
+
+DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
+"""To empty nodes, beside those of a run."""
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

@@ -33,7 +33,6 @@ class LeaseTaken:
     holder: str
     expires_at: float
     """Unix seconds by the server's clock: when its term ends, unless it is renewed."""
-    seconds_left: float
 
 
 class Lease:
@@ -99,16 +98,16 @@ class Lease:
         lease, now = self.read(self.client)
         while (holder := holder_of(lease)) not in ("", self.identity):
             if now < (expires_at := _expiry(lease, now)):
-                return LeaseTaken(holder, expires_at, expires_at - now)
+                return LeaseTaken(holder, expires_at)
             if watched is None:
                 watched = _Watched(_version(lease), self.client.monotonic() + _duration(lease))
             left = watched.until - self.client.monotonic()
             if watched.version != _version(lease):  # alive, and its clock is wrong
-                return LeaseTaken(holder, now + _duration(lease), _duration(lease))
+                return LeaseTaken(holder, now + _duration(lease))
             if left <= 0:
                 break
             if self.client.stop.wait(min(_LOOK, left)) is not None:
-                return LeaseTaken(holder, now + left, left)
+                return LeaseTaken(holder, now + left)
             lease, now = self.read(self.client)
         return lease, now
 

@@ -35,6 +35,8 @@ class NodeView:
     resource_version: str
     unschedulable: bool
     annotations: Mapping[str, str]
+    provider_id: str
+    """Name of the machine at its provider; may be empty."""
     taints: tuple[Taint, ...]
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
 
@@ -111,6 +113,7 @@ def change_node(
 
 class _Spec(msgspec.Struct):
     unschedulable: bool = False
+    provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[dict[str, Any], ...] | None = None
 
 
@@ -141,5 +144,6 @@ def _view(body: bytes) -> NodeView:
         meta.resource_version,
         node.spec.unschedulable,
         meta.annotations or {},
+        node.spec.provider_id,
         node.spec.taints or (),
     )

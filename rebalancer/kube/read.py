@@ -74,13 +74,6 @@ class ServerVersion:
     text: str
 
 
-def read_snapshot(
-    client: Client, *, clock: Callable[[], float], page_size: int | None = None
-) -> Snapshot:
-    """Return the cluster as it is now; see :func:`read_cluster`."""
-    return read_cluster(client, clock=clock, page_size=page_size).snapshot
-
-
 def read_cluster(
     client: Client,
     *,

@@ -15,11 +15,9 @@ from rebalancer.memory.hour import moved_last_hour
 from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.wire.times import rfc3339
 
-FORMS = ("table", "json", "yaml")
-
 
 def render_history(document: Document, now: float, output: str) -> str:
-    """Return the memory in the form ``output``, one of ``FORMS``."""
+    """Return the memory in the form ``output``, ``table``, ``json`` or ``yaml``."""
     if output == "table":
         return _table(document, now)
     data = as_data(document, now)

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from rebalancer.durations import parse_go_duration
 from rebalancer.migrate.arguments import Args, Selector
-from rebalancer.migrate.durations import parse_go_duration
 from rebalancer.policy.params import Section
 
 EVICTOR = "DefaultEvictor"

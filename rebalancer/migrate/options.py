@@ -16,7 +16,8 @@ from rebalancer.migrate.plugins import (
     TaintArgs,
 )
 from rebalancer.migrate.uses import Use, Written
-from rebalancer.policy.params import Params, shown
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Params
 
 Options = dict[str, Any]
 """The options of a strategy as plain data."""

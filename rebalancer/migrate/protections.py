@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.migrate.durations import parse_go_duration
+from rebalancer.durations import format_duration, parse_go_duration
 from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.scope import Scope
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
-from rebalancer.policy.values import format_duration
 
 _SYSTEM_CRITICAL = 2_000_000_000
 # Durations of a policy are not longer; no pod is that old.

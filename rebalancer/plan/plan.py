@@ -82,7 +82,7 @@ class Move:
     """``Kind/namespace/name`` of the top controller."""
     node: str
     landings: tuple[Landing, ...]
-    """Most probable first."""
+    """Most probable first; none where the pod goes without one being foreseen, and none is waited for."""
     strategy: str
     """The strategy with the largest share of the gain."""
     reason: str

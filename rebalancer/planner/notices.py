@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rebalancer.cost.term import Noting
@@ -54,10 +56,21 @@ def _unreadable(snapshot: Snapshot) -> list[str]:
     if lost := lost_pods(snapshot):
         lines.append(f"{lost} (they count nowhere, and stay)")
     if snapshot.missing:
-        lines.append(f"not in the snapshot: {', '.join(snapshot.missing)}")
+        lines.append(f"not in the snapshot: {_by_reason(snapshot.missing)}")
     return lines
 
 
 def _owner_ref(snapshot: Snapshot, cls: int) -> str:
     owner = snapshot.owner_of(cls)
     return owner.ref if owner is not None else "no controller"
+
+
+def _by_reason(missing: Sequence[str]) -> str:
+    """Return ``Job, Service (none in the file)`` for texts like ``Job: none in the file``."""
+    kinds: dict[str, list[str]] = {}
+    for text in missing:
+        kind, _, why = text.partition(": ")
+        kinds.setdefault(why, []).append(kind)
+    return "; ".join(
+        f"{', '.join(of)} ({why})" if why else ", ".join(of) for why, of in kinds.items()
+    )

@@ -18,10 +18,11 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.model import Mode, Policy, Protect
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.wire.objects import TopologySpreadConstraint
@@ -45,6 +46,10 @@ class Planned:
         return tuple(move for move in self.plan.moves if move.uid not in self.ended)
 
 
+Protections = Callable[[Snapshot, Protect, Scope], Int32s]
+"""Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
+
+
 class Planning:
     """Plans on snapshots under one policy: for the plan, and again between waves."""
 
@@ -57,11 +62,14 @@ class Planning:
         lifted: bool = False,
         reviewed: Sequence[Move] | None = None,
         seconds: float = math.inf,
+        protections: Protections = protect,
     ) -> None:
         """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
 
-        ``seconds``: the time of the run; no more is planned than can be carried out in it.
+        ``seconds``: the time of the run; no more is planned than can be carried out in it. ``protections`` says
+        which pods may not be moved.
         """
+        self._protections = protections
         self._seconds, self._pace = seconds, Pace()
         self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
@@ -161,7 +169,7 @@ class Planning:
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
             list(self._contributions(snapshot.captured_at)),
-            protect(snapshot, policy.protect, self._scope),
+            self._protections(snapshot, policy.protect, self._scope),
         )
 
     def settings(self) -> Settings:

@@ -31,8 +31,13 @@ def stopped(
     if backlog.moves:
         return f"This run can do no more: {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
-    head += " yet" if Code.TOO_FEW_RUNS.value in codes else ""
+    head += " yet" if any(map(_waits, skips)) else ""
     return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+
+
+def _waits(skip: Skip) -> bool:
+    """Tell whether a pod stays only until some time has passed."""
+    return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
 
 
 def _unjudged(after: Mapping[str, Score]) -> str | None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rebalancer.policy.params import Section, shown
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
 from rebalancer.policy.values import Duration, LabelKey, Limit, LimitField, PositiveDuration
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)

@@ -14,10 +14,11 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.errors import PluginError, PolicyError
+from rebalancer.plain_text import shown
 from rebalancer.policy.document import Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
-from rebalancer.policy.params import Params, shown
+from rebalancer.policy.params import Params
 from rebalancer.policy.problems import did_you_mean, validated
 
 BUILT_IN = "built-in default"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
+
+from rebalancer.plain_text import shown
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z", re.ASCII)
 
@@ -35,12 +36,6 @@ class Params(Section):
     The names ``mode``, ``weight``, ``budgets`` and ``windows`` are reserved: in the file, the options are beside
     these keys, which all strategies have.
     """
-
-
-def shown(value: Any) -> str:
-    """Return ``value`` as in the file, at most 60 characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def parse_percent(value: Any) -> float:

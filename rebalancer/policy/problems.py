@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rebalancer.plain_text import shown
 from rebalancer.policy.document import Document, KeyPath, Problem
-from rebalancer.policy.params import shown
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from rebalancer.policy.params import Section, shown
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
 from rebalancer.policy.values import Duration, Labels
 
 _PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")

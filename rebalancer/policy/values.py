@@ -1,4 +1,4 @@
-"""Limits (``5`` or ``10%``), durations (``1h30m``) and labels."""
+"""Limits (``5`` or ``10%``), durations (``1h30m``) and labels as fields of a policy."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
-from rebalancer.policy.params import shown
+from rebalancer.durations import format_duration, parse_duration
+from rebalancer.plain_text import shown
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000
 _LONGEST = timedelta(days=366)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z", re.ASCII)
-_DURATION = re.compile(
-    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +60,6 @@ class Limit:
 
 def _written(limit: Limit) -> int | str:
     return str(limit) if limit.count is None else limit.count
-
-
-def parse_duration(value: Any) -> timedelta:
-    """Return ``90s``, ``5m``, ``1h30m`` or ``2d`` as a time span.
-
-    Go's syntax with ``d`` for 24 hours, without units below the second. ValueError for anything else.
-    """
-    if isinstance(value, timedelta):
-        return value
-    match = _DURATION.match(value) if isinstance(value, str) and value else None
-    if match is None:
-        raise ValueError(f"{shown(value)} is no duration; write for example 90s, 5m, 1h30m or 2d")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-
-
-def format_duration(span: timedelta) -> str:
-    """Return a time span as :func:`parse_duration` reads it, in its largest units: ``1h30m``."""
-    minutes, seconds = divmod(span.total_seconds(), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
-    if seconds or not (hours or minutes):
-        parts.append(f"{seconds:.3f}".rstrip("0").rstrip(".") + "s")
-    return "".join(parts)
 
 
 LimitField = Annotated[

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field
 
-from rebalancer.policy.params import Section, shown
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
 from rebalancer.policy.values import PositiveDuration
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""What a run reports: the report in four forms, and progress while it acts.
+"""What a run says: the report in its forms, and progress while it acts.
 
-``model`` is the data, ``words`` how it is put, ``as_*`` the forms; ``render`` chooses among
-them. Nothing here decides anything.
+``model`` is what there is to report, ``changes`` what the moves change, ``summary`` all of it in words and numbers;
+``as_*`` the forms, among which ``render`` chooses; ``schema`` describes the JSON. Nothing here decides anything.
 """

@@ -1,149 +1,327 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no picture from anywhere.
+"""The report as one HTML page that needs nothing else: no font, no picture, no script from anywhere.
 
-Everything that comes from the cluster is escaped, and a content security policy forbids what escaping
-might miss.
+The template escapes all that is put into it; a content security policy admits the page's own style and script, by
+their hashes, and nothing besides. Moves are data in the page, of which the script shows a part at a time, so that
+thousands stay usable.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator
-from string import Template
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from rebalancer.plain_text import printable
+import msgspec
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from rebalancer.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Landing, Score
 from rebalancer.report import words
-from rebalancer.report.html_page import PAGE
+from rebalancer.report.changes import NodeChange, WorkloadChange
+from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
+from rebalancer.report.summary import LEGEND, Rule, Summary
 
-_MOST_ROWS = 2000
-_MOST_PODS = 50
-_BAR = 160
-"""Width of the longest bar, in pixels."""
+_MOST_HEAT = 150
+_MOST_NODES = 120
+_MOST_GROUPS = 100
+_MOST_PODS = 20
+_BAR, _STRIP, _FUNNEL = 150, 160, 320
+"""Widths of the longest bars, in pixels."""
+_LEVELS = 5
 
-
-def as_html(report: RunReport) -> str:
-    """Return the report as an HTML document."""
-    return Template(PAGE).substitute(
-        title=escape(words.title(report)),
-        cluster=escape(words.cluster_line(report)),
-        policy_hash=escape(report.loaded.policy_hash),
-        warnings=_listed(report.warnings, "warning"),
-        ending=escape(words.ending(report)),
-        planned=escape(words.planned_line(report)),
-        done=_paragraph(words.done_line(report)),
-        scores="\n".join(_scores(report)),
-        moves=_moves(report),
-        skipped="\n".join(_skipped(report)),
-        funnel=escape(words.funnel_words(report.plan.funnel)),
-        timings=escape(
-            ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items())
-        ),
-    )
+# The script's order of a row; the heads sort by the column of that number.
+_COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9), ("Outcome", 11))
 
 
-def escape(text: str) -> str:
-    """Return ``text`` as HTML shows it, with what is not printable written out."""
-    return html.escape(printable(text))
-
-
-def _paragraph(text: str | None) -> str:
-    return "" if text is None else f"<p>{escape(text)}</p>"
-
-
-def _listed(texts: Iterable[str], style: str) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<ul class="{style}">{items}</ul>' if items else ""
-
-
-# -- scores --------------------------------------------------------------------------------------------
-
-
-def _scores(report: RunReport) -> Iterator[str]:
-    before, after = report.plan.before, report.plan.after
-    for name in sorted(before):
-        was, will = before[name], after.get(name, before[name])
-        # Pods and squared deviation share no scale: each strategy's bars are of its own largest.
-        entry = _telling_entry(was, will)
-        most = max(was.cost.as_tuple()[entry], will.cost.as_tuple()[entry])
-        yield (
-            f"<tr><th>{escape(name)}</th>{_score(was, entry, most)}{_score(will, entry, most)}"
-            f"<td>{_listed(will.unsatisfiable, 'note')}</td></tr>"
+def as_html(report: RunReport) -> Iterator[str]:
+    """Yield the report as an HTML document, in pieces."""
+    summary = Summary(report)
+    style, script = (_text(f"report.{kind}") for kind in ("css", "js"))
+    yield from (
+        _environment()
+        .get_template("report.html.j2")
+        .generate(
+            report=report,
+            summary=summary,
+            title=words.title(report),
+            cluster=words.cluster_line(report),
+            # Ours, and hashed as they are: what is between the tags must not be changed by escaping.
+            style=Markup(style),  # noqa: S704
+            script=Markup(script),  # noqa: S704
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            numbers=_numbers(summary),
+            rules=[_rule(rule) for rule in summary.rules],
+            legend=LEGEND.items(),
+            heat=_heat(summary),
+            flows=flow_chart(summary.changes.flows) if summary.changes.has_zones else None,
+            nodes=_nodes(summary.changes.nodes),
+            columns=_COLUMNS,
+            data=_data(report),
+            staying=words.count(summary.staying_pods, "pod"),
+            stays=[_stays(summary, i) for i in range(len(summary.stays))],
+            funnel=_funnel(summary),
+            timings=", ".join(
+                f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items()
+            ),
         )
+    )
+    yield "\n"
 
 
-def _telling_entry(was: Score, will: Score) -> int:
-    """Return the first entry of the cost that is not zero in both."""
-    pairs = zip(was.cost.as_tuple(), will.cost.as_tuple(), strict=True)
-    return next((index for index, pair in enumerate(pairs) if any(pair)), 0)
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        autoescape=True,
+        loader=FunctionLoader(_text),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_shown,
+        auto_reload=False,
+    )
+    made.filters["code"] = _with_code
+    return made
 
 
-def _score(score: Score, entry: int, most: float) -> str:
-    value = score.cost.as_tuple()[entry]
-    width = _BAR * value / most if most > 0 else 0.0
-    style = "good" if words.holds(score) else "bad"
-    return (
-        f'<td class="{style}"><svg width="{_BAR}" height="10" role="img" aria-label="{value:.6g}">'
-        f'<rect class="rail" width="{_BAR}" height="10"/>'
-        f'<rect class="bar" width="{width:.1f}" height="10"/></svg>'
-        f"<br>{escape(words.score_words(score))}</td>"
+def _text(name: str) -> str:
+    return (files("rebalancer.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _shown(value: object) -> object:
+    """Return text with what is not printable written out; what is markup already stays."""
+    return printable(value) if type(value) is str else value
+
+
+def _with_code(text: str) -> Markup:
+    """Return a sentence with what stands between backticks as code."""
+    parts = [escape(printable(part)) for part in text.split("`")]
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if index % 2 else part
+        for index, part in enumerate(parts)
     )
 
 
-# -- moves ---------------------------------------------------------------------------------------------
+# -- the head, and the rules ---------------------------------------------------------------------------
 
 
-def _moves(report: RunReport) -> str:
-    if not report.outcomes:
-        return "<p>None.</p>"
-    rows = "\n".join(_move(report, outcome) for outcome in report.outcomes[:_MOST_ROWS])
-    head = "<tr><th>Wave</th><th>Pod</th><th>From</th><th>To</th><th>Why</th><th>Gain, cost</th><th>Outcome</th></tr>"
-    left = len(report.outcomes) - _MOST_ROWS
-    return f"<table>{head}\n{rows}\n</table>{_more(left)}"
+def _numbers(summary: Summary) -> list[tuple[str, str]]:
+    report, rules = summary.report, summary.rules
+    unmet = [
+        sum(score.violated for score in scores) for scores in zip(*_scores(rules), strict=True)
+    ]
+    numbers = [("Evictions planned", f"{len(report.outcomes):,}")]
+    if not report.dry_run:
+        evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
+        numbers.append(("Evicted", f"{evicted:,}"))
+    if report.plan.lower_bound:
+        numbers.append(("No fewer than", f"{report.plan.lower_bound:,}"))
+    return [
+        *numbers,
+        ("Rules unmet", words.change(*unmet).replace("->", "\u2192") if unmet else "0"),
+        ("Pods that stay", f"{summary.staying_pods:,}"),
+        ("Nodes", f"{len(report.snapshot.nodes):,}"),
+        ("Pods", f"{len(report.snapshot.pods):,}"),
+    ]
 
 
-def _move(report: RunReport, outcome: Outcome) -> str:
+def _scores(rules: Sequence[Rule]) -> Iterator[tuple[Any, Any]]:
+    return ((rule.before, rule.planned) for rule in rules)
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    pair = (rule.before, rule.planned)
+    # Pods and squared deviation share no scale: each strategy's bars are of its own largest.
+    entry = next((i for i in range(3) if any(s.cost.as_tuple()[i] for s in pair)), 0)
+    most = 0.0 if rule.holds else max(score.cost.as_tuple()[entry] for score in pair)
+    sides = [
+        {
+            "label": label,
+            "words": words.score_words(score),
+            "holds": words.holds(score),
+            "width": _width(score.cost.as_tuple()[entry], most, _BAR),
+        }
+        for label, score in zip(("now", "after the plan"), pair, strict=True)
+    ]
+    return {
+        "name": rule.strategy,
+        "observed": rule.observed,
+        "most": most,
+        "sides": sides,
+        "impossible": rule.planned.unsatisfiable,
+    }
+
+
+def _width(value: float, most: float, longest: int) -> str:
+    return f"{longest * min(1.0, value / most):.1f}" if most > 0 else "0"
+
+
+# -- pictures ------------------------------------------------------------------------------------------
+
+
+def _heat(summary: Summary) -> dict[str, Any]:
+    changes = summary.changes
+    moved = [change for change in changes.workloads if change.by == "zone"]
+    shown = [*moved[:_MOST_HEAT], *changes.still][: max(_MOST_HEAT, len(changes.still))]
+    acted = any(change.after is not None for change in moved)
+    phases = ["Now" if summary.report.dry_run else "Before", "As planned"]
+    return {
+        "zones": changes.zones,
+        "phases": [*phases, "After the run"] if acted else phases,
+        "rows": [_heat_row(change, acted=acted) for change in shown] if changes.has_zones else [],
+        "left": max(0, len(moved) - _MOST_HEAT),
+    }
+
+
+def _heat_row(change: WorkloadChange, *, acted: bool) -> dict[str, Any]:
+    steps = [change.before, change.planned]
+    if acted:
+        steps.append(change.planned if change.after is None else change.after)
+    most = max(max(counts) for counts in steps)
+    kind, slash, name = change.owner.partition("/")
+    return {
+        "kind": kind + slash,
+        "name": name,
+        "phases": [
+            [
+                {
+                    "count": number,
+                    "level": -(-number * _LEVELS // most) if most else 0,
+                    "change": f"{number - was:+d}" if number != was else "",
+                }
+                for number, was in zip(counts, change.before, strict=True)
+            ]
+            for counts in steps
+        ],
+    }
+
+
+def _nodes(nodes: Sequence[NodeChange]) -> dict[str, Any]:
+    """Return the nodes that change most, by zone."""
+    by_change = sorted(
+        nodes, key=lambda node: -max(_difference(node.cpu), _difference(node.memory))
+    )
+    shown = sorted(by_change[:_MOST_NODES], key=lambda node: (node.zone, node.name))
+    rows = []
+    zone = None
+    for node in shown:
+        was, will = node.pods
+        rows.append(
+            {
+                "name": node.name,
+                "zone": node.zone,
+                "first": node.zone != zone,
+                "strips": [_strip("cpu", *node.cpu), _strip("memory", *node.memory)],
+                "pods": f"{was}" if was == will else f"{was} \u2192 {will}",
+            }
+        )
+        zone = node.zone
+    return {"rows": rows, "left": len(nodes) - len(shown)}
+
+
+def _difference(pair: tuple[float, float]) -> float:
+    return abs(pair[1] - pair[0])
+
+
+def _strip(label: str, before: float, after: float) -> dict[str, Any]:
+    was, will = f"{before:.0%}", f"{after:.0%}"
+    return {
+        "label": label,
+        "before": _width(before, 1.0, _STRIP),
+        "after": _width(after, 1.0, _STRIP),
+        "over": after > 1,
+        "words": was if was == will else f"{was} \u2192 {will}",
+    }
+
+
+def _funnel(summary: Summary) -> list[dict[str, str]]:
+    if not summary.report.plan.funnel:
+        return []
+    most = summary.funnel[0][1]
+    return [
+        {"name": name, "number": f"{number:,}", "width": _width(number, most, _FUNNEL)}
+        for name, number in summary.funnel
+    ]
+
+
+# -- what stays, and the moves -------------------------------------------------------------------------
+
+
+def _stays(summary: Summary, index: int) -> dict[str, Any]:
+    one = summary.stays[index]
+    shown = one.groups[:_MOST_GROUPS]
+    return {
+        "pods": f"{one.pods:,}",
+        "code": one.code.value,
+        "why": one.why,
+        "groups": [
+            {"pods": words.and_more(group.pods, _MOST_PODS), "message": group.message}
+            for group in shown
+        ],
+        "left": words.total(one.groups[_MOST_GROUPS:]),
+    }
+
+
+class _Strings:
+    """Gives each string a number: reasons, nodes and owners are the same for many moves."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(printable(text), len(self.numbers))
+
+
+def _data(report: RunReport) -> Markup:
+    """Return the moves as JSON that may stand in a script element."""
+    strings = _Strings()
+    ranks = _ranks(report.outcomes)
+    rows = [
+        _row(report, outcome, rank, strings)
+        for outcome, rank in zip(report.outcomes, ranks, strict=True)
+    ]
+    text = msgspec.json.encode({"strings": list(strings.numbers), "moves": rows}).decode()
+    safe = printable_json(text)
+    for character in "<>&":
+        safe = safe.replace(character, f"\\u{ord(character):04x}")
+    return Markup(safe)  # noqa: S704  # JSON has these three within strings only, where the escapes mean the same
+
+
+def _ranks(outcomes: Sequence[Outcome]) -> Iterable[int]:
+    """Return the place of each move by its gain, the smallest first."""
+    gains = sorted({outcome.move.gain.as_tuple() for outcome in outcomes})
+    place = {gain: index for index, gain in enumerate(gains)}
+    return [place[outcome.move.gain.as_tuple()] for outcome in outcomes]
+
+
+def _row(report: RunReport, outcome: Outcome, rank: int, strings: _Strings) -> list[Any]:
     move = outcome.move
-    style = "bad" if outcome.status.is_failure or outcome.predicted is False else ""
-    style = "good" if outcome.status is Status.EVICTED and not style else style
-    landings = "".join(_landing(report, landing) for landing in move.landings[:5])
-    cells = (
-        f"{move.wave}",
-        f"<b>{escape(move.ref)}</b><br>{escape(move.owner)}",
-        escape(words.place(report, move.node)),
-        f"{escape(words.outcome_words(report, outcome))}{landings}",
-        f"{escape(move.strategy)}: {escape(move.reason)}",
-        f"{escape(words.gain_words(move.gain))}<br>cost {words.number(move.cost)}",
-        f"{escape(outcome.status.value)}<br>{escape(outcome.message)}",
+    texts = (
+        move.namespace,
+        move.pod,
+        move.owner,
+        words.place(report, move.node),
+        words.outcome_words(report, outcome),
+        move.strategy,
+        move.reason,
+        words.gain_words(move.gain),
     )
-    return f'<tr class="{style}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+    ending = (strings(outcome.status.value), strings(outcome.message), _tone(outcome))
+    return [move.wave, *map(strings, texts), rank, float(words.number(move.cost)), *ending]
 
 
-def _landing(report: RunReport, landing: Landing) -> str:
-    width = _BAR * max(0.0, min(1.0, landing.probability))
-    return (
-        f'<div class="landing"><svg width="{_BAR}" height="6"><rect class="rail" width="{_BAR}" '
-        f'height="6"/><rect class="bar" width="{width:.1f}" height="6"/></svg> '
-        f"{escape(words.place(report, landing.node))} {escape(words.percent(landing.probability))}</div>"
-    )
-
-
-# -- what stays ----------------------------------------------------------------------------------------
-
-
-def _skipped(report: RunReport) -> Iterator[str]:
-    if not report.plan.skips:
-        yield "<p>None.</p>"
-    for code, groups in words.grouped(report.plan.skips):
-        heading = f"{words.total(groups):,} {code.value}: {words.WHY_LEFT[code]}"
-        items = "".join(
-            f"<li>{escape(words.and_more(group.pods, _MOST_PODS))}: {escape(group.message)}</li>"
-            for group in groups[:_MOST_ROWS]
-        )
-        left = words.total(groups[_MOST_ROWS:])
-        yield f"<details><summary>{escape(heading)}</summary><ul>{items}</ul>{_more(left)}</details>"
-
-
-def _more(left: int) -> str:
-    return f"<p>... and {left:,} more (-o json shows all)</p>" if left > 0 else ""
+def _tone(outcome: Outcome) -> int:
+    """Return 3 for what failed, 2 for what landed elsewhere, 1 for what was done, 0 for the rest."""
+    if outcome.status.is_failure:
+        return 3
+    if outcome.predicted is False:
+        return 2
+    return int(outcome.status is Status.EVICTED)

@@ -1,31 +1,32 @@
-"""The report as plain text for 80 columns: ASCII but for what names bring along, colour only if asked."""
+"""The report on a terminal: the sentence first, then what changes, each move, what stays, and what to do next.
+
+ASCII but for what names bring along. ``wide`` keeps nothing back; otherwise twenty moves and more are shown by
+workload, and long lists end in how many are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
-from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Score
-from rebalancer.policy.model import Mode
 from rebalancer.report import words
+from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import WIDTH, Paint, wrapped
+from rebalancer.report.screen import Screen
+from rebalancer.report.summary import LEGEND, Rule, Summary
+from rebalancer.report.text import WIDTH
 
-# As much as is read at a glance; the whole is in the JSON.
-_MOST_MOVES = 20
+# As much as is read at a glance; -o wide shows all.
+_MANY_MOVES = 20
+_MOST_WORKLOADS = 20
 _MOST_GROUPS = 3
 _MOST_WARNINGS = 8
-_MOST_UNSATISFIABLE = 3
+_MOST_IMPOSSIBLE = 3
+_MOST_DOMAINS = 6
+_ALL = 1 << 30
 
 _INDENT = " " * 6
-
-_UNITS = {
-    "hard": "hard: pods still to move",
-    "soft": "soft: pods still to move, by weight",
-    "imbalance": "imbalance: squared deviation",
-}
 
 _STATUS_STYLE = {
     Status.EVICTED: "green",
@@ -43,197 +44,191 @@ _STATUS_STYLE = {
 }
 
 
-def as_table(report: RunReport, *, color: bool = False) -> str:
-    """Return the report as text, ending in a newline; ``color`` adds ANSI colours."""
-    paint = Paint(color)
-    sections = [
-        list(section)
-        for section in (
-            _head(report, paint),
-            _scores(report, paint),
-            _moves(report, paint),
-            _skipped(report, paint),
-            _end(report, paint),
+def as_table(
+    report: RunReport, *, color: bool = False, width: int = WIDTH, wide: bool = False
+) -> str:
+    """Return the report as text of so many columns, ending in a newline; ``color`` adds ANSI colours."""
+    return _TableReport(Summary(report), Screen(width=width, color=color), wide=wide).text()
+
+
+class _TableReport:
+    def __init__(self, summary: Summary, screen: Screen, *, wide: bool) -> None:
+        self._summary, self._report, self._screen = summary, summary.report, screen
+        self._wide = wide
+
+    def text(self) -> str:
+        self._head()
+        self._rules()
+        self._workloads()
+        self._moves()
+        self._stays()
+        self._end()
+        return self._screen.text
+
+    def _most(self, number: int) -> int:
+        return _ALL if self._wide else number
+
+    def _more(self, left: int, indent: str, what: str = "") -> None:
+        if left > 0:
+            text = f"... and {left:,} more{what} (-o wide shows all)"
+            self._screen.prose(text, indent, f"{indent}    ", "dim")
+
+    # -- the head ----------------------------------------------------------------------------------
+
+    def _head(self) -> None:
+        screen, report = self._screen, self._report
+        screen.prose(self._summary.headline, hanging="  ", style=self._mood())
+        for line in self._summary.closing:
+            screen.prose(line, hanging="  ", style=self._mood())
+        screen.gap()
+        screen.prose(words.title(report), hanging="  ", style="dim")
+        screen.prose(words.cluster_line(report), hanging="  ", style="dim")
+        warnings = report.warnings[: self._most(_MOST_WARNINGS)]
+        for warning in warnings:
+            screen.prose(f"Warning: {warning}", hanging="  ", style="yellow")
+        self._more(len(report.warnings) - len(warnings), "", " warnings")
+
+    def _mood(self) -> str:
+        report = self._report
+        if any(outcome.status.is_failure for outcome in report.outcomes):
+            return "red"
+        surprised = any(outcome.predicted is False for outcome in report.outcomes)
+        return "yellow" if surprised or report.cut or report.standstill else "bold"
+
+    # -- rules -------------------------------------------------------------------------------------
+
+    def _rules(self) -> None:
+        rules, screen = self._summary.rules, self._screen
+        if not rules:
+            return
+        screen.gap()
+        if all(rule.holds for rule in rules):
+            names = ", ".join(rule.strategy for rule in rules)
+            screen.prose(f"Every rule that can hold holds: {names}.", hanging="  ")
+        else:
+            self._rule_table(rules)
+        impossible = self._summary.impossible
+        for text in impossible[: self._most(_MOST_IMPOSSIBLE)]:
+            screen.prose(f"Cannot hold: {text}", "  ", _INDENT)
+        self._more(len(impossible) - self._most(_MOST_IMPOSSIBLE), "  ")
+
+    def _rule_table(self, rules: Sequence[Rule]) -> None:
+        amounts = [dict(rule.amounts) for rule in rules]
+        named = [
+            name for name in ("hard", "soft", "imbalance") if any(name in of for of in amounts)
+        ]
+        rows = [
+            [
+                f"{rule.strategy} (observe)" if rule.observed else rule.strategy,
+                rule.unmet,
+                *(of.get(name, "-") for name in named),
+            ]
+            for rule, of in zip(rules, amounts, strict=True)
+        ]
+        moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
+        self._screen.table(["RULE", "UNMET", *(name.upper() for name in named)], rows, moods)
+        told = [*named, *(("gain", "cost") if self._listed() else ())]
+        if told:
+            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in told)
+            self._screen.prose(f"({legend})", "  ", style="dim")
+
+    # -- moves -------------------------------------------------------------------------------------
+
+    def _workloads(self) -> None:
+        changes = self._summary.changes.workloads
+        if not changes:
+            return
+        zones = self._summary.changes.zones
+        by_zone = any(change.by == "zone" for change in changes)
+        few = by_zone and len(zones) <= _MOST_DOMAINS
+        shown = changes[: self._most(_MOST_WORKLOADS)]
+        self._screen.heading("By workload")
+        rows = [
+            [change.owner, f"{change.moves:,}", _domains(change, slashes=few)] for change in shown
+        ]
+        pods = f"PODS IN {'/'.join(zones)}" if few else "PODS"
+        self._screen.table(["WORKLOAD", "MOVES", pods], rows, {})
+        left = changes[len(shown) :]
+        self._more(len(left), "  ", f" with {sum(one.moves for one in left):,} moves")
+
+    def _listed(self) -> Sequence[Outcome]:
+        """Return the moves that are shown one by one: all of a few, else those that need to be looked at."""
+        outcomes = self._report.outcomes
+        if self._wide or len(outcomes) < _MANY_MOVES:
+            return outcomes
+        return [one for one in outcomes if one.status.is_failure or one.predicted is False]
+
+    def _moves(self) -> None:
+        outcomes, screen = self._report.outcomes, self._screen
+        listed = self._listed()
+        some = len(listed) < len(outcomes)
+        waves = len({outcome.move.wave for outcome in outcomes})
+        for wave, group in groupby(listed, key=lambda outcome: outcome.move.wave):
+            head = "Moves that went wrong" if some else "Moves"
+            screen.heading(f"{head}, wave {wave} of {waves}" if waves > 1 else head)
+            for outcome in group:
+                screen.gap()
+                self._move(outcome)
+        if some:
+            screen.gap()
+            screen.prose(f"(-o wide lists all {len(outcomes):,} moves)", "  ", style="dim")
+
+    def _move(self, outcome: Outcome) -> None:
+        move, screen = outcome.move, self._screen
+        status = "" if outcome.status is Status.PLANNED else outcome.status.value
+        screen.sides(move.ref, status, _STATUS_STYLE[outcome.status])
+        source = words.place(self._report, move.node)
+        arrow = f"{source} -> {words.outcome_words(self._report, outcome)}"
+        screen.prose(arrow, _INDENT, style="yellow" if outcome.predicted is False else "cyan")
+        gain = (
+            f"{move.strategy}, gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}"
         )
+        screen.prose(f"{gain}: {move.reason}", _INDENT)
+        if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
+            screen.prose(outcome.message, _INDENT, style=_STATUS_STYLE[outcome.status])
+
+    # -- what stays, and the end -------------------------------------------------------------------
+
+    def _stays(self) -> None:
+        summary, screen = self._summary, self._screen
+        if not summary.stays:
+            return
+        screen.heading(f"Stays: {words.count(summary.staying_pods, 'pod')}")
+        for stays in summary.stays:
+            screen.gap()
+            screen.prose(f"{stays.pods:,} {stays.code.value}: {stays.why}", "  ")
+            shown = stays.groups[: self._most(_MOST_GROUPS)]
+            for group in shown:
+                pods = words.and_more(group.pods, self._most(2))
+                screen.prose(f"{pods}: {group.message}", _INDENT, " " * 8)
+            self._more(words.total(stays.groups[len(shown) :]), _INDENT)
+
+    def _end(self) -> None:
+        screen = self._screen
+        if self._report.plan.funnel:
+            screen.gap()
+            screen.prose(words.funnel_words(self._report.plan.funnel), style="dim")
+        if self._summary.next_steps:
+            screen.heading("Next")
+            for step in self._summary.next_steps:
+                screen.prose(f"- {step}", "  ", "    ")
+
+
+def _domains(change: WorkloadChange, *, slashes: bool) -> str:
+    """Return ``8/7/0 -> 6/5/4``, or by name where domains are many or nodes: ``node-a 2 -> 1, node-b 0 -> 1``."""
+    steps = [change.before, change.planned]
+    if change.after is not None and change.after != change.planned:
+        steps.append(change.after)
+    if slashes and change.by == "zone":
+        return " -> ".join("/".join(map(str, counts)) for counts in steps)
+    changed = [
+        f"{name} {' -> '.join(map(str, counts))}"
+        for name, *counts in zip(change.domains, *steps, strict=True)
+        if len(set(counts)) > 1
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return words.and_more(changed, _MOST_DOMAINS)
 
 
-def _head(report: RunReport, paint: Paint) -> Iterator[str]:
-    for line in wrapped(words.title(report), hanging="  "):
-        yield paint(line, "bold")
-    for line in wrapped(words.cluster_line(report), hanging="  "):
-        yield paint(line, "dim")
-    for warning in report.warnings[:_MOST_WARNINGS]:
-        for line in wrapped(f"Warning: {warning}", hanging="  "):
-            yield paint(line, "yellow")
-    yield from _more(len(report.warnings) - _MOST_WARNINGS, paint, "")
-
-
-def _more(left: int, paint: Paint, indent: str, detail: str = "") -> Iterator[str]:
-    if left > 0:
-        text = f"... and {left:,} more (-o json shows all)"
-        for line in wrapped(f"{text}: {detail}" if detail else text, indent, f"{indent}    "):
-            yield paint(line, "dim")
-
-
-# -- scores --------------------------------------------------------------------------------------------
-
-
-def _scores(report: RunReport, paint: Paint) -> Iterator[str]:
-    before, after = report.plan.before, report.plan.after
-    if not before:
-        return
-    names = sorted(before)
-    pairs = [(before[name], after.get(name, before[name])) for name in names]
-    if all(words.holds(was) and words.holds(will) for was, will in pairs):
-        yield from wrapped(f"Every rule that can hold holds: {', '.join(names)}.", hanging="  ")
-    else:
-        yield from _score_rows([_name(report, name) for name in names], pairs, paint)
-    yield from _impossible([text for _, score in pairs for text in score.unsatisfiable], paint)
-
-
-def _score_rows(
-    names: Sequence[str], pairs: Sequence[tuple[Score, Score]], paint: Paint
-) -> Iterator[str]:
-    """Yield one line per strategy: what it saw and will see, in rules and in each entry of the cost."""
-    cells = [
-        [("rules unmet", was.violated, will.violated), *_amounts(was, will)] for was, will in pairs
-    ]
-    columns = [
-        column
-        for column in range(len(cells[0]))
-        if any(row[column][1] or row[column][2] for row in cells)
-    ]
-    heads = ["", *(cells[0][column][0] for column in columns)]
-    rows = [
-        [printable(name), *(_change(*row[column][1:]) for column in columns)]
-        for name, row in zip(names, cells, strict=True)
-    ]
-    widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
-    yield paint(f"  {_aligned(heads, widths)}", "dim")
-    for row, (_, will) in zip(rows, pairs, strict=True):
-        yield paint(f"  {_aligned(row, widths)}", _mood(will))
-    if notes := [note for name, note in _UNITS.items() if name in heads]:
-        yield paint(f"  ({'; '.join(notes)})", "dim")
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
-    return "  ".join(padded).rstrip()
-
-
-def _amounts(was: Score, will: Score) -> list[tuple[str, float, float]]:
-    quiet = words.holds(was) and words.holds(will)
-    # The imbalance is never quite zero: without a rule that is unmet, it concerns no rule.
-    return [
-        (name, 0.0, 0.0) if quiet else (name, old, new)
-        for (name, old), (_, new) in zip(
-            words.entries(was.cost), words.entries(will.cost), strict=True
-        )
-    ]
-
-
-def _change(was: float, will: float) -> str:
-    if not was and not will:
-        return "-"
-    old, new = words.number(was), words.number(will)
-    return old if old == new else f"{old} -> {new}"
-
-
-def _name(report: RunReport, strategy: str) -> str:
-    observes = report.loaded.policy.mode_of(strategy) is Mode.OBSERVE
-    return f"{strategy} (observe)" if observes else strategy
-
-
-def _mood(score: Score) -> str:
-    return "green" if words.holds(score) and not score.unsatisfiable else "yellow"
-
-
-def _impossible(texts: Sequence[str], paint: Paint) -> Iterator[str]:
-    for text in texts[:_MOST_UNSATISFIABLE]:
-        yield from wrapped(f"Cannot hold: {text}", "  ", _INDENT)
-    yield from _more(len(texts) - _MOST_UNSATISFIABLE, paint, "  ")
-
-
-# -- moves ---------------------------------------------------------------------------------------------
-
-
-def _moves(report: RunReport, paint: Paint) -> Iterator[str]:
-    outcomes = report.outcomes
-    if not outcomes:
-        return
-    shown = outcomes[:_MOST_MOVES]
-    waves = len({outcome.move.wave for outcome in outcomes})
-    for index, (wave, group) in enumerate(groupby(shown, key=lambda outcome: outcome.move.wave)):
-        if index:
-            yield ""
-        yield paint(f"Moves, wave {wave} of {waves}" if waves > 1 else "Moves", "bold")
-        for outcome in group:
-            yield ""
-            yield from _move(report, outcome, paint)
-    left = outcomes[_MOST_MOVES:]
-    if left:
-        yield ""
-        yield from _more(len(left), paint, "  ", words.owners_of(outcome.move for outcome in left))
-
-
-def _move(report: RunReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
-    move = outcome.move
-    name = printable(move.ref)
-    status = "" if outcome.status is Status.PLANNED else outcome.status.value
-    gap = " " * max(2, WIDTH - 2 - len(name) - len(status))
-    painted = paint(status, _STATUS_STYLE[outcome.status])
-    yield f"  {paint(name, 'bold')}{gap if status else ''}{painted}"
-    source = words.place(report, move.node)
-    arrow = f"{source} -> {words.outcome_words(report, outcome)}"
-    style = "yellow" if outcome.predicted is False else "cyan"
-    for line in wrapped(arrow, _INDENT):
-        yield paint(line, style)
-    gain = f"{move.strategy}, gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}"
-    yield from wrapped(f"{gain}: {move.reason}", _INDENT)
-    if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
-        for line in wrapped(outcome.message, _INDENT):
-            yield paint(line, _STATUS_STYLE[outcome.status])
-
-
-# -- what stays ----------------------------------------------------------------------------------------
-
-
-def _skipped(report: RunReport, paint: Paint) -> Iterator[str]:
-    skips = report.plan.skips
-    if not skips:
-        return
-    pods = len({(skip.namespace, skip.pod) for skip in skips})
-    yield paint(f"Left where they are: {words.count(pods, 'pod')}", "bold")
-    for code, groups in words.grouped(skips):
-        yield ""
-        yield from wrapped(f"{words.total(groups):,} {code.value}: {words.WHY_LEFT[code]}", "  ")
-        for group in groups[:_MOST_GROUPS]:
-            yield from wrapped(f"{words.and_more(group.pods)}: {group.message}", _INDENT, " " * 8)
-        yield from _more(words.total(groups[_MOST_GROUPS:]), paint, _INDENT)
-
-
-# -- the end -------------------------------------------------------------------------------------------
-
-
-def _end(report: RunReport, paint: Paint) -> Iterator[str]:
-    if report.plan.funnel:
-        for line in wrapped(words.funnel_words(report.plan.funnel)):
-            yield paint(line, "dim")
-        yield ""
-    if report.plan.moves:
-        for line in wrapped(f"Plan: {words.planned_line(report)}", hanging="  "):
-            yield paint(line, "bold")
-    if (done := words.done_line(report)) is not None:
-        for line in wrapped(f"Done: {done}", hanging="  "):
-            yield paint(line, _overall(report))
-    for line in wrapped(words.ending(report), hanging="  "):
-        yield paint(line, "yellow" if report.standstill or report.cut else "bold")
-
-
-def _overall(report: RunReport) -> str:
-    if any(outcome.status.is_failure for outcome in report.outcomes):
-        return "red"
-    surprised = any(outcome.predicted is False for outcome in report.outcomes)
-    return "yellow" if surprised or report.cut else "green"
+def _mood_of(rule: Rule) -> str:
+    fine = words.holds(rule.planned) and not rule.planned.unsatisfiable
+    return "green" if fine else "yellow"

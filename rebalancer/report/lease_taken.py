@@ -16,6 +16,7 @@ import yaml
 from rebalancer import API_VERSION
 from rebalancer.plain_text import printable, printable_json
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.report.as_csv import HEAD
 from rebalancer.report.as_json import reviewed_plan
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
         line = html.escape(printable(report.line))
         head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
         return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
+    if output == "csv":
+        return f"{','.join(HEAD)}\n"
     return f"{printable(report.line)}\n"
 
 

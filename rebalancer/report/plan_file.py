@@ -17,12 +17,12 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
+from rebalancer.durations import format_duration
 from rebalancer.errors import PolicyError
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Landing, Move
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.policy.values import format_duration
 from rebalancer.snapshot.text import YamlLoader, yaml_events
 from rebalancer.wire.times import unix_seconds
 

@@ -84,6 +84,10 @@ class Progress:
         text += f", {pending:,} without a node" if pending else ""
         self._tell("waiting", text, wave=wave, pending=pending, unready=unready)
 
+    def note(self, event: str, text: str, **fields: Any) -> None:
+        """Say something else that happens in a command."""
+        self._tell(event, text, **fields)
+
     def _tell(self, event: str, text: str, **fields: Any) -> None:
         if self._form == "quiet":
             return

@@ -105,6 +105,12 @@ def score_words(score: Score) -> str:
     return f"{words}; {impossible:,} cannot hold" if impossible else words
 
 
+def change(was: float, will: float) -> str:
+    """Return ``4 -> 1``, or ``4`` where nothing changes."""
+    old, new = number(was), number(will)
+    return old if old == new else f"{old} -> {new}"
+
+
 def percent(probability: float) -> str:
     """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
     if 0 < probability < 0.01:
@@ -210,14 +216,16 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``: each a part of the one before."""
-    stages = [
-        count(funnel.get("pods", 0), "pod"),
-        f"{funnel.get('candidates', 0):,} where a rule is unmet",
-        f"{free_to_move(funnel):,} of them free to move",
-        count(funnel.get("moves", 0), "move"),
-    ]
-    return " > ".join(stages)
+    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``: each a part of the one before.
+
+    Of a plan that was reviewed: ``412 pods > 5 moves planned > 3 still to make``.
+    """
+    pods, moves = count(funnel.get("pods", 0), "pod"), funnel.get("moves", 0)
+    if (planned := funnel.get("planned")) is not None:
+        return f"{pods} > {count(planned, 'move')} planned > {moves:,} still to make"
+    candidates = f"{funnel.get('candidates', 0):,} where a rule is unmet"
+    free = f"{free_to_move(funnel):,} of them free to move"
+    return " > ".join([pods, candidates, free, count(moves, "move")])
 
 
 def free_to_move(funnel: Mapping[str, int]) -> int:

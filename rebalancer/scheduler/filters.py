@@ -8,11 +8,11 @@ import numpy as np
 
 from rebalancer.scheduler.attach_limits import AttachLimits
 from rebalancer.scheduler.declared_features import declaring, needed_features
-from rebalancer.scheduler.disks import Disks
+from rebalancer.scheduler.disks import disks
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
-from rebalancer.scheduler.ports import Ports
+from rebalancer.scheduler.ports import ports
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
@@ -66,10 +66,10 @@ class Filters:
         self._columns = columns
         self._spread = spread
         self._interpod = interpod
-        self._ports = Ports(snapshot)
+        self._ports = ports(snapshot)
         self._limits = AttachLimits(snapshot)
         self._declared_features = declared_features
-        self.disks = Disks(snapshot)
+        self.disks = disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
         self._static = ArrayCache(self._size)
         self._names: dict[Hashable, tuple[int]] = {}

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.scheduler.disks import disk_drivers
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
@@ -258,7 +259,7 @@ class SchedulerModel:
             reasons += rules.unmodelled if rules is not None else []
             reasons += [
                 f"an inline disk counts towards the limit of {driver}"
-                for driver in sorted(self.filters.disks.drivers(cls))
+                for driver in sorted(disk_drivers(self.snapshot.classes[cls].spec))
                 if driver in self.snapshot.nodes.attach_limits
             ]
             if self.profile.allocates_extended_resources:

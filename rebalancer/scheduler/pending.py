@@ -16,21 +16,39 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.scheduler.resources import checked
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
-if TYPE_CHECKING:
-    from rebalancer.scheduler.model import SchedulerModel
-
 # So many pending pods at most are looked for behind one move.
 _MOST_TAKERS = 64
+
+
+class Scheduling(Protocol):
+    """What is asked of the scheduler model about any pod."""
+
+    @property
+    def filters(self) -> Filters:
+        """The filters of the plug-ins."""
+
+    def unmodelled(self, cls: int) -> tuple[str, ...]:
+        """Return why pods of a class cannot be predicted; empty if they can."""
+
+    def rejection(self, cls: int) -> str:
+        """Return why pods of the class are refused before any node is looked at, empty if not."""
+
+    def predict(self, state: ClusterState, cls: int) -> Prediction:
+        """Return the distribution of landings of a pod of the class, scheduled now."""
+
+    def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
+        """Return the distribution of landings of the replacement of ``pod``, were it evicted now."""
 
 
 class Pending:
@@ -40,7 +58,7 @@ class Pending:
     be predicted are left out.
     """
 
-    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
+    def __init__(self, snapshot: Snapshot, model: Scheduling) -> None:
         self._snapshot, self._model = snapshot, model
         pods = snapshot.pods
         lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
@@ -188,7 +206,7 @@ class Pending:
         leaving = [cls, *(victim.cls for victim in state.terminating_pods if victim.node == node)]
         after = self._fit_into(free + requests[:, leaving].sum(axis=1), places + len(leaving))
         given = self._classes[after & ~before].tolist()
-        return [other for other in given if self._model.static_mask(other)[node]]
+        return [other for other in given if self._model.filters.static(other)[node]]
 
     def _fit_into(self, free: Ints, places: int) -> Bools:
         """Return which pending classes fit into what a node has free (R,), and into so many places for pods."""
@@ -227,6 +245,6 @@ class Pending:
             self._answers.clear()
         answer = self._answers.get((cls, question))
         if answer is None:
-            ask = self._model.feasible if question else self._model.filters.with_room
+            ask = self._model.filters.passing if question else self._model.filters.with_room
             answer = self._answers[cls, question] = bool(ask(state, cls).any())
         return answer

@@ -44,6 +44,7 @@ def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudge
         healthy=budget.status.current_healthy,
         desired=budget.status.desired_healthy,
         always_allow_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        expected=budget.status.expected_pods,
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels
+from rebalancer.snapshot.leaving import Notice
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
@@ -41,7 +42,11 @@ class Nodes:
     unschedulable: Bools
     ready: Bools
     leaving: Bools
-    """Marked for deletion by an autoscaler or an interruption handler, or being deleted."""
+    """Announced to go, or being deleted: no replacement should land there."""
+    notices: Mapping[int, tuple[Notice, ...]]
+    """Nodes of which something is announced, besides by taints."""
+    kubelet: tuple[str, ...]
+    """(N,) version of the kubelet, empty where it is not known."""
     created: Floats
     """Unix seconds."""
     heartbeat: Floats
@@ -165,11 +170,18 @@ class DisruptionBudget:
     healthy: int
     desired: int
     always_allow_unhealthy: bool
+    expected: int
+    """Pods that the budget counts, whether they are Ready or not (``status.expectedPods``)."""
 
     @property
     def ref(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def never_allows(self) -> bool:
+        """Whether it allows no disruption even while all of its pods are Ready."""
+        return self.desired >= self.expected > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,27 +8,13 @@ import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import NodeLabels
+from rebalancer.snapshot.leaving import is_leaving, notices_of
 from rebalancer.snapshot.model import Nodes
 from rebalancer.snapshot.requests import LARGEST
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import parse, parse_resource
 from rebalancer.wire.times import unix_seconds
 
-# Taints by which autoscalers and interruption handlers announce that a node will go.
-LEAVING_TAINTS = frozenset(
-    {
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "karpenter.sh/disrupted",
-        "karpenter.sh/disruption",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-        "aws-node-termination-handler/rebalance-recommendation",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "cloud.google.com/impending-node-termination",
-    }
-)
 UNSCHEDULABLE = o.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -49,6 +35,7 @@ def fold_nodes(
             unreadable[row] = f"allocatable: {error}"
     taint_sets, taint_set = _fold_taints(ordered)
     conditions = [_ready(node) for node in ordered]
+    notices = [notices_of(node) for node in ordered]
     return Nodes(
         names=names,
         labels=NodeLabels(names, [node.metadata.labels or {} for node in ordered]),
@@ -58,7 +45,11 @@ def fold_nodes(
         taint_sets=taint_sets,
         unschedulable=np.array([node.spec.unschedulable for node in ordered], bool),
         ready=np.array([ready for ready, _ in conditions], bool),
-        leaving=np.array([_leaving(node) for node in ordered], bool),
+        leaving=np.array(list(map(is_leaving, ordered, notices)), bool),
+        notices={row: of for row, of in enumerate(notices) if of},
+        kubelet=tuple(
+            n.status.node_info.kubelet_version if n.status.node_info else "" for n in ordered
+        ),
         created=np.array([unix_seconds(n.metadata.creation_timestamp) for n in ordered], float),
         heartbeat=np.array([heartbeat for _, heartbeat in conditions], float),
         images=_fold_images(ordered),
@@ -86,12 +77,6 @@ def _fold_taints(nodes: Sequence[o.Node]) -> tuple[tuple[tuple[o.Taint, ...], ..
         taints = tuple(node.spec.taints or ())
         column[row] = ids.setdefault(taints, len(ids))
     return tuple(ids), column
-
-
-def _leaving(node: o.Node) -> bool:
-    if node.metadata.deletion_timestamp is not None:
-        return True
-    return any(taint.key in LEAVING_TAINTS for taint in node.spec.taints or ())
 
 
 def _ready(node: o.Node) -> tuple[bool, float]:

@@ -7,22 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.api import (
+from rebalancer.cost.signals import Signals
+from rebalancer.cost.telling import Gauging, Grouped, Standing, Told
+from rebalancer.cost.term import (
     Candidates,
     Concerned,
-    Gauging,
-    Grouped,
     Measuring,
     Noting,
-    Params,
     Signalling,
-    Signals,
-    Standing,
     Strategy,
     Term,
-    Told,
     View,
 )
+from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Protect
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile

@@ -14,7 +14,6 @@ from rebalancer.report.words import count
 from rebalancer.whatif.cycles import Course, Cycle, total
 from rebalancer.wire.times import rfc3339
 
-FORMS = ("table", "json")
 _HEAD = (
     "CYCLE",
     "TIME",
@@ -28,7 +27,7 @@ _HEAD = (
 
 
 def render_course(course: Course, output: str, *, source: str, policy: str) -> str:
-    """Return the simulation in the form ``output``, one of ``FORMS``."""
+    """Return the simulation in the form ``output``, ``table`` or ``json``."""
     if output == "json":
         data = as_data(course, source=source, policy=policy)
         return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"

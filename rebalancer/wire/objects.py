@@ -252,12 +252,17 @@ class ContainerImage(_Wire, frozen=True):
     size_bytes: int = 0
 
 
+class NodeInfo(_Wire, frozen=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(_Wire, frozen=True):
     allocatable: dict[str, str | int | float] | None = None
     capacity: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
     images: tuple[ContainerImage, ...] | None = None
     declared_features: tuple[str, ...] | None = None
+    node_info: NodeInfo | None = None
 
 
 class Node(_Wire, frozen=True):

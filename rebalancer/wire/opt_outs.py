@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from rebalancer.durations import parse_go_duration
 from rebalancer.wire.pods import ANNOTATION_NAMES, PodAnnotations
-from rebalancer.wire.times import go_duration
 
 EVICT = ANNOTATION_NAMES["evict"]
 
@@ -46,11 +46,14 @@ def _of_pod(annotations: PodAnnotations) -> Iterator[OptOut]:
         yield _opt_out("safeToEvict", "safe_to_evict", value, known=("false", "on-completion"))
     value = annotations.do_not_disrupt
     if value not in (None, "false"):
-        # Karpenter 1.12: a duration protects for so long from the pod's start.
-        seconds = go_duration(value)
-        known = ("true",) if seconds is None else (value,)
-        opt_out = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=known)
-        yield opt_out if seconds is None else opt_out._replace(seconds=seconds)
+        try:
+            # Karpenter 1.12: a duration protects for so long from the pod's start.
+            seconds = parse_go_duration(value).total_seconds()
+        except ValueError:
+            yield _opt_out("doNotDisrupt", "do_not_disrupt", value, known=("true",))
+        else:
+            opt_out = _opt_out("doNotDisrupt", "do_not_disrupt", value, known=(value,))
+            yield opt_out._replace(seconds=seconds)
 
 
 def _opt_out(protection: str, field: str, value: str, known: tuple[str, ...]) -> OptOut:

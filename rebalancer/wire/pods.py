@@ -148,9 +148,9 @@ class _Volume(Struct, rename="camel", gc=False):
         disk = self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
         if disk is not None:
             return disk
-        if self.empty_dir is not None or self.host_path is not None:
-            return "local"
-        return None
+        if self.empty_dir is not None:
+            return "emptyDir"
+        return None if self.host_path is None else "hostPath"
 
     def decode(self) -> o.Volume:
         return o.Volume(

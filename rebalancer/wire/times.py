@@ -1,17 +1,13 @@
-"""RFC 3339 timestamps of the API as Unix seconds, and durations as Go writes them."""
+"""RFC 3339 timestamps of the API as Unix seconds."""
 
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, datetime
 from functools import lru_cache
 
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z in Unix seconds: the times that RFC 3339 can write."""
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
 @lru_cache(maxsize=4096)
@@ -42,13 +38,3 @@ def rfc3339(seconds: float) -> str:
     within = 0.0 if math.isnan(seconds) else min(max(seconds, FIRST_SECOND), LAST_SECOND)
     at = datetime.fromtimestamp(int(within), UTC)
     return f"{at.year:04}-{at:%m-%dT%H:%M:%SZ}"
-
-
-def go_duration(text: str) -> float | None:
-    """Return ``1h30m``, ``5m0s`` or ``1.5h`` in seconds, None if it is none (time.ParseDuration)."""
-    body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
-    parts = list(_PART.finditer(body))
-    if body != "0" and (not parts or "".join(part[0] for part in parts) != body):
-        return None
-    seconds = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
-    return -seconds if text.startswith("-") else seconds

@@ -8,6 +8,7 @@ import yaml
 from rebalancer.commands.run import command as run_command
 from rebalancer.kube.access import (
     ACT_RULES,
+    DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
     READ_RULES,
@@ -92,6 +93,30 @@ def test_a_run_of_one_namespace_may_evict_there_only():
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"] == one(manifests, "ClusterRoleBinding")["subjects"]
     assert "--namespace=shop" in container(manifests)["args"]
+
+
+def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
+    assert DRAIN_RULES[1] == Rule("patch", "", "nodes")
+    enabled = render({"drain": {"enabled": True}})
+    name = f"rebalancing-{NAME}-drain"
+    wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES}
+    assert rules(one(enabled, "ClusterRole", name)) == wanted
+    assert rules(one(enabled, "Role", name)) == set(lease_rules("rebalancing", NAME))
+    account = {"kind": "ServiceAccount", "name": f"{NAME}-drain", "namespace": "rebalancing"}
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        binding = one(enabled, kind, name)
+        assert binding["roleRef"]["name"] == name
+        assert binding["subjects"] == [account]
+    # The CronJob's account gets none of it, also not where it empties nodes that are announced to go.
+    with_leaving = render({"drain": {"enabled": True}, "strategies": {"leaving": {}}})
+    for manifests in (render(), enabled, with_leaving):
+        acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
+        assert not acting & set(DRAIN_RULES)
+
+
+def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):
+    policy = policy_of(render({"strategies": {"leaving": {"leadTime": "2h"}}}), tmp_path).policy
+    assert policy.strategies["leaving"].params.model_dump()["lead_time"].total_seconds() == 7200
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -235,6 +260,7 @@ def test_the_job_is_tried_once_and_ends_before_the_next_tick():
     assert job["activeDeadlineSeconds"] + grace <= 120
 
 
+RBAC = "rbac.authorization.k8s.io"
 SHA = "sha256:" + "a" * 64
 CHANGED = {
     "mode": "observe",
@@ -276,6 +302,8 @@ CHANGED = {
     "podAnnotations": {"a": "pod"},
     "rbac.create": False,
     "rbac.usage": True,
+    "drain.enabled": True,
+    "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
     "serviceAccount.create": False,
     "serviceAccount.name": "somebody",
     "serviceAccount.annotations": {"role": "arn"},
@@ -298,7 +326,10 @@ CHANGED = {
     "networkPolicy.apiServer.cidrs": ["192.0.2.7/32"],
     "networkPolicy.apiServer.ports": [16443],
 }
-NEEDS = {"networkPolicy.apiServer": {"networkPolicy": {"enabled": True}}}
+NEEDS = {
+    "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
+    "drain": {"drain": {"enabled": True}},
+}
 
 
 def test_every_value_has_an_example_here():
@@ -307,7 +338,7 @@ def test_every_value_has_an_example_here():
 
 @pytest.mark.parametrize("path", sorted(CHANGED))
 def test_every_value_changes_what_is_rendered(path):
-    base = NEEDS.get(path.rpartition(".")[0], {})
+    base = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
     wanted = CHANGED[path]
     changed = wanted
     for part in reversed(path.split(".")):

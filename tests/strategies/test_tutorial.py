@@ -12,7 +12,8 @@ from rebalancer.testing.contract import check_strategy, view_of
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 
-CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+ROOT = Path(__file__).parents[2]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
 def tutorial_source() -> str:
@@ -46,3 +47,13 @@ def test_it_takes_one_import_of_ours(tutorial):
     lines = re.findall(r"^(?:from|import) (rebalancer\S*)", tutorial_source(), re.MULTILINE)
     assert lines == ["rebalancer.api"]
     assert set(vars(tutorial)) & set(api.__all__)
+
+
+def test_the_surface_is_what_strategies_name():
+    files = [*(ROOT / "strategies").rglob("*.py"), *(ROOT / "tests" / "plugin").rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    imported = re.findall(
+        r"^from rebalancer\.api import (\(.*?\)|.*?$)", text, re.MULTILINE | re.DOTALL
+    )
+    named = set(re.findall(r"\w+", " ".join(imported)))
+    assert set(api.__all__) == named

@@ -5,9 +5,9 @@ Annotations control single objects; the tests on a real control plane use the sa
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
+from rebalancer.durations import parse_go_duration
 from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
@@ -29,9 +29,6 @@ NODE_NOT_READY = "rebalancer.test/not-ready"
 """On a node: "true" makes its kubelet report NotReady; may be set and removed."""
 NODE_LOST = "rebalancer.test/lost"
 """On a node: "true" makes its kubelet stop reporting; may be set and removed."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
 class NodeKubelets(Controller):
@@ -241,7 +238,7 @@ def _flag(obj: Json, annotation: str) -> bool:
 def _duration(pod: Json, annotation: str, default: float) -> float:
     """Return a Go duration from an annotation, ``default`` if it is absent or malformed."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation, "")
-    parts = _DURATION.findall(text)
-    if not parts or "".join(a + b for a, b in parts) != text:
+    try:
+        return parse_go_duration(text).total_seconds()
+    except ValueError:
         return default
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -52,7 +52,7 @@ def _volume_key(volume: Any) -> Hashable:
     return (
         structured(getattr(source, kind.name), _DISKS[kind.name])
         if kind.name in _DISKS
-        else "local"
+        else kind.name
     )
 
 

@@ -205,3 +205,13 @@ def test_default_constraints_that_no_object_can_match_are_refused(run, tmp_path,
     assert done.returncode == 2
     assert says in done.stderr
     assert f"{policy}:3" in done.stderr
+
+
+def test_pods_that_are_only_young_are_said_to_move_later(report_on, run, file_of):
+    young = workload("web", ["n-a"] * 3, spec=spread("web", hard=True))
+    for each in young:
+        if each["kind"] == "Pod":
+            each["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+    snapshot = file_of([*NODES, *young])
+    assert report_on(snapshot)["stopped"].startswith("Nothing can be gained yet: ")
+    assert "3 pods are younger than protect.minPodAge 5m" in run("run", snapshot).stdout

@@ -48,7 +48,7 @@ def test_two_runs_on_one_file_print_the_same_bytes_but_for_the_timings(drifted):
     assert len(one["moves"]) == 2
 
 
-@pytest.mark.parametrize("form", ["table", "yaml", "html"])
+@pytest.mark.parametrize("form", ["table", "wide", "yaml", "html", "markdown", "csv"])
 def test_every_form_names_the_moves(drifted, form):
     done = run("run", f"--snapshot={drifted}", "-o", form)
     assert done.returncode == 0, done.stderr

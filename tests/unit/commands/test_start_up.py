@@ -44,15 +44,21 @@ def snapshot(tmp_path):
 
 def test_help_imports_no_array_and_no_policy():
     modules, _ = watched("--help")
-    assert not {"numpy", "pydantic", "yaml", "msgspec", "rebalancer.commands.run"} & modules
+    unused = {"numpy", "pydantic", "yaml", "msgspec", "rich", "jinja2", "rebalancer.commands.run"}
+    assert not unused & modules
 
 
 def test_a_run_imports_only_what_it_uses(snapshot):
     modules, _ = watched("run", f"--snapshot={snapshot}")
     assert {"numpy", "pydantic"} <= modules
-    unused = {"croniter", "dateutil", "html", "kubernetes", "urllib3", "ssl", "google.protobuf"}
+    unused = {"croniter", "dateutil", "jinja2", "kubernetes", "urllib3", "ssl", "google.protobuf"}
     ours = {"evictor.executor", "kube.client", "reviewing", "report.plan_file"}
     assert not (unused | {f"rebalancer.{name}" for name in ours}) & modules
+
+
+def test_a_report_as_data_imports_nothing_that_lays_out_text(snapshot):
+    modules, _ = watched("run", f"--snapshot={snapshot}", "--output=json")
+    assert not {"rich", "jinja2", "rebalancer.report.summary"} & modules
 
 
 def test_an_explanation_on_a_file_imports_no_client(snapshot):
@@ -68,7 +74,8 @@ def test_a_policy_with_windows_and_a_report_in_html_import_the_rest(snapshot, tm
         'windows: [{allow: "0 22 * * *", for: 8h}]\nstrategies: {duplicates: {}}\n'
     )
     modules, _ = watched("run", f"--snapshot={snapshot}", f"--policy={policy}", "--output=html")
-    assert {"croniter", "html"} <= modules
+    assert {"croniter", "jinja2"} <= modules
+    assert "rich" not in modules
 
 
 @pytest.mark.parametrize("own", [None, "3"])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.testing.objects import node, pod
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, third_zone_joined
 
 SECONDS = 600
@@ -55,11 +56,11 @@ def test_what_reads_is_left_at_once(tmp_path, command, signals):
 def test_a_run_that_comes_to_its_end_in_time_reports(tmp_path):
     with reading(tmp_path, "run") as (process, writing):
         process.send_signal(signal.SIGTERM)
-        os.write(writing, b'{"apiVersion": "v1", "kind": "List", "items": []}')
+        os.write(writing, json.dumps({"kind": "List", "items": [node("n1"), pod("web")]}).encode())
         os.close(writing)
         out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (0, "")
-    assert "0 nodes" in out
+    assert "1 node, 1 pod," in out
 
 
 SCRIPT = """

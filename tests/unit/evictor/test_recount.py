@@ -16,7 +16,7 @@ EMPTY = snapshot_of([])
 def seen(**allowed):
     """A snapshot with budgets of these names that allow so many disruptions."""
     budgets = tuple(
-        DisruptionBudget("default", name, np.zeros(0, np.int32), count, 3, 2, False)
+        DisruptionBudget("default", name, np.zeros(0, np.int32), count, 3, 2, False, 3)
         for name, count in allowed.items()
     )
     return replace(EMPTY, budgets=budgets)

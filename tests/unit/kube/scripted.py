@@ -369,3 +369,21 @@ def empty_cluster(server: ScriptedServer) -> None:
         return Say(list_body([]))
 
     server.fallback = script
+
+
+REPLICA_SET = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "default",
+        "uid": "rs-1",
+        "ownerReferences": [
+            {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
+        ],
+    },
+    "spec": {"replicas": 2},
+}
+
+
+def owned_pod(name: str, on: str = "n1") -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    return pod(name, on, ownerReferences=[owner])

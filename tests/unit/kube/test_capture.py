@@ -11,11 +11,12 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.errors import ClusterReadError, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.read import read_snapshot
+from rebalancer.kube.read import read_cluster
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
+    REPLICA_SET,
     Asked,
     Say,
     ScriptedServer,
@@ -24,6 +25,7 @@ from tests.unit.kube.scripted import (
     empty_cluster,
     list_body,
     node,
+    owned_pod,
     pod,
     status_body,
 )
@@ -31,22 +33,6 @@ from tests.unit.wire import protobuf_bytes
 
 TEN = 1795168800.0
 """2026-11-20T10:00:00Z."""
-REPLICA_SET = {
-    "metadata": {
-        "name": "web-1",
-        "namespace": "default",
-        "uid": "rs-1",
-        "ownerReferences": [
-            {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
-        ],
-    },
-    "spec": {"replicas": 2},
-}
-
-
-def owned_pod(name: str, on: str = "n1") -> dict[str, Any]:
-    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
-    return pod(name, on, ownerReferences=[owner])
 
 
 def cluster(server: ScriptedServer) -> None:
@@ -106,7 +92,7 @@ def test_a_file_holds_what_the_cluster_was(
     captured = write_cluster_snapshot(client, path, clock=lambda: 0.0, page_size=1)
     assert captured.counts["Pod"] == 2
     assert path.stat().st_mode & 0o077 == 0
-    live = read_snapshot(client, clock=lambda: 0.0)
+    live = read_cluster(client, clock=lambda: 0.0).snapshot
     assert live.captured_at == TEN
     assert [owner.ref for owner in live.owners] == ["Deployment/default/web"]
     assert essence(load_snapshot(path)) == essence(live)

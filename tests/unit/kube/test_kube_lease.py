@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,19 @@ TEN = 1795168800.0
 """The scripted server's clock."""
 
 
+class Hasty(threading.Event):
+    """Waits a hundredth of what it is asked for: the renewing thread's pauses."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(None if timeout is None else timeout / 100)
+
+
+@pytest.fixture(autouse=True)
+def hasty_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(Event=Hasty, Thread=threading.Thread)
+    monkeypatch.setattr("rebalancer.kube.lease.threading", fake)
+
+
 class LeaseOnServer:
     """A Lease with the API server's compare-and-swap."""
 
@@ -36,23 +50,26 @@ class LeaseOnServer:
             "spec": spec,
         }
         self.writes: list[dict[str, Any]] = []
+        self._lock = threading.RLock()
         server.handle("GET", PATH, lambda _: Say(self.object))
         server.handle("PUT", PATH, self.put)
 
     def put(self, asked: Asked) -> Say:
-        if asked.body["metadata"]["resourceVersion"] != self.version:
-            return Say(status_body(409, "the object has been modified"), 409)
-        self.writes.append(asked.body["spec"])
-        self.change(**asked.body["spec"])
-        return Say(self.object)
+        with self._lock:
+            if asked.body["metadata"]["resourceVersion"] != self.version:
+                return Say(status_body(409, "the object has been modified"), 409)
+            self.writes.append(asked.body["spec"])
+            self.change(**asked.body["spec"])
+            return Say(self.object)
 
     @property
     def version(self) -> str:
         return str(self.object["metadata"]["resourceVersion"])
 
     def change(self, **spec: Any) -> None:
-        metadata = {**self.object["metadata"], "resourceVersion": str(int(self.version) + 1)}
-        self.object = {"metadata": metadata, "spec": spec}
+        with self._lock:
+            metadata = {**self.object["metadata"], "resourceVersion": str(int(self.version) + 1)}
+            self.object = {"metadata": metadata, "spec": spec}
 
 
 def lease(
@@ -91,7 +108,7 @@ def test_a_lease_of_another_is_respected_until_it_expires(
 ) -> None:
     kept = LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=60)
     answer = lease(server, tmp_path).acquire()
-    assert answer == LeaseTaken("other", TEN + left, left)
+    assert answer == LeaseTaken("other", TEN + left)
     assert kept.writes == []
 
 
@@ -125,7 +142,7 @@ def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
 
     server.handle("GET", PATH, get)
     answer = lease(server, tmp_path, sleeps=sleeps).acquire()
-    assert answer == LeaseTaken("alive", TEN + 60.0, 60.0)
+    assert answer == LeaseTaken("alive", TEN + 60.0)
     assert kept.writes == []
 
 
@@ -242,7 +259,7 @@ class Slow(Sleeps):
 def held_lease(
     server: ScriptedServer, folder: Path, clock: Sleeps | None = None, **limits: Any
 ) -> AcquiredLease:
-    """Take a Lease of two seconds: renewed every 0.67 s, lost when 1.33 s of the clock pass without that."""
+    """Take a Lease of two seconds: renewed after 7 ms, lost when 1.33 s of the clock pass without that."""
     held = lease(server, folder, duration=2, sleeps=clock or Slow(), **limits).acquire()
     assert isinstance(held, AcquiredLease)
     return held
@@ -251,7 +268,7 @@ def held_lease(
 def test_it_is_renewed_while_it_is_held(server: ScriptedServer, tmp_path: Path) -> None:
     kept = LeaseOnServer(server)
     held = held_lease(server, tmp_path)
-    assert eventually(lambda: len(kept.writes) == 3)  # taken, twice renewed
+    assert eventually(lambda: len(kept.writes) >= 3)  # taken, twice renewed
     assert held.lost() is None
     assert held.release() is None
     renewals = [write["renewTime"] for write in kept.writes]
@@ -284,7 +301,9 @@ def test_a_renewal_that_fails_in_passing_is_tried_again(
     held = held_lease(server, tmp_path, attempts=1)
     answers = [trouble, trouble]
     server.handle("PUT", PATH, lambda asked: answers.pop() if answers else kept.put(asked))
-    assert eventually(lambda: len(kept.writes) == 2)
+    assert eventually(lambda: not answers)
+    before = len(kept.writes)
+    assert eventually(lambda: len(kept.writes) > before)
     assert held.lost() is None
     assert held.release() is None
 
@@ -301,7 +320,9 @@ def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(
         return Say(status=failures.pop()) if failures else done
 
     server.handle("PUT", PATH, put)
-    assert eventually(lambda: len(kept.writes) >= 4)
+    assert eventually(lambda: not failures)
+    before = len(kept.writes)
+    assert eventually(lambda: len(kept.writes) > before)
     assert held.lost() is None
     assert held.release() is None
     assert "holderIdentity" not in kept.object["spec"]
@@ -361,7 +382,7 @@ def test_a_busy_run_does_not_hold_up_the_renewal(server: ScriptedServer, tmp_pat
             asked.client.get("/slow", seconds=600.0)
 
     threading.Thread(target=ask, daemon=True).start()
-    assert eventually(lambda: len(kept.writes) == 3)
+    assert eventually(lambda: len(kept.writes) >= 3)
     assert held.release() is None
 
 
@@ -390,13 +411,14 @@ def test_giving_it_back_takes_seconds_at_most(
     assert time.monotonic() - started < 60.0
 
 
-def test_it_is_not_lost_when_somebody_else_changed_its_labels(
+def test_it_is_not_lost_when_another_client_changed_its_labels(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     kept = LeaseOnServer(server)
     held = held_lease(server, tmp_path)
     kept.change(**kept.object["spec"])
-    assert eventually(lambda: len(kept.writes) == 2)
+    before = len(kept.writes)
+    assert eventually(lambda: len(kept.writes) > before)
     assert held.lost() is None
     assert held.release() is None
 

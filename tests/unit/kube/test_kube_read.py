@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.read import read_cluster, read_snapshot, read_version
+from rebalancer.kube.read import read_cluster, read_version
 from rebalancer.kube.resources import LISTED, Rule
 from tests.unit.kube.scripted import (
     Asked,
@@ -49,7 +49,7 @@ def test_pages_are_followed_to_the_end_and_folded(server: ScriptedServer, tmp_pa
     empty_cluster(server)
     server.on("GET", PODS, *in_pages([pod("a"), pod("b")], [pod("c", "n2")]))
     server.on("GET", NODES, Say(list_body([node("n1"), node("n2")])))
-    snapshot = read_snapshot(client_of(server.url, tmp_path), clock=clock, page_size=2)
+    snapshot = read_cluster(client_of(server.url, tmp_path), clock=clock, page_size=2).snapshot
     assert list(snapshot.pods.name) == ["a", "b", "c"]
     assert snapshot.pods.node.tolist() == [0, 0, 1]
     assert snapshot.version == (1, 36)
@@ -85,7 +85,7 @@ def test_replica_sets_without_pods_are_dropped(server: ScriptedServer, tmp_path:
         for name, uid in (("web-0", "rs-0"), ("web-1", "rs-1"))
     ]
     server.on("GET", REPLICA_SETS, Say(list_body(sets)))
-    snapshot = read_snapshot(client_of(server.url, tmp_path), clock=clock)
+    snapshot = read_cluster(client_of(server.url, tmp_path), clock=clock).snapshot
     assert [owner.ref for owner in snapshot.owners] == ["Deployment/default/web"]
 
 
@@ -137,7 +137,7 @@ def test_a_list_that_is_none_is_an_error_never_a_short_snapshot(
     empty_cluster(server)
     server.on("GET", path, answer)
     with pytest.raises(ClusterReadError, match=said):
-        read_snapshot(client_of(server.url, tmp_path, sleeps), clock=clock)
+        read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
 
 
 def test_the_second_page_may_not_be_missing(
@@ -147,7 +147,7 @@ def test_the_second_page_may_not_be_missing(
     first, _ = in_pages([pod("a")], [])
     server.on("GET", PODS, first, Say(hang_up=True))
     with pytest.raises(ClusterReadError, match="broke"):
-        read_snapshot(client_of(server.url, tmp_path, sleeps), clock=clock)
+        read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
 
 
 def test_every_forbidden_list_is_named_at_once(server: ScriptedServer, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_every_forbidden_list_is_named_at_once(server: ScriptedServer, tmp_path:
     for path in (NODES, REPLICA_SETS, "/apis/policy/v1/poddisruptionbudgets"):
         server.on("GET", path, Say(status_body(403, "no"), 403))
     with pytest.raises(ForbiddenError) as caught:
-        read_snapshot(client_of(server.url, tmp_path), clock=clock)
+        read_cluster(client_of(server.url, tmp_path), clock=clock)
     assert {rule.resource for rule in caught.value.missing} == {
         "nodes",
         "replicasets",
@@ -170,12 +170,12 @@ def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential
     empty_cluster(server)
     server.on("GET", "/apis/batch/v1/jobs", Say(b"404 page not found", 404))
     client = client_of(server.url, tmp_path)
-    assert read_snapshot(client, clock=clock).missing == (
+    assert read_cluster(client, clock=clock).snapshot.missing == (
         "jobs: the API server does not serve them",
     )
     server.on("GET", NODES, Say(b"404 page not found", 404))
     with pytest.raises(ClusterReadError, match="could not list nodes: HTTP 404"):
-        read_snapshot(client, clock=clock)
+        read_cluster(client, clock=clock)
 
 
 @pytest.mark.parametrize("body", [b"<html>", {}, {"major": "x", "minor": "1"}])

@@ -1,4 +1,3 @@
-from datetime import timedelta
 from fractions import Fraction
 
 import pytest
@@ -7,7 +6,7 @@ from hypothesis import strategies as st
 
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.params import format_percent, parse_percent
-from rebalancer.policy.values import Limit, format_duration, parse_duration
+from rebalancer.policy.values import Limit
 
 
 @pytest.mark.parametrize(
@@ -51,42 +50,6 @@ def test_a_share_is_never_rounded_down_to_never_and_never_up(percent, total, flo
 def test_a_limit_is_printed_as_it_is_read(text):
     limit = Limit.parse(text)
     assert str(limit) == str(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90s", 90),
-        ("5m", 300),
-        ("1h30m", 5400),
-        ("2d", 172800),
-        ("0s", 0),
-        ("1.5s", 1.5),
-        ("1h1s", 3601),
-    ],
-)
-def test_durations_are_read_as_go_writes_them(text, seconds):
-    assert parse_duration(text) == timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "5", 5, "m", "5 m", "5m1h", "-5m", "5min", "1h30", None, "\u0665m", "1h\n"]
-)
-def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration; write"):
-        parse_duration(text)
-
-
-@given(st.integers(0, 10**9).map(lambda ms: timedelta(milliseconds=ms)))
-def test_durations_survive_printing_and_reading(span):
-    assert parse_duration(format_duration(span)) == span
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(5400, "1h30m"), (300, "5m"), (0, "0s"), (90, "1m30s"), (0.25, "0.25s")]
-)
-def test_durations_are_printed_in_their_largest_units(seconds, text):
-    assert format_duration(timedelta(seconds=seconds)) == text
 
 
 @given(st.integers(0, 10_000))

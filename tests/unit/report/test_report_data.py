@@ -1,5 +1,10 @@
+import base64
+import csv
+import hashlib
+import io
 import json
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,6 +19,7 @@ from rebalancer.plan.plan import Code, Cost, Score
 from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
 from rebalancer.report.as_json import as_data, as_yaml, plain
+from rebalancer.report.as_markdown import code
 from rebalancer.report.render import FORMS
 from tests.unit.report.report_examples import ZONE, landing, move, outcome, skip
 
@@ -201,57 +207,101 @@ def test_foreign_text_survives_json_and_yaml_as_it_is(report):
 
 
 class Page(HTMLParser):
-    """Tags that are open, tags and attributes that occurred, text."""
+    """Tags that are open, tags and attributes that occurred, text, data of the script, policy."""
 
-    _VOID = frozenset({"meta", "br"})
+    _VOID = frozenset({"meta", "br", "input"})
 
     def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.attributes, self.text = [], set(), set(), ""
+        self.scripts, self.style, self.policy = [], "", ""
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
+        self.handle_startendtag(tag, attrs)
+        if tag == "script":
+            self.scripts.append("")
         if tag not in self._VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
+        of = dict(attrs)
+        if of.get("http-equiv") == "Content-Security-Policy":
+            self.policy = of["content"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.text += data
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+        elif self.open and self.open[-1] == "style":
+            self.style += data
+        else:
+            self.text += data
+
+    @property
+    def moves(self):
+        """The rows of the moves, with their strings in place; wave, rank, cost and tone are numbers."""
+        data = json.loads(self.scripts[0])
+        numbers = {0, 9, 10, 13}
+        return [
+            [value if i in numbers else data["strings"][value] for i, value in enumerate(row)]
+            for row in data["moves"]
+        ]
 
 
-def test_the_page_tells_what_the_table_tells(full):
+def test_the_page_says_what_the_table_says(full):
     page = Page(render(full, "html"))
     assert page.open == []
     for words in (
         "Run with policy policy.yaml",
-        "shop/web-0",
-        "node-c1 (zone-c) after 2.1 s, as predicted (70 %)",
-        "1 PodDisruptionBudget: a PodDisruptionBudget allows no disruption now",
+        "1 pod evicted of 2 planned, to mend all of 1 unmet rule",
+        "Deployment/shop/web",
+        "1 PodDisruptionBudget",
+        ": a PodDisruptionBudget allows no disruption now",
         "Stopped early: because.",
         "1 evicted, 1 blocked by a PodDisruptionBudget, 1 of 1 landed as predicted.",
         full.loaded.policy_hash,
     ):
         assert words in page.text
+    assert [row[1:6] for row in page.moves] == [
+        [
+            "shop",
+            "web-0",
+            "Deployment/shop/web",
+            "node-a1 (zone-a)",
+            "node-c1 (zone-c) after 2.1 s, as predicted (70 %)",
+        ],
+        ["shop", "web-1", "Deployment/shop/web", "node-a1 (zone-a)", "node-c1 (zone-c)"],
+    ]
+    assert [row[11:] for row in page.moves] == [
+        ["evicted", "replaced by web-9", 1],
+        ["blocked", "shop/web allows no disruption", 0],
+    ]
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(full):
+def test_the_page_needs_nothing_from_elsewhere_and_runs_its_own_script_only(full):
     text = render(full, "html")
     page = Page(text)
-    assert not page.tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
-    assert not {name for name in page.attributes if name.startswith("on")} | page.attributes & {
-        "src",
-        "href",
-    }
-    assert "default-src 'none'" in text
+    assert not page.tags & {"link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not {name for name in page.attributes if name.startswith("on")}
+    assert not page.attributes & {"src", "style"}
+    assert {
+        link for link in re.findall(r'href="([^"]*)"', text) if not link.startswith("#")
+    } == set()
+    assert "//" not in re.sub(r"https://cluster.example:6443", "", page.style + page.text)
+
+    def hashed(content):
+        return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+    assert page.policy == (
+        f"default-src 'none'; style-src 'sha256-{hashed(page.style)}'; "
+        f"script-src 'sha256-{hashed(page.scripts[-1])}'; base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_whatever_names_hold_the_page_stays_a_page(report):
@@ -270,17 +320,99 @@ def test_whatever_names_hold_the_page_stays_a_page(report):
     )
     page = Page(render(given, "html"))
     assert page.open == []
-    assert "script" not in page.tags
-    assert "<script>alert(1)</script>\"'&" in page.text
-    assert "$title ${x}" in page.text
+    assert len(page.scripts) == 2
+    assert "<" not in page.scripts[0]
+    shown = EVIL.replace("\x1b", "\\x1b")
+    assert shown in page.text
+    assert page.moves[0][2] == shown
+
+
+def test_five_thousand_moves_make_a_page_of_three_megabytes_at_most(report):
+    moves = [
+        move(
+            f"service-{i // 7}-7c9d8f6b5-{i:05x}",
+            owner=f"Deployment/team-{i % 40}/service-{i // 7}",
+            namespace=f"team-{i % 40}",
+            reason=f"Deployment/team-{i % 40}/service-{i // 7} over topology.kubernetes.io/zone (hard):"
+            f" eu-west-1a {i % 9}, eu-west-1b {i % 7}, eu-west-1c {i % 5}, maxSkew 1",
+            wave=i // 50 + 1,
+        )
+        for i in range(5000)
+    ]
+    skips = [skip(f"web-{i}", message=f"reason {i}") for i in range(5000)]
+    text = render(report(moves=moves, skips=skips), "html")
+    assert len(text.encode()) < 3_000_000
+    assert len(Page(text).moves) == 5000
 
 
 def test_a_bar_is_as_long_as_its_share_of_the_larger_score(report):
     before = {"x": Score(Cost(4.0), 1)}
     after = {"x": Score(Cost(1.0), 1)}
     text = render(report(outcomes=[], before=before, after=after), "html")
-    assert 'class="bar" width="160.0"' in text
-    assert 'class="bar" width="40.0"' in text
+    assert 'class="bar" width="150.0"' in text
+    assert 'class="bar" width="37.5"' in text
+
+
+# -- CSV -----------------------------------------------------------------------------------------------
+
+
+def test_the_moves_as_csv(full):
+    rows = list(csv.DictReader(io.StringIO(render(full, "csv"))))
+    assert [row["pod"] for row in rows] == ["web-0", "web-1"]
+    assert {key: rows[0][key] for key in ("from", "fromZone", "to", "toZone", "probability")} == {
+        "from": "node-a1",
+        "fromZone": "zone-a",
+        "to": "node-c1",
+        "toZone": "zone-c",
+        "probability": "0.7",
+    }
+    assert [row["landed"] for row in rows] == ["node-c1", ""]
+    assert [row["predicted"] for row in rows] == ["true", ""]
+    assert [row["outcome"] for row in rows] == ["evicted", "blocked"]
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_no_cell_of_the_csv_is_a_formula(report, first):
+    evil = f'{first}HYPERLINK("http://evil.example")'
+    given = move(evil, namespace=evil, reason=evil, owner=evil, gain=Cost(-1.0, 2.0, -0.5))
+    (row,) = csv.DictReader(io.StringIO(render(report(moves=[given]), "csv")))
+    for key in ("pod", "namespace", "reason", "owner"):
+        assert row[key].startswith("'")
+    assert (row["gainHard"], row["gainImbalance"]) == ("-1", "-0.5")
+
+
+# -- Markdown ------------------------------------------------------------------------------------------
+
+
+def test_the_markdown_begins_with_the_sentence_and_names_the_moves(full):
+    text = render(full, "markdown")
+    assert text.startswith("### 1 pod evicted of 2 planned, to mend all of 1 unmet rule")
+    assert "| `Deployment/shop/web` | 2 | `zone-a` 2 → 1 → 1, `zone-c` 0 → 1 → 1 |" in text
+    assert "| `shop/web-0` |" in text
+    assert "- **1 PodDisruptionBudget**: a PodDisruptionBudget allows no disruption now" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("web", "`web`"),
+        ("a`b", "``a`b``"),
+        ("`a``b", "``` `a``b ```"),
+        ("a|b", "`a\\|b`"),
+        ("@team <b>", "`@team <b>`"),
+        ("line\nend", "`line\\nend`"),
+        (" ", "`   `"),
+    ],
+)
+def test_foreign_text_in_markdown_is_a_code_span(text, span):
+    assert code(text) == span
+
+
+def test_a_large_report_still_fits_into_a_comment(report):
+    moves = [move(f"web-{i}", owner=f"Deployment/shop/{i}", reason="r" * 900) for i in range(900)]
+    skips = [skip(f"p-{i}", message=f"{i} {'m' * 900}") for i in range(900)]
+    given = report(moves=moves, skips=skips, warnings=[f"{i} {'w' * 900}" for i in range(90)])
+    assert len(render(given, "markdown")) < 65_536
 
 
 # -- all forms -----------------------------------------------------------------------------------------

@@ -11,14 +11,22 @@ from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\
+1 eviction to mend all of 1 unmet rule; it cannot be done with fewer than 1.
+After these moves every rule holds.
+
 Dry run with policy policy.yaml (mode enforce, eagerness careful)
 https://cluster.example:6443, Kubernetes 1.36, 8 nodes, 3 pods,
   2027-01-15T08:00:00Z
 
-                             rules unmet  soft
-  anti-affinity              1 -> 0       1 -> 0
-  low-utilisation (observe)  -            -
-  (soft: pods still to move, by weight)
+  RULE                       UNMET   SOFT
+  anti-affinity              1 -> 0  1 -> 0
+  low-utilisation (observe)  holds   -
+  (soft: pods still to move for preferences, by weight; gain: what a move takes
+  off these; cost: how much an eviction disturbs, 1 for an ordinary pod)
+
+By workload
+  WORKLOAD             MOVES  PODS IN zone-a/zone-b/zone-c
+  Deployment/shop/web  1      2/1/0 -> 1/1/1
 
 Moves
 
@@ -27,7 +35,7 @@ Moves
       anti-affinity, gain 1 soft, cost 1: Deployment/shop/web apart over zones
       (preferred): zone-a 2, zone-c 0
 
-Left where they are: 3 pods
+Stays: 3 pods
 
   2 NoRoom: no node would take the replacement
       shop/api-0, shop/api-1: no node has 4 cpu left
@@ -37,8 +45,13 @@ Left where they are: 3 pods
 
 3 pods > 4 where a rule is unmet > 4 of them free to move > 1 move
 
-Plan: 1 move; it cannot be done with fewer than 1.
-After these moves every rule holds.
+Next
+  - `rebalancer run` carries the plan out; `-o json` writes it to a file that
+    can be reviewed and given to `rebalancer apply`.
+  - 2 pods (NoRoom): more room on other nodes, or smaller requests, would let
+    them move.
+  - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
+    allow a disruption.
 """
 
 
@@ -60,14 +73,14 @@ def test_a_run_tells_what_happened_and_where_the_pod_landed(report):
         move(), Status.EVICTED, "replaced by web-9", landed="node-c1", predicted=True, seconds=2.14
     )
     text = as_table(report(moves=[move()], outcomes=[done]))
-    assert text.startswith("Run with policy")
+    assert text.startswith(
+        "1 pod evicted of 1 planned, to mend all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
+        "1 evicted, 1 of 1 landed as predicted.\n"
+        "After these moves every rule holds.\n\n"
+        "Run with policy"
+    )
     assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
     assert "node-a1 (zone-a) -> node-c1 (zone-c) after 2.1 s, as predicted\n" in text
-    assert text.endswith(
-        "Plan: 1 move; it cannot be done with fewer than 1.\n"
-        "Done: 1 evicted, 1 of 1 landed as predicted.\n"
-        "After these moves every rule holds.\n"
-    )
 
 
 def test_a_landing_elsewhere_stands_beside_its_prediction(report):
@@ -75,7 +88,7 @@ def test_a_landing_elsewhere_stands_beside_its_prediction(report):
     done = outcome(one, Status.EVICTED, landed="node-a2", predicted=False, seconds=1.0)
     text = as_table(report(moves=[one], outcomes=[done]))
     assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in " ".join(text.split())
-    assert lines_with(text, "Done:") == ["Done: 1 evicted, 0 of 1 landed as predicted."]
+    assert "\n1 evicted, 0 of 1 landed as predicted.\n" in text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +124,7 @@ def test_every_status_has_its_word_and_its_reason(report):
     for status in set(Status) - {Status.EVICTED, Status.PLANNED}:
         assert re.search(rf"shop/web-{status} +{status}$", text, re.MULTILINE)
         assert f"because {status}" in text
-    done = " ".join(text.partition("Done: ")[2].split("\n"))
+    done = " ".join(text.partition("\n\n")[0].split())
     assert "1 blocked by a PodDisruptionBudget" in done
     assert "1 evicted" in done
     assert "1 not landed yet" in done
@@ -119,8 +132,9 @@ def test_every_status_has_its_word_and_its_reason(report):
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line(report):
     text = as_table(report(outcomes=[], stopped="Nothing to do: every rule holds."))
-    assert text.splitlines()[-1] == "Nothing to do: every rule holds."
-    assert "Plan:" not in text
+    assert text.splitlines()[0] == "Nothing to do: every rule holds."
+    assert text.count("Nothing to do") == 1
+    assert "By workload" not in text
     assert "Moves" not in text
     assert "Every rule that can hold holds: anti-affinity, low-utilisation." in text
 
@@ -129,14 +143,13 @@ def test_a_run_that_stands_still_says_why_and_tries_nothing(report):
     why = "3 of 8 nodes are NotReady, safety.maxNotReadyNodes allows 1"
     ends = [outcome(move(), Status.NOT_ATTEMPTED, why)]
     text = as_table(report(moves=[move()], outcomes=ends, standstill=(why,)))
-    assert text.endswith(f"Standing still: {why}.\n")
-    assert "Done:" not in text
+    assert text.startswith(f"Standing still: {why}.\n\n")
 
 
 def test_a_run_that_was_cut_off_says_by_what(report):
     ends = [outcome(move(), Status.NOT_ATTEMPTED, "stopped by a signal")]
     text = as_table(report(moves=[move()], outcomes=ends, cut="stopped by a signal"))
-    assert text.endswith("Done: 1 not attempted.\nStopped early: stopped by a signal.\n")
+    assert "\n1 not attempted.\nStopped early: stopped by a signal.\n\n" in text
 
 
 @pytest.mark.parametrize(
@@ -145,33 +158,58 @@ def test_a_run_that_was_cut_off_says_by_what(report):
 )
 def test_the_first_line_says_what_kind_of_run_it_is(report, mode, first):
     given = report(moves=[move()] if mode != "off" else [], mode=mode)
-    assert as_table(replace(given, dry_run=True)).startswith(
-        f"{first} policy policy.yaml (mode {mode}"
-    )
+    text = as_table(replace(given, dry_run=True))
+    assert f"\n\n{first} policy policy.yaml (mode {mode}" in text
 
 
 def test_waves_are_told_apart(report):
     text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
     heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
     assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
-    assert "Plan: 3 moves in 2 waves; it cannot be done with fewer than 3." in text
+    assert text.startswith("3 evictions in 2 waves to mend all of 1 unmet rule;")
 
 
 def test_long_lists_are_cut_and_say_by_how_much(report):
-    moves = [
-        move(f"web-{i:02}", owner=f"Deployment/shop/{'web' if i < 22 else 'api'}")
-        for i in range(25)
-    ]
+    moves = [move(f"web-{i:02}", owner=f"Deployment/shop/web-{i // 2:02}") for i in range(50)]
     skips = [skip(f"p{i:02}", message=f"reason {i % 5}") for i in range(50)]
-    text = as_table(report(moves=moves, skips=skips, warnings=[f"w{i}" for i in range(10)]))
-    assert lines_with(text, "... and") == [
-        "... and 2 more (-o json shows all)",
-        "... and 5 more (-o json shows all): 3 of Deployment/shop/api, 2 of",
-        "... and 20 more (-o json shows all)",
+    given = report(moves=moves, skips=skips, warnings=[f"w{i}" for i in range(10)])
+    text = as_table(given)
+    assert lines_with(text, "-o wide") == [
+        "... and 2 more warnings (-o wide shows all)",
+        "... and 5 more with 10 moves (-o wide shows all)",
+        "(-o wide lists all 50 moves)",
+        "... and 20 more (-o wide shows all)",
     ]
-    assert "shop/web-19\n" in text
-    assert "shop/web-20\n" not in text
+    assert "Deployment/shop/web-19 " in text
+    assert "shop/web-19\n" not in text
     assert "shop/p00, shop/p05 and 8 more: reason 0" in text
+    wide = as_table(given, wide=True)
+    assert "-o wide" not in wide
+    for i in range(50):
+        assert f"\n  shop/web-{i:02}\n" in wide
+        assert re.search(rf"\bshop/p{i:02}\b", wide)
+
+
+def test_of_many_moves_those_that_went_wrong_are_shown_one_by_one(report):
+    moves = [move(f"web-{i:02}") for i in range(30)]
+    ends = [outcome(one, Status.EVICTED, landed="node-c1", predicted=True) for one in moves]
+    ends[3] = outcome(moves[3], Status.FAILED, "the server gave up")
+    ends[7] = outcome(moves[7], Status.EVICTED, landed="node-a2", predicted=False)
+    text = as_table(report(moves=moves, outcomes=ends))
+    assert [line.split()[0] for line in lines_with(text, "shop/web-")] == [
+        "shop/web-03",
+        "shop/web-07",
+    ]
+    assert "Moves that went wrong\n" in text
+    assert "the server gave up" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 132, 200])
+def test_the_text_is_as_wide_as_asked_for(report, width):
+    moves = [move(f"web-{i}", reason="because of this and that " * 9) for i in range(3)]
+    lines = as_table(report(moves=moves, warnings=["careful " * 60]), width=width).splitlines()
+    longest = max(len(line) for line in lines)
+    assert width - 12 <= longest <= max(width, 51)  # the name of a workload is never broken
 
 
 def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
@@ -184,13 +222,13 @@ def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
         ),
     ]
     text = as_table(report(skips=skips, outcomes=[]))
-    assert "Left where they are: 3 pods" in text
+    assert "Stays: 3 pods" in text
     assert text.index("3 Protected") < text.index("1 Budget")
 
 
 def test_what_observing_strategies_would_do_is_counted_apart(report):
     moves = [move("a"), move("b", observed=True, wave=2, strategy="low-utilisation")]
-    assert "Plan: 2 moves (1 observed only) in 2 waves" in as_table(report(moves=moves))
+    assert as_table(report(moves=moves)).startswith("2 evictions (1 observed only) in 2 waves")
 
 
 def test_what_no_placement_can_mend_is_listed(report):
@@ -231,7 +269,7 @@ def test_colour_is_only_added_if_asked_for_and_changes_no_word(report):
     plain, colored = as_table(given), as_table(given, color=True)
     assert "\x1b" not in plain
     assert "\x1b[31mfailed\x1b[0m" in colored
-    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+    assert re.sub(r"\x1b\[[\d;]+m", "", colored) == plain
 
 
 def test_control_characters_of_foreign_names_never_reach_the_terminal(report):

@@ -11,26 +11,10 @@ import yaml
 
 from rebalancer.errors import PolicyError
 from rebalancer.snapshot.load import load_snapshot
-from tests.unit.kube.scripted import node, pod
+from tests.unit.kube.scripted import REPLICA_SET, node, owned_pod, pod
 
 TEN = 1795168800.0
 """2026-11-20T10:00:00Z."""
-REPLICA_SET = {
-    "metadata": {
-        "name": "web-1",
-        "namespace": "default",
-        "uid": "rs-1",
-        "ownerReferences": [
-            {"kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
-        ],
-    },
-    "spec": {"replicas": 2},
-}
-
-
-def owned_pod(name: str, on: str = "n1") -> dict[str, Any]:
-    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
-    return pod(name, on, ownerReferences=[owner])
 
 
 def kubectl_list(*, workloads_first: bool = True) -> dict[str, Any]:

@@ -34,12 +34,14 @@ def test_a_node_is_the_same_from_protobuf_and_from_json() -> None:
             "uid": "u",
             "creationTimestamp": {"seconds": 1_790_000_000},
             "labels": {"zone": "a", "disk": "ssd"},
+            "annotations": {"rebalancer/leave": "now"},
         },
         spec={"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
         status={
             "allocatable": {name: QUANTITY(string=text) for name, text in amounts.items()},
             "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": {}}],
             "images": [encoded("ContainerImage", **image) for image in images],
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
         },
     )
     theirs = {
@@ -48,12 +50,14 @@ def test_a_node_is_the_same_from_protobuf_and_from_json() -> None:
             "uid": "u",
             "creationTimestamp": "2026-09-21T14:13:20Z",
             "labels": {"zone": "a", "disk": "ssd"},
+            "annotations": {"rebalancer/leave": "now"},
         },
         "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
         "status": {
             "allocatable": amounts,
             "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": None}],
             "images": images,
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
         },
     }
     (node,) = decode_run("Node", run_of(mine))

@@ -1,0 +1,321 @@
+"""``drain``: cordon nodes and move their pods away, as ordered by people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
+from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
+from rebalancer.commands.options import duration
+from rebalancer.environment import Environment, system_environment
+from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.nodes.choice import Choice
+from rebalancer.nodes.report import DrainReport
+from rebalancer.nodes.triage import Orders
+from rebalancer.output import say, write
+from rebalancer.snapshot.selector_text import parse_selector
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.nodes.draining import Left
+
+_PATIENCE = 5.0
+"""Seconds for a drain that is stopped before it has changed anything to end by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions(EmptyingOptions):
+    """The flags of ``drain``."""
+
+    nodes: tuple[str, ...] = ()
+    selector: str | None = None
+    pod_selector: str | None = None
+    uncordon_on_failure: bool = False
+
+
+def drain(options: DrainOptions, environment: Environment) -> ExitCode:
+    """Look, cordon, empty, report; return the exit code.
+
+    Raises:
+        RebalancerError: nothing was changed, or the cluster could not be read any more.
+    """
+    if bool(options.nodes) == (options.selector is not None):
+        raise PolicyError(["name nodes, or select them with -l: one of the two"])
+    timeout = duration("--timeout", options.timeout)
+    orders = orders_of(options, options.pod_selector)
+    emptying = Emptying.of(options, environment, orders)
+    found = emptying.preflight(Choice(options.nodes, options.selector))
+    report = report_of(emptying, found, options.dry)
+    if options.dry or report.refused:
+        code = ExitCode.UNREADABLE if report.refused else ExitCode.DONE
+        return finished(emptying, found, options, code)
+    environment.committed.set()
+    emptying.end_after(timeout or math.inf)
+    course = Course(emptying, found.names, options.uncordon_on_failure)
+    why = course.run(duration("--wait-batch", options.wait_batch))
+    code = ExitCode.DONE if why is None else ExitCode.PARTIAL
+    return finished(emptying, found, options, code, why)
+
+
+def orders_of(options: EmptyingOptions, pod_selector: str | None = None) -> Orders:
+    """Return what the flags say of single pods."""
+    return Orders(
+        force=options.force,
+        delete_emptydir_data=options.delete_emptydir_data,
+        ignore_daemonsets=options.ignore_daemonsets,
+        pod_selector=parse_selector(pod_selector) if pod_selector else None,
+    )
+
+
+def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) -> DrainReport:
+    """Return the report of a drain."""
+    return DrainReport(
+        source=found.source,
+        dry_run=dry_run,
+        snapshot=found.snapshot,
+        checks=found.checks,
+        outcomes=emptying.outcomes,
+        warnings=emptying.base.notes,
+        **{"exit_code": 0, **more},
+    )
+
+
+def finished(
+    emptying: Emptying,
+    found: Preflight,
+    options: EmptyingOptions,
+    code: ExitCode,
+    why: str | None = None,
+    *,
+    kind: str = "DrainReport",
+) -> ExitCode:
+    """Write the report; return the exit code."""
+    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why, kind=kind)
+    write(emptying.environment.out, [report.render(options.output)])
+    return code
+
+
+class Course:
+    """A drain under way: the steps of :func:`rebalancer.nodes.draining.empty`."""
+
+    def __init__(self, emptying: Emptying, names: Sequence[str], uncordon_on_failure: bool) -> None:
+        self._emptying, self._names = emptying, names
+        self._uncordon = uncordon_on_failure
+        self._client = emptying.client()
+        self._order = emptying.order()
+        self._told: object = None
+        self._version = (0, 0)
+
+    def run(self, wait_batch: float) -> str | None:
+        """Cordon all, empty them; return None once they are, else why they are not.
+
+        Raises:
+            ClusterReadError: the cluster could not be read or written any more.
+        """
+        from rebalancer.nodes.draining import empty  # noqa: PLC0415
+
+        why: str | None = "it was cut off"
+        try:
+            why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
+        except ClusterReadError as error:
+            why = str(error)
+        finally:
+            if why is None or self._uncordon:
+                self._finish(self._client.last_words, uncordon=why is not None)
+        return why
+
+    def of(self, names: Sequence[str]) -> Course:
+        """Return the drain of some of these nodes."""
+        return Course(self._emptying, names, self._uncordon)
+
+    def cordon_all(self) -> float:
+        """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.
+
+        Raises:
+            ClusterReadError: a node could not be read or written.
+        """
+        from rebalancer.nodes.cordon import cordon, order_of  # noqa: PLC0415
+        from rebalancer.wire.times import unix_seconds  # noqa: PLC0415
+
+        newest = 0.0
+        for name in self._names:
+            node = cordon(self._client, name, self._order)
+            order = None if node is None else order_of(node)
+            newest = max(newest, unix_seconds(order.at) if order else 0.0)
+            self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
+        clock = self._emptying.environment.clock
+        return clock.now() - max(0.0, clock.unix() - newest)
+
+    def _finish(self, client: Client, *, uncordon: bool) -> None:
+        """Take our annotations away, since the nodes are empty, or given back."""
+        from rebalancer.nodes.cordon import finish  # noqa: PLC0415
+
+        for name in self._names:
+            try:
+                finish(client, name, self._order.by, uncordon=uncordon)
+            except ClusterReadError as error:
+                say(self._emptying.environment.err, f"rebalancer: {error}")
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def look(self) -> Left:
+        """See Steps."""
+        from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
+        from rebalancer.nodes.draining import left_of  # noqa: PLC0415
+
+        pods = read_node_pods(
+            self._client,
+            self._names,
+            clock=self._emptying.environment.clock.unix,
+            version=self._version,
+        )
+        return left_of(pods, self._emptying.orders)
+
+    def evict(self) -> str | None:
+        """See Steps."""
+        return self._emptying.evict(self._names)
+
+    def end_of_batch(self) -> bool:
+        """See Steps."""
+        if not self._emptying.options.evict_batch:
+            return False
+        self._emptying.evict_batch()
+        return True
+
+    def left(self, left: Left, why: str | None) -> None:
+        """See Steps: said when it changes."""
+        if (left, why) != self._told:
+            self._told = (left, why)
+            text = left.text() + (f" ({why})" if why else "")
+            self._emptying.progress.note("left", f"left     {text}")
+
+
+EMPTYING: list[Callable[..., Any]] = [
+    click.option(
+        "--dry-run",
+        type=click.Choice(["none", "client", "server"]),
+        default="none",
+        help="Only the pre-flight; 'server' also asks the API server about every eviction.",
+    ),
+    click.option(
+        "--snapshot",
+        "snapshot_path",
+        type=click.Path(),
+        help="The pre-flight on a snapshot file ('-': standard input), without a cluster.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Also evict pods that nothing creates anew: those without a controller, those of a DaemonSet that is gone, "
+        "and pods that opted out by an annotation.",
+    ),
+    click.option("--ignore-daemonsets", is_flag=True, help="Leave the pods of DaemonSets alone."),
+    click.option(
+        "--delete-emptydir-data", is_flag=True, help="Also evict pods whose emptyDir would be lost."
+    ),
+    click.option(
+        "--grace-period",
+        type=int,
+        default=-1,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of each evicted pod; negative: its own.",
+    ),
+    click.option(
+        "--timeout",
+        default="0s",
+        show_default=True,
+        metavar="DURATION",
+        help="Give up after so long; 0s: never. For all nodes together.",
+    ),
+    click.option(
+        "--wait-batch",
+        default="6h",
+        show_default=True,
+        metavar="DURATION",
+        help="Wait so long for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
+        "results of finished ones are read; then give up.",
+    ),
+    click.option(
+        "--evict-batch",
+        is_flag=True,
+        help="Evict such pods when --wait-batch is over (0s: at once, as kubectl does).",
+    ),
+    click.option(
+        "--without-landing",
+        is_flag=True,
+        help="Also evict pods for which no landing is foreseen: their replacements may stay Pending, as after kubectl "
+        "drain. Without it such a pod refuses the whole order.",
+    ),
+    click.option("--reason", default="", metavar="TEXT", help="Written on the nodes."),
+    click.option(
+        "--lease",
+        metavar="NS/NAME",
+        help="Lease that keeps this and runs apart: each waits while the other evicts. It must exist.",
+    ),
+    output_flag("table", "json", of="report"),
+    click.option(
+        "--max-requests",
+        type=click.IntRange(min=1),
+        default=8,
+        show_default=True,
+        metavar="N",
+        help="Most requests to the API server at once.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Form of the progress lines.",
+    ),
+]
+"""Flags of ``drain`` and ``replace``."""
+
+
+class KubectlFlags(click.Command):
+    """Takes ``--dry-run`` without a value, and ``--force=true``, as kubectl does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        ends = args.index("--") if "--" in args else len(args)
+        given = [_SAME.get(arg, arg) for arg in args[:ends]]
+        return super().parse_args(ctx, [arg for arg in given if arg] + args[ends:])
+
+
+_SAME = {"--dry-run": "--dry-run=client"}
+for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
+    _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
+
+
+@click.command("drain", cls=KubectlFlags)
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option("-l", "--selector", help="Nodes with these labels, as kubectl takes them.")
+@click.option(
+    "--pod-selector", help="Only pods with these labels; the nodes need be empty of these only."
+)
+@with_flags([POLICY, *CLUSTER])
+@with_flags(EMPTYING)
+@click.option(
+    "--uncordon-on-failure",
+    is_flag=True,
+    help="Take the cordon away again if the nodes do not become empty; a cordon that was there before stays.",
+)
+def command(**flags: Any) -> int:
+    """Cordon nodes and move their pods away.
+
+    First a pre-flight: nothing is changed if a node can never become empty, a flag is missing, or the other nodes
+    do not hold the pods. Then all nodes are cordoned, and their pods evicted as in a run: planned together, within
+    the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. Nothing is ever
+    deleted. A drain that was killed is gone on with by calling it again.
+
+    Exit codes: 0 all nodes are empty (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the
+    cluster, nothing was changed · 4 not empty.
+    """
+    return int(drain(DrainOptions(**flags), system_environment(patience=_PATIENCE)))

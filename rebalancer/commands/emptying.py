@@ -1,0 +1,290 @@
+"""What ``drain`` and ``replace`` share: rounds that empty nodes, by the planner and the executor of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rebalancer.commands.context import RunContext, run_context
+from rebalancer.commands.decide import make_plan
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import act, progress_of
+from rebalancer.commands.source import Reading, Source, open_source
+from rebalancer.environment import Environment, Timings
+from rebalancer.errors import ClusterReadError, PolicyError
+from rebalancer.nodes.choice import Choice
+from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
+from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
+from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
+from rebalancer.nodes.triage import Orders, daemon_sets_on
+from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planned, Planning
+from rebalancer.registry import Registry
+from rebalancer.report.progress import Progress
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.stop import Stop
+from rebalancer.wire.times import rfc3339
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+
+_ROUND = 600.0
+"""Seconds for one round of planning and evicting; then the cluster is read again."""
+_TURN = 5.0
+"""Seconds between two attempts to take the Lease that another run has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyingOptions:
+    """The flags that ``drain`` and ``replace`` share."""
+
+    policy_path: str | None = None
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    snapshot_path: str | None = None
+    dry_run: str = "none"
+    """none, client or server."""
+    force: bool = False
+    delete_emptydir_data: bool = False
+    ignore_daemonsets: bool = False
+    without_landing: bool = False
+    evict_batch: bool = False
+    wait_batch: str = "6h"
+    grace_period: int = -1
+    timeout: str = "0s"
+    reason: str = ""
+    lease: str | None = None
+    output: str = "table"
+    max_requests: int = 8
+    quiet: bool = False
+    log_format: str = "text"
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is changed."""
+        return self.dry_run != "none" or self.snapshot_path is not None
+
+    def of_run(self) -> RunOptions:
+        """Return the flags as those of the runs in which the nodes are emptied."""
+        return RunOptions(
+            policy_path=self.policy_path,
+            kubeconfig=self.kubeconfig,
+            context_name=self.context_name,
+            snapshot_path=self.snapshot_path,
+            dry_run=self.dry,
+            lease=self.lease,
+            max_requests=self.max_requests,
+            quiet=self.quiet,
+            log_format=self.log_format,
+            deadline=_ROUND,
+        )
+
+
+@dataclass
+class Emptying:
+    """Rounds that empty nodes, under the orders of one command."""
+
+    options: EmptyingOptions
+    environment: Environment
+    stop: Stop
+    """Of the whole command."""
+    orders: Orders
+    without_landing: bool
+    progress: Progress
+    base: RunContext
+    """Of which every round is a copy, with a time and a policy of its own."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """Uid -> what came of the last attempt to evict the pod."""
+
+    @classmethod
+    def of(cls, options: EmptyingOptions, environment: Environment, orders: Orders) -> Emptying:
+        """Return what empties nodes.
+
+        Raises:
+            PolicyError: a flag or the policy is wrong.
+        """
+        if options.grace_period < -1:
+            raise PolicyError(["--grace-period: write seconds, or -1 for each pod's own"])
+        base = run_context(options.of_run(), environment)
+        return cls(
+            options=options,
+            environment=environment,
+            stop=environment.until_signal(),
+            orders=orders,
+            without_landing=options.without_landing,
+            progress=progress_of(base),
+            base=base,
+        )
+
+    def run_for(self, names: Sequence[str]) -> tuple[RunContext, Protections]:
+        """Return a run that moves pods off these nodes and no others, and what it takes to be movable."""
+        registry = Registry.installed()
+        loaded = ordered_policy(self.base.loaded, registry, names)
+        protections = Protections(names)
+        protections.orders = self.orders
+        from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
+
+        run = replace(
+            self.base,
+            loaded=loaded,
+            planning=Planning(
+                loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
+            ),
+            stop=self.stop.sooner(_ROUND, self.environment.stop),
+            timings=Timings(self.environment.clock),
+            rules=DRAIN_RULES,
+            notes=list(self.base.notes),
+        )
+        return run, protections
+
+    @contextmanager
+    def source(self, names: Sequence[str]) -> Iterator[tuple[RunContext, Source]]:
+        """Yield a run with its source; another run that has the Lease is waited for."""
+        while True:
+            run, _ = self.run_for(names)
+            with open_source(run) as source:
+                if source.lease_taken is None:
+                    yield run, source
+                    return
+                said = f"waiting  for the Lease, which {source.lease_taken.holder} has"
+            self.progress.note("lease", said)
+            if (why := self.stop.wait(_TURN)) is not None:
+                raise ClusterReadError(f"{why}, while another run had the Lease")
+
+    # -- before anything is changed ----------------------------------------------------------------
+
+    def preflight(self, choice: Choice) -> Preflight:
+        """Read the cluster and look at the chosen nodes.
+
+        Raises:
+            RebalancerError: nothing was changed.
+        """
+        with self.source(()) as (_, source):
+            reading = source.read()
+            names = choice.of(reading.snapshot)
+            if source.client is not None:
+                self._look_up_daemon_sets(source.client, reading.snapshot, names)
+            checks = self.checks(reading.snapshot, names)
+            if self.options.dry_run == "server" and source.client is not None:
+                from rebalancer.commands.dry_evictions import asked  # noqa: PLC0415
+
+                checks = asked(source.client, reading.snapshot, checks)
+            return Preflight(source.name, reading.snapshot, names, checks)
+
+    def checks(self, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
+        """Return what is to be expected of the nodes of these names, all of them emptied together."""
+        run, protections = self.run_for(names)
+        cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
+        problem = run.planning.problem(without_budgets(cordoned))
+        room = plan(problem, run.planning.settings(), Callbacks()).plan
+        return check(
+            cordoned,
+            names,
+            protections.triaged(cordoned),
+            room,
+            without_landing=self.without_landing,
+        )
+
+    def _look_up_daemon_sets(
+        self, client: Client, snapshot: Snapshot, names: Sequence[str]
+    ) -> None:
+        from rebalancer.kube.node_pods import is_missing  # noqa: PLC0415
+
+        named = sorted(daemon_sets_on(snapshot, mask_of(snapshot, names)))
+        missing = frozenset(ref for ref in named if is_missing(client, *ref))
+        self.orders = replace(self.orders, missing=missing)
+
+    def end_after(self, seconds: float) -> None:
+        """Let everything end after so many seconds."""
+        self.stop = self.stop.sooner(seconds, self.environment.stop)
+
+    def evict_batch(self) -> None:
+        """Wait for batch work no longer."""
+        self.orders = replace(self.orders, evict_batch=True)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def evict(self, names: Sequence[str]) -> str | None:
+        """Plan and evict once; return what keeps it from going on, None if nothing does."""
+        with self.source(names) as (run, source):
+            reading = source.read()
+            planned = make_plan(run, reading, None)
+            if planned.standstill:
+                return planned.standstill[0]
+            if not planned.plan.moves:
+                planned, why = self._without_plan(planned, names)
+                if why is not None:
+                    return why
+            return self._act(run, source, reading, planned)
+
+    def _without_plan(self, planned: Planned, names: Sequence[str]) -> tuple[Planned, str | None]:
+        """Return a plan of the pods that go without a landing, or why nothing can go now."""
+        checks = self.checks(planned.snapshot, names)
+        moves = tuple(unforeseen(planned.snapshot, checks))
+        if moves:
+            return replace(planned, plan=replace(planned.plan, moves=moves)), None
+        said = [one.message for of in checks for one in of.pods if one.message]
+        return planned, said[0] if said else planned.plan.stopped
+
+    def _act(
+        self, run: RunContext, source: Source, reading: Reading, planned: Planned
+    ) -> str | None:
+        grace = self.options.grace_period
+        execution = act(
+            run,
+            source,
+            reading,
+            planned,
+            None,
+            progress=self.progress,
+            ordered=True,
+            grace_seconds=None if grace < 0 else grace,
+        )
+        if execution is None:
+            return None
+        self.outcomes.update({outcome.move.uid: outcome for outcome in execution.outcomes})
+        if execution.stopped is not None:
+            return execution.stopped
+        failed = [one for one in execution.outcomes if not one.status.may_have_evicted]
+        return failed[0].message if failed else None
+
+    # -- the nodes themselves ----------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """Return a client for what is done outside of rounds.
+
+        Raises:
+            ClusterReadError: there is no cluster to talk to.
+        """
+        from rebalancer.kube.client import connect  # noqa: PLC0415
+
+        return connect(
+            kubeconfig=self.options.kubeconfig,
+            context=self.options.context_name,
+            environ=self.environment.environ,
+            stop=self.stop,
+        )
+
+    def order(self) -> Order:
+        """Return what is written on nodes: who empties them, why and until when."""
+        now, left = self.environment.clock.unix(), self.stop.left()
+        return Order(
+            by=self.base.instance,
+            why=self.options.reason or "ordered on the command line",
+            at=rfc3339(now),
+            until="" if left == float("inf") else rfc3339(now + left),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What was found before anything was changed."""
+
+    source: str
+    snapshot: Snapshot
+    names: Sequence[str]
+    checks: Sequence[NodeCheck]

@@ -1,0 +1,204 @@
+"""``replace``: cordon old nodes, empty them one after the other, have their machines removed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of, report_of
+from rebalancer.commands.emptying import Emptying, EmptyingOptions
+from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
+from rebalancer.commands.options import duration
+from rebalancer.environment import Environment, system_environment
+from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.kube.nodes import read_node
+from rebalancer.nodes.choice import Choice, version_of
+from rebalancer.nodes.hook import Hook
+from rebalancer.nodes.missing import missing_nodes
+from rebalancer.nodes.replacing import Pace
+from rebalancer.nodes.replacing import replace as replace_all
+from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
+from rebalancer.policy.windows import is_open
+
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceOptions(EmptyingOptions):
+    """The flags of ``replace``."""
+
+    selector: str | None = None
+    kubelet_below: str | None = None
+    older_than: str | None = None
+    max_unavailable: int = 1
+    pause: str = "30s"
+    then: str | None = None
+
+
+def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode:
+    """Look, cordon all old nodes, replace them, report; return the exit code.
+
+    Raises:
+        RebalancerError: nothing was changed, or the cluster could not be read any more.
+    """
+    choice = _choice(options)
+    hook = None if options.then is None else Hook.parse(options.then)
+    times = [duration(f"--{name}", text) for name, text in _durations(options)]
+    emptying = Emptying.of(options, environment, orders_of(options))
+    found = emptying.preflight(choice)
+    missing = missing_nodes(found.snapshot, found.checks, found.names)
+    if missing is not None:
+        emptying.base.notes.append(
+            f"{missing.pods} pods have no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
+            if missing.nodes
+            else f"{missing.pods} pods have no room, and one of them fits on no node like {missing.like}"
+        )
+    refused = report_of(emptying, found, options.dry).refused
+    if options.dry or refused:
+        code = ExitCode.UNREADABLE if refused else ExitCode.DONE
+        return finished(emptying, found, options, code, kind="ReplaceReport")
+    environment.committed.set()
+    wait_batch, timeout, pause = times
+    emptying.end_after(timeout or math.inf)
+    course = _Course(emptying, found.names, hook, wait_batch)
+    why = course.run(Pace(options.max_unavailable, pause, 0.0))
+    code = ExitCode.DONE if why is None else ExitCode.PARTIAL
+    return finished(emptying, found, options, code, why, kind="ReplaceReport")
+
+
+def _durations(options: ReplaceOptions) -> list[tuple[str, str]]:
+    return [
+        ("wait-batch", options.wait_batch),
+        ("timeout", options.timeout),
+        ("pause", options.pause),
+    ]
+
+
+def _choice(options: ReplaceOptions) -> Choice:
+    if options.selector is None and options.kubelet_below is None and options.older_than is None:
+        raise PolicyError(["say which nodes are old: -l, --kubelet-below or --older-than"])
+    if options.kubelet_below is not None:
+        version_of(options.kubelet_below)
+    age = None if options.older_than is None else duration("--older-than", options.older_than)
+    return Choice((), options.selector, options.kubelet_below, age)
+
+
+class _Course:
+    """A replacement under way: see ``rebalancer.nodes.replacing.Replacing``."""
+
+    def __init__(
+        self,
+        emptying: Emptying,
+        names: Sequence[str],
+        hook: Hook | None,
+        wait_batch: float,
+    ) -> None:
+        self._emptying, self._names, self._hook = emptying, names, hook
+        self._wait_batch = wait_batch
+        self._client = emptying.client()
+        self._by = emptying.base.instance
+        self._drain = Course(emptying, names, uncordon_on_failure=False)
+        self._batch_until = math.inf
+        self._said: str | None = None
+
+    def run(self, pace: Pace) -> str | None:
+        """Cordon all; replace them; return None once all are, else why they are not."""
+        stop, clock = self._emptying.stop, self._emptying.environment.clock
+        try:
+            begun = self._drain.cordon_all()
+            self._batch_until = begun + self._wait_batch
+            pace = replace(pace, batch_until=self._batch_until)
+            return replace_all(self, pace, stop, self._by, clock.unix)
+        except ClusterReadError as error:
+            return stop.reason() or str(error)
+
+    def stages(self) -> Mapping[str, Stage | None]:
+        """See Replacing."""
+        nodes = {name: read_node(self._client, name) for name in self._names}
+        return {name: stage_of(node) for name, node in nodes.items() if node is not None}
+
+    def enter(self, name: str, phase: Phase, after: Sequence[Stage | None]) -> bool:
+        """See Replacing."""
+        stage = Stage(phase, self._by, self._emptying.environment.clock.unix())
+        entered = enter(self._client, name, stage, may=lambda before: before in after)
+        if entered:
+            self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
+        return entered
+
+    def works(self, name: str) -> str | None:
+        """See Replacing."""
+        emptying = self._emptying
+        if emptying.stop.now() >= self._batch_until and emptying.options.evict_batch:
+            emptying.evict_batch()
+            return None
+        left = self._drain.of([name]).look()
+        return f"{name}: {left.text()}" if left.batch or left.unread else None
+
+    def empty(self, names: Sequence[str]) -> str | None:
+        """See Replacing."""
+        return self._drain.of(names).run(self._wait_batch)
+
+    def remove(self, name: str) -> str | None:
+        """See Replacing."""
+        node = read_node(self._client, name)
+        if self._hook is None or node is None:
+            return None
+        return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
+
+    def closed(self) -> str | None:
+        """See Replacing: the windows are those of the policy."""
+        now = self._emptying.environment.clock.unix()
+        open_ = is_open(self._emptying.base.loaded.policy.windows, now)
+        return None if open_ else "the policy's window is closed"
+
+    def waits(self, why: str) -> None:
+        """See Replacing: said when it changes."""
+        if why != self._said:
+            self._said = why
+            self._emptying.progress.note("waiting", f"waiting  for {why}")
+
+
+@click.command("replace", cls=KubectlFlags)
+@click.option("-l", "--selector", help="Old nodes by labels, as kubectl takes them.")
+@click.option("--kubelet-below", metavar="VERSION", help="Old nodes: kubelet older than 1.36.")
+@click.option("--older-than", metavar="DURATION", help="Old nodes: created longer ago than 30d.")
+@with_flags([POLICY, *CLUSTER])
+@with_flags(EMPTYING)
+@click.option(
+    "--max-unavailable",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Most nodes at once that are being emptied, or are empty and not removed yet.",
+)
+@click.option(
+    "--pause",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="Between one node (or --max-unavailable of them) and the next.",
+)
+@click.option(
+    "--then",
+    metavar="COMMAND|URL",
+    help="What removes the machine of an empty node: a command, without a shell, with the node's name as its last "
+    "argument and PROVIDER_ID set, or an http(s) address that gets a POST of both. It may be called again after a kill.",
+)
+def command(**flags: Any) -> int:
+    """Replace old nodes, one after the other.
+
+    All are cordoned, then emptied one by one, and the machine of each is removed by your hook. A node is old if
+    all that is given of -l, --kubelet-below and --older-than is true of it. Nothing is changed if the other nodes
+    do not hold what leaves; how many are missing is said. Nodes without batch work come first. New nodes are
+    begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
+    it goes on from there.
+
+    Exit codes: 0 all are replaced (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
+    nothing was changed · 4 not all.
+    """
+    return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=_PATIENCE)))

@@ -1,0 +1,23 @@
+"""``report``: what a report looks like."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rebalancer.environment import system_environment
+from rebalancer.output import write
+from rebalancer.report.schema import report_schema
+
+
+@click.group("report")
+def command() -> None:
+    """Print what a report looks like."""
+
+
+@command.command("schema")
+def _schema() -> None:
+    """Print the JSON schema of what run -o json prints."""
+    text = json.dumps(report_schema(), indent=2)
+    write(system_environment().out, [f"{text}\n"])

@@ -1,0 +1,58 @@
+"""Time spans as policies, flags and annotations write them: ``90s``, ``5m``, ``1h30m``.
+
+Ours are Go's without fractions of larger units and without units below the second, and with ``d`` for 24 hours:
+each has one way to be written, and :func:`format_duration` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from rebalancer.plain_text import shown
+
+_OURS = re.compile(
+    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII
+)
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_GO_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+# time.Duration counts nanoseconds in 63 bits.
+_GO_LONGEST = 2**63 / 1e9
+
+
+def parse_duration(value: Any) -> timedelta:
+    """Return ``90s``, ``5m``, ``1h30m`` or ``2d`` as a time span; ValueError for anything else."""
+    if isinstance(value, timedelta):
+        return value
+    match = _OURS.match(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError(f"{shown(value)} is no duration; write for example 90s, 5m, 1h30m or 2d")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def parse_go_duration(text: str) -> timedelta:
+    """Return ``1h30m``, ``5m0s``, ``1.5h`` or ``-10s`` as a time span, to the microsecond.
+
+    For values of other programs (``time.ParseDuration``). ValueError for anything else.
+    """
+    body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    parts = list(_GO_PART.finditer(body))
+    if body != "0" and (not parts or "".join(part[0] for part in parts) != body):
+        raise ValueError(f"{shown(text)} is no duration; write for example 90s, 5m or 1h30m")
+    seconds = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
+    if seconds > _GO_LONGEST:
+        raise ValueError(f"{shown(text)} is longer than a duration can be")
+    return timedelta(seconds=-seconds if text.startswith("-") else seconds)
+
+
+def format_duration(span: timedelta) -> str:
+    """Return a time span that is not negative as :func:`parse_duration` reads it: ``1h30m``."""
+    minutes, seconds = divmod(span.total_seconds(), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
+    if seconds or not (hours or minutes):
+        parts.append(f"{seconds:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)

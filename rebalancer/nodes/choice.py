@@ -1,0 +1,76 @@
+"""Which nodes an order is about: by name, by labels, by the version of the kubelet, by age."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebalancer.errors import PolicyError
+from rebalancer.snapshot.labels import matches
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.selector_text import parse_selector
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What all chosen nodes have in common; what is empty or None is not asked."""
+
+    names: Sequence[str] = ()
+    selector: str | None = None
+    kubelet_below: str | None = None
+    older_than: float | None = None
+    """Seconds since the Node was created."""
+
+    def of(self, snapshot: Snapshot) -> list[str]:
+        """Return the names of the chosen nodes, in the snapshot's order.
+
+        Raises:
+            PolicyError: a named node is not there, a version is none, or nothing is chosen.
+        """
+        missing = [name for name in self.names if name not in snapshot.nodes.index]
+        if missing:
+            raise PolicyError([f"there is no node {name}" for name in missing])
+        chosen = [
+            name
+            for node, name in enumerate(snapshot.nodes.names)
+            if self._named(name)
+            and self._labelled(snapshot, node)
+            and self._outdated(snapshot, node)
+        ]
+        if not chosen:
+            raise PolicyError(["no node is selected"])
+        return chosen
+
+    def _named(self, name: str) -> bool:
+        return not self.names or name in self.names
+
+    def _labelled(self, snapshot: Snapshot, node: int) -> bool:
+        if self.selector is None:
+            return True
+        return matches(parse_selector(self.selector), snapshot.nodes.labels.of(node))
+
+    def _outdated(self, snapshot: Snapshot, node: int) -> bool:
+        nodes = snapshot.nodes
+        if self.kubelet_below is not None:
+            kubelet = nodes.kubelet[node]
+            # Of a node whose kubelet has not said its version nothing is known: it stays.
+            if not kubelet or version_of(kubelet) >= version_of(self.kubelet_below):
+                return False
+        if self.older_than is not None:
+            return bool(snapshot.captured_at - nodes.created[node] > self.older_than)
+        return True
+
+
+def version_of(text: str) -> tuple[int, int, int]:
+    """Return ``v1.36.3`` as numbers; what follows them (``-eks-1234``) is not compared.
+
+    Raises:
+        PolicyError: it is no version.
+    """
+    match = _VERSION.match(text)
+    if match is None:
+        raise PolicyError([f"{text} is no version; write 1.36 or v1.36.3"])
+    return int(match[1]), int(match[2]), int(match[3] or 0)

@@ -1,0 +1,123 @@
+"""Cordons with their reason on the node: who ordered it, why, until when; and nodes as if they were cordoned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.snapshot.columns import Bools, frozen
+from rebalancer.snapshot.leaving import DRAIN
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.nodes import UNSCHEDULABLE
+from rebalancer.wire import objects as o
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the annotation ``rebalancer/drain`` says: a drain that was killed is gone on with by the next."""
+
+    by: str
+    """Who drains: the pod, or host and process."""
+    why: str
+    at: str
+    """RFC 3339 time since when."""
+    until: str = ""
+    """RFC 3339 time of the deadline; empty: none."""
+    cordoned: bool = False
+    """Whether a drain has cordoned the node, and not somebody before it."""
+
+
+def order_of(node: NodeView) -> Order | None:
+    """Return what a drain has left on the node; None if there is nothing that can be read."""
+    text = node.annotations.get(DRAIN)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Order)
+    except (ValueError, RecursionError):
+        return None
+
+
+def cordon(client: Client, name: str, order: Order) -> NodeView | None:
+    """Cordon a node, and say by whom; return it as it is then, None if there is none.
+
+    What an earlier drain has left is taken over: who cordoned the node first stays known.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        before = order_of(node)
+        ours = not node.unschedulable or (before is not None and before.cordoned)
+        mine = replace_order(order, before, cordoned=ours)
+        if node.unschedulable and before == mine:
+            return None
+        text = msgspec.json.encode(mine).decode()
+        return NodeChange(
+            unschedulable=None if node.unschedulable else True, annotations={DRAIN: text}
+        )
+
+    return change_node(client, name, wanted)
+
+
+def replace_order(order: Order, before: Order | None, *, cordoned: bool) -> Order:
+    """Return ``order`` as it is to stand on a node; the time since when is that of the first drain."""
+    at = order.at if before is None else before.at
+    return msgspec.structs.replace(order, at=at, cordoned=cordoned)
+
+
+def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
+    """Take our annotation away; with ``uncordon`` also our cordon. Return whether the node was ours.
+
+    Of a node that another drain has taken over nothing is changed, nor of a cordon that was there before us.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    ours = False
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        nonlocal ours
+        order = order_of(node)
+        if order is None or order.by != by:
+            return None
+        ours = True
+        lifts = uncordon and order.cordoned and node.unschedulable
+        return NodeChange(unschedulable=False if lifts else None, annotations={DRAIN: None})
+
+    change_node(client, name, wanted)
+    return ours
+
+
+def as_cordoned(snapshot: Snapshot, nodes: Bools) -> Snapshot:
+    """Return ``snapshot`` as it is once ``nodes`` (N,) are cordoned: unschedulable, and tainted so."""
+    of = snapshot.nodes
+    sets: list[tuple[o.Taint, ...]] = list(of.taint_sets)
+    taint_set = of.taint_set.copy()
+    for node in np.flatnonzero(nodes).tolist():
+        taints = sets[int(taint_set[node])]
+        if any(taint.key == UNSCHEDULABLE.key for taint in taints):
+            continue
+        tainted = (*taints, UNSCHEDULABLE)
+        if tainted not in sets:
+            sets.append(tainted)
+        taint_set[node] = sets.index(tainted)
+    changed = replace(
+        of,
+        unschedulable=frozen(of.unschedulable | nodes),
+        taint_set=frozen(taint_set),
+        taint_sets=tuple(sets),
+    )
+    return replace(snapshot, nodes=changed)
+
+
+def mask_of(snapshot: Snapshot, names: Sequence[str]) -> Bools:
+    """Return which nodes (N,) have these names."""
+    mask = np.zeros(len(snapshot.nodes), bool)
+    mask[[snapshot.nodes.index[name] for name in names if name in snapshot.nodes.index]] = True
+    return mask

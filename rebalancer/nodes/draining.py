@@ -1,0 +1,130 @@
+"""The course of a drain: look, evict, wait, until the nodes are empty or there is no point in going on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.node_pods import NodePods
+from rebalancer.nodes.triage import Fate, Orders, Why, triaged
+from rebalancer.stop import Stop
+
+_PAUSE = 5.0
+"""Seconds between two looks, as kubectl waits after a 429."""
+_FAILURES = 10
+"""So many looks or rounds in a row may fail: an API server that is restarted comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Pods that are still in the way of empty nodes, as ``node: namespace/name``."""
+
+    to_evict: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
+    """Their work comes to an end by itself, as does the time of an annotation."""
+    terminating: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Finished, and their result is not read yet."""
+    refused: tuple[str, ...] = ()
+    """Evicted only if a flag says so; they came after the pre-flight."""
+
+    def __bool__(self) -> bool:
+        return any((self.to_evict, self.batch, self.terminating, self.unread, self.refused))
+
+    def text(self) -> str:
+        """Return what is left, in words."""
+        parts = [
+            ("to evict", self.to_evict),
+            ("batch", self.batch),
+            ("terminating", self.terminating),
+            ("finished, not read yet", self.unread),
+            ("refused", self.refused),
+        ]
+        return "; ".join(f"{len(pods)} {what}: {_few(pods)}" for what, pods in parts if pods)
+
+
+def _few(pods: Sequence[str]) -> str:
+    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+    return ", ".join(pods[:3]) + more
+
+
+def left_of(pods: NodePods, orders: Orders) -> Left:
+    """Return what is left on nodes."""
+    snapshot = pods.living
+    every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders)
+
+    def named(fate: Fate, *why: Why) -> Iterator[str]:
+        for one in every:
+            if one.fate is fate and (not why or one.why in why):
+                node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+                yield f"{node}: {snapshot.pod_ref(one.pod)}"
+
+    return Left(
+        to_evict=tuple(named(Fate.EVICT)),
+        batch=tuple(named(Fate.WAIT, Why.BATCH, Why.OPTED_OUT)),
+        terminating=tuple(named(Fate.WAIT, Why.TERMINATING)),
+        unread=tuple(
+            f"{one.node}: {one.namespace}/{one.name} ({one.unread})"
+            for one in pods.finished
+            if one.unread is not None
+        ),
+        refused=tuple(named(Fate.REFUSE)),
+    )
+
+
+class Steps(Protocol):
+    """What a drain does; every step may be the last before the process is killed."""
+
+    def look(self) -> Left:
+        """Return what is left on the nodes; raises ClusterReadError."""
+
+    def evict(self) -> str | None:
+        """Plan and evict once; return what keeps it from going on, None if nothing does; raises ClusterReadError."""
+
+    def end_of_batch(self) -> bool:
+        """The wait for batch work is over; return whether it is evicted from now on."""
+
+    def left(self, left: Left, why: str | None) -> None:
+        """See what is left, and what kept the last round from going on."""
+
+
+def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
+    """Empty the nodes; return None once they are, else why they are not.
+
+    Batch work is waited for until ``batch_until``, a time of the stop's clock.
+
+    Raises:
+        ClusterReadError: the cluster could not be read, again and again, or refuses us.
+    """
+    failures, why = 0, None
+    while True:
+        try:
+            left = steps.look()
+            if not left:
+                return None
+            if (stopped := stop.reason()) is not None:
+                return stopped
+            steps.left(left, why)
+            if left.refused and not left.to_evict:
+                return f"pods came that are not evicted without a flag: {_few(left.refused)}"
+            why = steps.evict() if left.to_evict else None
+            failures = 0
+        except ForbiddenError:
+            raise
+        except ClusterReadError as error:
+            if (stopped := stop.reason()) is not None:
+                return stopped
+            failures += 1
+            if failures > _FAILURES:
+                raise
+            left, why = Left(), str(error)
+        waits = bool(left.batch or left.unread)
+        if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
+            return f"work did not end in time: {_few((*left.batch, *left.unread))}"
+        pause = _PAUSE if why is not None or not left.to_evict else 1.0
+        stop.wait(min(pause, max(0.1, batch_until - stop.now())) if waits else pause)

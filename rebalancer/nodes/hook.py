@@ -1,0 +1,84 @@
+"""What removes the machine of an empty node: a command, or an HTTP endpoint. No shell is involved."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rebalancer.errors import PolicyError
+
+SECONDS = 300.0
+"""For one node; who began to remove a machine longer ago than that was killed."""
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Called once for each empty node; may be called again for one whose caller was killed."""
+
+    command: tuple[str, ...] = ()
+    """The node's name is added as the last argument."""
+    url: str = ""
+    """Gets a POST with ``{"node": ..., "providerID": ...}``; any answer of 2xx is a success."""
+
+    @classmethod
+    def parse(cls, text: str) -> Hook:
+        """Return the hook that ``--then`` means.
+
+        Raises:
+            PolicyError: it is neither a command nor an address.
+        """
+        parts = urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.netloc:
+            return cls(url=text)
+        try:
+            command = tuple(shlex.split(text))
+        except ValueError as error:
+            raise PolicyError([f"--then: {error}: {text}"]) from None
+        if not command:
+            raise PolicyError(["--then: write a command, or an http(s) address"])
+        return cls(command=command)
+
+    def call(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:
+        """Have the machine of a node removed; return why that failed, None if it did not."""
+        return self._post(node, provider_id) if self.url else self._run(node, provider_id, environ)
+
+    def _run(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:
+        try:
+            done = subprocess.run(  # noqa: S603  (the command is the caller's own)
+                [*self.command, node],
+                env={**environ, "PROVIDER_ID": provider_id},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{self.command[0]}: {error}"
+        if done.returncode == 0:
+            return None
+        said = " ".join((done.stderr or done.stdout).split())[-_SHOWN:]
+        return f"{self.command[0]} exited with {done.returncode}{f': {said}' if said else ''}"
+
+    def _post(self, node: str, provider_id: str) -> str | None:
+        body = msgspec.json.encode({"node": node, "providerID": provider_id})
+        request = urllib.request.Request(  # noqa: S310  (parse admits http and https only)
+            self.url, body, {"Content-Type": "application/json"}, method="POST"
+        )
+        where = urlsplit(self.url).netloc.rpartition("@")[2]
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
+                return None
+        except urllib.error.HTTPError as error:
+            return f"{where} answered {error.code}"
+        except OSError as error:
+            return f"{where}: {error}"

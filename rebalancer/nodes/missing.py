@@ -1,0 +1,77 @@
+"""How many nodes are missing for pods that no node has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.nodes.preflight import NodeCheck, Verdict
+from rebalancer.nodes.triage import Fate
+from rebalancer.plan.plan import Code
+from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What it takes to hold the pods that have no room."""
+
+    pods: int
+    nodes: int
+    """By first fit, the largest pod first, on empty nodes with their DaemonSets' pods; 0 if not even one would do."""
+    like: str
+    """Name of the node that the missing ones are like."""
+
+
+def missing_nodes(
+    snapshot: Snapshot, checks: Sequence[NodeCheck], old: Collection[str]
+) -> Missing | None:
+    """Return how many nodes are missing; None if every pod has room, or no node stays that more could be like.
+
+    More nodes would be like the newest node that stays and takes pods.
+    """
+    pods = [
+        one.pod
+        for check in checks
+        for one in check.pods
+        if one.fate is Fate.EVICT
+        and one.verdict is Verdict.NO_ROOM
+        and one.code == Code.NO_ROOM.value
+    ]
+    nodes = snapshot.nodes
+    stays = [
+        node
+        for node, name in enumerate(nodes.names)
+        if name not in old and not nodes.unschedulable[node] and nodes.ready[node]
+    ]
+    if not pods or not stays:
+        return None
+    like = max(stays, key=lambda node: (nodes.created[node], nodes.names[node]))
+    room = np.append(nodes.allocatable[:, like], nodes.max_pods[like]) - _own(snapshot, like)
+    asked = np.array([[*snapshot.requests[:, cls], 1] for cls in snapshot.pods.cls[pods].tolist()])
+    return Missing(len(pods), _first_fit(asked, room), nodes.names[like])
+
+
+def _own(snapshot: Snapshot, node: int) -> Ints:
+    """Return what pods that belong to the node take of it (R + 1,), the last entry being their number."""
+    here = np.flatnonzero(snapshot.pods.node == node)
+    classes = [cls for cls in snapshot.pods.cls[here].tolist() if snapshot.classes[cls].per_node]
+    taken = snapshot.requests[:, classes].sum(axis=1) if classes else 0 * snapshot.requests[:, 0]
+    return np.append(taken, len(classes))
+
+
+def _first_fit(asked: Ints, room: Ints) -> int:
+    """Return the bins of size ``room`` (K,) that first fit takes for the rows of ``asked`` (P, K); 0 if one is too large."""
+    if (asked > room).any():
+        return 0
+    share = (asked / np.maximum(1, room)).max(axis=1)
+    bins: list[Ints] = []
+    for row in asked[np.argsort(-share, kind="stable")]:
+        place = next((index for index, left in enumerate(bins) if (row <= left).all()), None)
+        if place is None:
+            bins.append(room - row)
+        else:
+            bins[place] = bins[place] - row
+    return len(bins)

@@ -1,0 +1,122 @@
+"""What a drain plans with: the policy of a run, with what people have ordered in place of what it protects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from rebalancer.nodes.cordon import mask_of
+from rebalancer.nodes.preflight import NodeCheck, Verdict
+from rebalancer.nodes.triage import Fate, Orders, Triaged, triaged
+from rebalancer.plan.plan import Code, Cost, Move
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
+from rebalancer.policy.params import Params
+from rebalancer.policy.values import Limit
+from rebalancer.snapshot.columns import Int32s, frozen
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, protect
+
+STRATEGY = "leaving"
+_ALL = Limit.parse("100%")
+
+
+def ordered_policy(
+    loaded: LoadedPolicy, known: Mapping[str, type[Params]], nodes: Sequence[str]
+) -> LoadedPolicy:
+    """Return the policy under which ``nodes`` are emptied: of the given one its budgets, scheduler and safety.
+
+    What may be in flight, of an owner and in all, holds; how much leaves one node, a run or an hour is what
+    was ordered. Windows are not asked.
+    """
+    given = loaded.policy
+    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL}
+    params = known[STRATEGY].model_validate(
+        {
+            "nodes": list(nodes),
+            "annotation": False,
+            "drains": False,
+            "taints": [],
+            "conditions": [],
+        }
+    )
+    policy = Policy(
+        mode=Mode.ENFORCE,
+        eagerness=Eagerness.RELENTLESS,
+        budgets=given.budgets.model_copy(update=everything),
+        scheduler=given.scheduler,
+        safety=given.safety,
+        strategies={STRATEGY: StrategyPolicy(params=params)},
+    )
+    return replace(loaded, policy=policy)
+
+
+class Protections:
+    """Says which pods a drain does not evict: all but those that its orders let go, now or ever."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self.nodes = nodes
+        self.orders = Orders()
+        """May change from round to round: once batch work is waited for no longer."""
+
+    def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
+        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are held as in any run."""
+        bits = protect(snapshot, rules, scope).copy()
+        for one in self.triaged(snapshot):
+            goes = (
+                one.fate is Fate.EVICT
+                and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
+            )
+            bits[one.pod] = 0 if goes else (bits[one.pod] or 1)
+        return frozen(bits)
+
+    def triaged(self, snapshot: Snapshot) -> list[Triaged]:
+        """Return what becomes of each pod on the nodes."""
+        return triaged(snapshot, mask_of(snapshot, self.nodes), self.orders)
+
+
+def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
+    """Return moves without a landing: of the pods that may go although the plan cannot move them.
+
+    They have no replacement, none that any node is foreseen for, or are not Ready, so that the API lets them go
+    although their PodDisruptionBudget allows nothing.
+    """
+    refs: dict[int, list[str]] = {}
+    used_up: set[int] = set()
+    for budget in snapshot.budgets:
+        for cls in budget.classes.tolist():
+            refs.setdefault(cls, []).append(budget.ref)
+            used_up.update([cls] if budget.allowed <= 0 else ())
+    return [
+        _unforeseen(snapshot, one.pod, refs)
+        for check in checks
+        for one in check.pods
+        if one.fate is Fate.EVICT
+        and one.verdict is Verdict.DRAINABLE
+        and one.code not in _LATER
+        and (one.move is None or int(snapshot.pods.cls[one.pod]) in used_up)
+    ]
+
+
+def _unforeseen(snapshot: Snapshot, pod: int, refs: Mapping[int, Sequence[str]]) -> Move:
+    cls = int(snapshot.pods.cls[pod])
+    owner = snapshot.owner_of(cls)
+    node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
+    return Move(
+        namespace=snapshot.classes[cls].namespace,
+        pod=snapshot.pods.name[pod],
+        uid=snapshot.pods.uid[pod],
+        owner=owner.ref if owner else "",
+        node=node,
+        landings=(),
+        strategy=STRATEGY,
+        reason=f"{node} must be empty: it is drained",
+        gain=Cost(hard=1.0),
+        cost=1.0,
+        wave=1,
+        budgets=tuple(refs.get(cls, ())),
+    )
+
+
+_LATER = frozenset({Code.BUDGET.value, Code.PDB.value})
+"""What holds for a time only: the next round asks again."""

@@ -1,0 +1,183 @@
+"""Looks at nodes before anything is changed: what would go where, what is waited for, what is in the way."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rebalancer.nodes.triage import Fate, Triaged
+from rebalancer.plan.plan import Code, Move, Plan, Skip
+from rebalancer.snapshot.model import DisruptionBudget, PodFlag, Snapshot
+
+_LIMITS = frozenset({Code.BUDGET, Code.PDB})
+"""What keeps a pod for a time only."""
+
+
+class Verdict(enum.StrEnum):
+    """What is to be expected of a node; the worst of its pods decides."""
+
+    DRAINABLE = "drainable"
+    WAITS = "waits"
+    """For work that comes to an end, or for pods that are terminating."""
+    BLOCKED = "blocked"
+    """By a PodDisruptionBudget that allows nothing now."""
+    NO_ROOM = "no-room"
+    """No landing is foreseen for a replacement."""
+    NEVER = "never-satisfiable"
+    """By a PodDisruptionBudget that allows nothing even while all of its pods are Ready."""
+    MISCONFIGURED = "misconfigured"
+    """Two PodDisruptionBudgets select one pod: the API refuses every eviction of it."""
+    REFUSED = "refused"
+    """Pods are on it that are evicted only if a flag says so."""
+
+
+REFUSING = frozenset({Verdict.NO_ROOM, Verdict.NEVER, Verdict.MISCONFIGURED, Verdict.REFUSED})
+"""Verdicts that end a drain before it begins: it would never be done."""
+_ORDER = list(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCheck:
+    """One pod on a node that is to be empty."""
+
+    pod: int
+    fate: Fate
+    verdict: Verdict
+    code: str
+    """Stable: a ``rebalancer.nodes.triage.Why``, or a reason code of plans."""
+    message: str
+    move: Move | None = None
+    """Where its replacement is expected; None if it has none, or none is foreseen."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """One node that is to be empty."""
+
+    name: str
+    verdict: Verdict
+    pods: tuple[PodCheck, ...]
+
+    @staticmethod
+    def worst_of(pods: Sequence[PodCheck]) -> Verdict:
+        """Return the verdict on a node with these pods."""
+        return max((one.verdict for one in pods), key=_ORDER.index, default=Verdict.DRAINABLE)
+
+    @property
+    def worst(self) -> tuple[PodCheck, ...]:
+        """The pods that decide its verdict."""
+        return tuple(pod for pod in self.pods if pod.verdict is self.verdict)
+
+
+def without_budgets(snapshot: Snapshot) -> Snapshot:
+    """Return ``snapshot`` without PodDisruptionBudgets: what there is room for does not depend on them."""
+    return replace(snapshot, budgets=())
+
+
+def check(
+    snapshot: Snapshot,
+    names: Sequence[str],
+    pods: Sequence[Triaged],
+    room: Plan,
+    *,
+    without_landing: bool,
+) -> list[NodeCheck]:
+    """Return one check per node of ``names``, given what becomes of the ``pods`` on them.
+
+    ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state that those
+    before it leave. ``without_landing``: pods for which it has no landing may go all the same.
+    """
+    look = _Check(snapshot, room, without_landing=without_landing)
+    by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
+    for one in pods:
+        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+        by_node[node].append(look.pod(one))
+    return [
+        NodeCheck(name, NodeCheck.worst_of(checks), tuple(checks))
+        for name, checks in by_node.items()
+    ]
+
+
+class _Check:
+    """Judges single pods."""
+
+    def __init__(self, snapshot: Snapshot, room: Plan, *, without_landing: bool) -> None:
+        self._snapshot, self._without_landing = snapshot, without_landing
+        self._moves: Mapping[str, Move] = {move.uid: move for move in room.moves}
+        self._skips: Mapping[tuple[str, str], Skip] = {
+            (skip.namespace, skip.pod): skip for skip in room.skips
+        }
+        self._budgets: dict[int, list[DisruptionBudget]] = {}
+        for budget in snapshot.budgets:
+            for cls in budget.classes.tolist():
+                self._budgets.setdefault(cls, []).append(budget)
+
+    def pod(self, one: Triaged) -> PodCheck:
+        move = self._moves.get(self._snapshot.pods.uid[one.pod])
+        if one.fate is not Fate.EVICT:
+            verdict = _OF_FATE[one.fate]
+            return PodCheck(one.pod, one.fate, verdict, one.why.value, one.message)
+        for verdict, code, message in self._obstacles(one.pod, move):
+            return PodCheck(one.pod, one.fate, verdict, code, message, move)
+        if move is None and (skip := self._skip(one.pod)) is not None and skip.code in _LIMITS:
+            return PodCheck(one.pod, one.fate, Verdict.DRAINABLE, skip.code.value, skip.message)
+        return PodCheck(one.pod, one.fate, Verdict.DRAINABLE, one.why.value, one.message, move)
+
+    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[Verdict, str, str]]:
+        """Yield what is in the way of an eviction, the worst first."""
+        cls = int(self._snapshot.pods.cls[pod])
+        budgets = self._budgets.get(cls, [])
+        if len(budgets) > 1:
+            refs = " and ".join(budget.ref for budget in budgets)
+            text = f"{refs} both select it; the API refuses every eviction of it"
+            yield Verdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
+        blocking = [
+            b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
+        ]
+        for budget in blocking:
+            if budget.never_allows:
+                text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
+                yield Verdict.NEVER, Code.PDB.value, text
+        if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
+            yield Verdict.NO_ROOM, *why
+        for budget in blocking:
+            yield Verdict.BLOCKED, Code.PDB.value, _needs(budget)
+
+    def _skip(self, pod: int) -> Skip | None:
+        pods = self._snapshot.pods
+        namespace = self._snapshot.classes[int(pods.cls[pod])].namespace
+        return self._skips.get((namespace, pods.name[pod]))
+
+    def no_landing(self, pod: int) -> tuple[str, str] | None:
+        """Return why no landing is foreseen for the replacement of a pod; None if there will be no replacement."""
+        snapshot = self._snapshot
+        cls = snapshot.classes[int(snapshot.pods.cls[pod])]
+        if cls.owner < 0 or cls.per_node:
+            return None
+        skip = self._skip(pod)
+        if skip is None:
+            return Code.NO_ROOM.value, "no node that stays could ever take its replacement"
+        return None if skip.code in _LIMITS else (skip.code.value, skip.message)
+
+
+def _needs(budget: DisruptionBudget) -> str:
+    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}"
+
+
+def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
+    """Return whether the API lets a pod go that is not Ready, although the budget allows no disruption.
+
+    ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are healthy
+    (``pkg/registry/core/pod/storage/eviction.go``).
+    """
+    if int(snapshot.pods.flags[pod]) & PodFlag.READY:
+        return False
+    return budget.always_allow_unhealthy or budget.healthy >= budget.desired > 0
+
+
+_OF_FATE = {
+    Fate.WAIT: Verdict.WAITS,
+    Fate.STAY: Verdict.DRAINABLE,
+    Fate.REFUSE: Verdict.REFUSED,
+}

@@ -1,0 +1,71 @@
+"""How far the replacement of a node is, written on the node: what a process that was killed has left is gone on with."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import msgspec
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+
+STAGE = "rebalancer/replace"
+"""Annotation of a node that is being replaced."""
+
+
+class Phase(enum.StrEnum):
+    """How far a node is."""
+
+    WAITING = "waiting"
+    """Cordoned, and its turn has not come."""
+    EMPTYING = "emptying"
+    EMPTY = "empty"
+    REMOVING = "removing"
+    """What removes the machine was called, and has not said that it did."""
+    DONE = "done"
+
+
+BUSY = frozenset({Phase.EMPTYING, Phase.EMPTY, Phase.REMOVING})
+"""Phases of nodes that count as unavailable."""
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """What the annotation says."""
+
+    phase: Phase
+    by: str
+    """Who has brought it there."""
+    at: float
+    """Unix seconds."""
+
+
+def stage_of(node: NodeView) -> Stage | None:
+    """Return how far a node is; None where no replacement has begun, or what is written cannot be read."""
+    text = node.annotations.get(STAGE)
+    try:
+        return None if text is None else msgspec.json.decode(text, type=Stage)
+    except (ValueError, RecursionError):
+        return None
+
+
+def enter(client: Client, name: str, stage: Stage, *, may: Callable[[Stage | None], bool]) -> bool:
+    """Write a stage on a node, if it ``may`` follow the one that is there; return whether it is there now.
+
+    Of two processes that try at once one succeeds: the node is changed on the version that was read.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    entered = False
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        nonlocal entered
+        before = stage_of(node)
+        entered = before == stage or may(before)
+        if before == stage or not entered:
+            return None
+        return NodeChange(annotations={STAGE: msgspec.json.encode(stage).decode()})
+
+    node = change_node(client, name, wanted)
+    return entered and node is not None

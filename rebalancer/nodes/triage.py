@@ -1,0 +1,199 @@
+"""What a drain does with each pod on the nodes that are to be empty: kubectl's rules, and batch work on top.
+
+The filters are those of kubectl (``k8s.io/kubectl/pkg/drain/filters.go``), in its order; the first that keeps a pod
+decides. What kubectl does not know comes after them: annotations that protect a pod, and batch work, which is
+waited for instead of killed.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.labels import matches
+from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.protect import JOB
+from rebalancer.wire import objects as o
+from rebalancer.wire.opt_outs import EVICT, OptOut
+
+_DAEMON_SET = "DaemonSet"
+
+
+class Fate(enum.StrEnum):
+    """What becomes of a pod."""
+
+    EVICT = "evict"
+    """It is to be evicted."""
+    WAIT = "wait"
+    """It is waited for: it is about to end, or its work is."""
+    STAY = "stay"
+    """It does not count: it belongs to its node, or is not selected."""
+    REFUSE = "refuse"
+    """It keeps its node from being drained, unless a flag says otherwise."""
+
+
+class Why(enum.StrEnum):
+    """Why it becomes of it. Stable: people alert on these."""
+
+    ORDERED = "Ordered"
+    DAEMON_SET = "DaemonSet"
+    MIRROR = "Mirror"
+    NOT_SELECTED = "NotSelected"
+    TERMINATING = "Terminating"
+    BATCH = "Batch"
+    DAEMON_SET_MISSING = "DaemonSetMissing"
+    LOCAL_DATA = "LocalData"
+    NO_CONTROLLER = "NoController"
+    OPTED_OUT = "OptedOut"
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The flags of a drain that decide over single pods; those of kubectl have its names."""
+
+    force: bool = False
+    delete_emptydir_data: bool = False
+    ignore_daemonsets: bool = False
+    pod_selector: o.LabelSelector | None = None
+    evict_batch: bool = False
+    """Batch work is no longer waited for."""
+    missing: frozenset[tuple[str, str]] = frozenset()
+    """(namespace, name) of the DaemonSets that pods name and the API server does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Triaged:
+    """One pod on a node that is to be empty."""
+
+    pod: int
+    fate: Fate
+    why: Why
+    message: str
+    """Empty where the code says it all."""
+
+
+def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
+    """Return the pods on the given nodes (N,)."""
+    of = snapshot.pods.node
+    return np.flatnonzero((of >= 0) & nodes[of]).astype(np.int32)
+
+
+def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
+    """Return what becomes of every pod on ``nodes`` (N,), in the order of the snapshot."""
+    of_class: dict[int, tuple[Fate, Why, str]] = {}
+    found: list[Triaged] = []
+    for pod in pods_on(snapshot, nodes).tolist():
+        cls = int(snapshot.pods.cls[pod])
+        if cls not in of_class:
+            of_class[cls] = _of_class(snapshot, snapshot.classes[cls], orders)
+        fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
+        if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
+            fate, why, message = Fate.WAIT, Why.OPTED_OUT, still
+        found.append(Triaged(pod, fate, why, message))
+    return found
+
+
+def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
+    """Return (namespace, name) of the DaemonSets that have pods on ``nodes`` (N,)."""
+    owners = snapshot.owners
+    classes = np.unique(snapshot.pods.cls[pods_on(snapshot, nodes)])
+    return {
+        (owners[of.owner].namespace, owners[of.owner].name)
+        for cls in classes.tolist()
+        if (of := snapshot.classes[cls]).controller_kind == _DAEMON_SET and of.owner >= 0
+    }
+
+
+def _of_pod(flags: int, of_class: tuple[Fate, Why, str]) -> tuple[Fate, Why, str]:
+    if of_class[0] is Fate.STAY:
+        return of_class
+    if flags & PodFlag.MIRROR:
+        return Fate.STAY, Why.MIRROR, ""
+    if flags & PodFlag.TERMINATING and of_class[0] is not Fate.REFUSE:
+        return Fate.WAIT, Why.TERMINATING, ""
+    return of_class
+
+
+def _for_now(snapshot: Snapshot, pod: int) -> str | None:
+    """Return what keeps a pod where it is for a time that is not over yet, in words."""
+    pods = snapshot.pods
+    since = float(pods.ready_since[pod]) or float(pods.created[pod])
+    for own in snapshot.classes[int(pods.cls[pod])].opt_outs:
+        if snapshot.captured_at - since < own.seconds < math.inf:
+            return own.text
+    return None
+
+
+def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, Why, str]:
+    selector = orders.pod_selector
+    if selector is not None and not matches(selector, cls.labels):
+        return Fate.STAY, Why.NOT_SELECTED, ""
+    if cls.controller_kind == "Node":
+        return Fate.STAY, Why.MIRROR, ""
+    if cls.controller_kind == _DAEMON_SET and (found := _of_daemon_set(snapshot, cls, orders)):
+        return found
+    return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
+
+
+def _of_daemon_set(
+    snapshot: Snapshot, cls: PodClass, orders: Orders
+) -> tuple[Fate, Why, str] | None:
+    """Return what becomes of a DaemonSet's pod, None if it is evicted like any other."""
+    owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
+    if owner is not None and (owner.namespace, owner.name) in orders.missing:
+        if orders.force:
+            return None
+        text = f"there is no DaemonSet {owner.namespace}/{owner.name}: --force evicts its pods"
+        return Fate.REFUSE, Why.DAEMON_SET_MISSING, text
+    if orders.ignore_daemonsets:
+        return Fate.STAY, Why.DAEMON_SET, ""
+    return Fate.REFUSE, Why.DAEMON_SET, "a DaemonSet's pod: --ignore-daemonsets lets it stay"
+
+
+def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tuple[Fate, Why, str]]:
+    local = any(volume.empty_dir is not None for volume in cls.spec.volumes or ())
+    if local and not orders.delete_emptydir_data:
+        text = "its emptyDir would be lost: --delete-emptydir-data says it may"
+        yield Fate.REFUSE, Why.LOCAL_DATA, text
+    if not cls.controller_kind and not orders.force:
+        text = "no controller would create it anew: --force evicts it all the same"
+        yield Fate.REFUSE, Why.NO_CONTROLLER, text
+    if (own := _opted_out(snapshot, cls)) is not None and not orders.force:
+        yield Fate.REFUSE, Why.OPTED_OUT, f"{own}: --force evicts it all the same"
+
+
+def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
+    """Return what keeps pods of ``cls`` where they are for as long as they live, in words."""
+    for own in cls.opt_outs:
+        if own.seconds == math.inf and not _until_done(own):
+            return own.text
+    if cls.owner >= 0 and snapshot.owners[cls.owner].opted_out:
+        return f'its {snapshot.owners[cls.owner].kind} is annotated {EVICT}: "false"'
+    if cls.namespace in snapshot.opted_out:
+        return f'its namespace is annotated {EVICT}: "false"'
+    return None
+
+
+def _until_done(own: OptOut) -> bool:
+    return own.protection == "safeToEvict" and "on-completion" in own.text
+
+
+def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, Why, str]:
+    batch = is_batch(cls) or any(map(_until_done, cls.opt_outs))
+    if batch and not orders.evict_batch:
+        return Fate.WAIT, Why.BATCH, ""
+    return Fate.EVICT, Why.ORDERED, ""
+
+
+def is_batch(cls: PodClass) -> bool:
+    """Return whether pods of ``cls`` do work that comes to an end, and would be lost.
+
+    Pods of Jobs, and all that do not start again when their containers have ended: a controller of any other kind
+    (an Argo Workflow, a PyTorchJob) may take an evicted one for failed work.
+    """
+    return cls.controller == JOB or cls.spec.restart_policy != "Always"

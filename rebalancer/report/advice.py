@@ -1,0 +1,81 @@
+"""What the reader of a report can do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rebalancer.durations import format_duration
+from rebalancer.plan.plan import Code, Skip
+from rebalancer.policy.model import Mode
+from rebalancer.report.model import RunReport
+
+_OF_PROTECTION: Mapping[str, str] = {
+    "volumes": "`protect: {volumes: false}` lets them move",
+    "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
+    "singleReplica": "a second replica, or `protect: {singleReplicas: false}`, lets them move",
+    "systemCritical": "an exception in `protect.systemCritical` lets them move",
+    "job": "`protect: {jobs: false}` lets them move, and their work starts again",
+    "ownerUnsettled": "they can move once their owners are at rest: look at what keeps these from being ready",
+    "coolDown": "earlier moves did not do what was predicted: `rebalancer history` shows until when they rest",
+}
+"""Name of a protection -> what lifts it."""
+
+_OF_CODE: Mapping[Code, str] = {
+    Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that create their pods anew",
+    Code.NO_ROOM: "more room on other nodes, or smaller requests, would let them move",
+    Code.LOW_GAIN: "a more eager policy (`eagerness`) would move them",
+    Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",
+    Code.PDB_CONFLICT: "leave one PodDisruptionBudget for each pod",
+    Code.BUDGET: "the next run goes on; `budgets` says how much one run may do",
+    Code.QUOTA: "a larger ResourceQuota lets them move",
+    Code.OBSERVED: "`mode: enforce` of the strategy lets them move",
+    Code.WINDOW: "they can move when the strategy's window opens",
+}
+"""Reason code -> what would change it."""
+
+_MOST = 4
+
+
+def next_steps(report: RunReport) -> tuple[str, ...]:
+    """Return what to do next, in sentences, the most effective first."""
+    return (*_about_the_plan(report), *list(_about_what_stays(report))[:_MOST])
+
+
+def _about_the_plan(report: RunReport) -> Iterator[str]:
+    mode = report.loaded.policy.mode
+    acting = [move for move in report.plan.moves if not move.observed]
+    if report.standstill:
+        yield "Nothing is moved until the cluster is as it should be; the next run looks again."
+    elif report.dry_run and acting and mode is Mode.ENFORCE:
+        yield (
+            "`rebalancer run` carries the plan out; `-o json` writes it to a file that can be reviewed"
+            " and given to `rebalancer apply`."
+        )
+    elif report.dry_run and report.plan.moves and mode is not Mode.ENFORCE:
+        yield "`mode: enforce` in the policy lets a run carry the plan out."
+
+
+def _about_what_stays(report: RunReport) -> Iterator[str]:
+    by_cause = Counter(_cause(skip) for skip in report.plan.skips)
+    for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
+        pods = f"{number:,} pod{'' if number == 1 else 's'}"
+        are = "is" if number == 1 else "are"
+        if name == "young":
+            age = format_duration(report.loaded.policy.protect.min_pod_age)
+            yield (
+                f"{pods} {are} younger than protect.minPodAge {age}: wait, or"
+                " `protect: {minPodAge: 0s}` in a policy shows the plan now."
+            )
+        elif (advice := _OF_PROTECTION.get(name) or _OF_CODE.get(Code(code))) is not None:
+            yield f"{pods} ({name or code}): {advice}."
+
+
+def _cause(skip: Skip) -> tuple[str, str]:
+    """Return the code, and the first protection by name if it is one."""
+    if skip.code is not Code.PROTECTED:
+        return skip.code.value, ""
+    names = skip.message.partition(":")[0].split(", ")
+    # Age passes by itself: what holds the pod besides is what matters.
+    lasting = [name for name in names if name != "young"]
+    return skip.code.value, (lasting or names)[0]

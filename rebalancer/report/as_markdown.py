@@ -1,0 +1,163 @@
+"""The report as GitHub's Markdown, short enough for a comment on a pull request.
+
+Whatever comes from the cluster stands in code spans, where nothing is markup, a link or a mention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rebalancer.plain_text import printable
+from rebalancer.plan.outcome import Outcome
+from rebalancer.report import words
+from rebalancer.report.changes import WorkloadChange
+from rebalancer.report.model import RunReport
+from rebalancer.report.summary import LEGEND, Summary
+
+# A comment has room for 65,536 characters.
+_MOST_ROWS = 50
+_MOST_GROUPS = 5
+_MOST_TEXT = 300
+_MOST_TEXTS = 10
+
+
+def as_markdown(report: RunReport) -> str:
+    """Return the report as Markdown, ending in a newline."""
+    summary = Summary(report)
+    sections = (
+        _head(summary),
+        _rules(summary),
+        _workloads(summary),
+        _moves(summary),
+        _stays(summary),
+        _next(summary),
+    )
+    return "\n\n".join(text for section in sections if (text := "\n".join(section))) + "\n"
+
+
+def code(text: str) -> str:
+    """Return ``text`` as a code span that may stand in a table, whatever it holds."""
+    shown = printable(text)
+    shown = shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 3]}..."
+    runs = [len(run) for run in re.findall("`+", shown)]
+    fence = "`" * (max(runs, default=0) + 1)
+    pad = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
+    # Only a table reads the bar before the code span does.
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def _head(summary: Summary) -> Iterator[str]:
+    report = summary.report
+    yield f"### {_prose(summary.headline)}"
+    for line in summary.closing:
+        yield ""
+        yield _prose(line)
+    yield ""
+    yield f"{code(words.title(report))}<br>{code(words.cluster_line(report))}"
+    for warning in report.warnings[:_MOST_TEXTS]:
+        yield f"- Warning: {code(warning)}"
+    if len(report.warnings) > _MOST_TEXTS:
+        yield f"- ... and {len(report.warnings) - _MOST_TEXTS:,} more warnings"
+
+
+def _prose(text: str) -> str:
+    """Return a sentence of ours, which may name what is of the cluster; nothing in it is markup."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~@&$-])", r"\\\1", printable(text)).replace(
+        "\\@", "@\u2060"
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _rules(summary: Summary) -> Iterator[str]:
+    rows = [
+        [
+            code(rule.strategy) + (" (observe)" if rule.observed else ""),
+            rule.unmet,
+            ", ".join(f"{name} {amount}" for name, amount in rule.amounts) or "-",
+        ]
+        for rule in summary.rules
+    ]
+    if not rows:
+        return
+    yield from _table(["Rule", "Unmet", "Cost"], rows)
+    if any(rule.amounts for rule in summary.rules):
+        yield ""
+        yield "; ".join(f"*{name}*: {LEGEND[name]}" for name in ("hard", "soft", "imbalance"))
+    impossible = summary.impossible
+    yield from ([""] if impossible else [])
+    yield from (f"- Cannot hold: {code(text)}" for text in impossible[:_MOST_TEXTS])
+    if len(impossible) > _MOST_TEXTS:
+        yield f"- ... and {len(impossible) - _MOST_TEXTS:,} more that cannot hold"
+
+
+def _workloads(summary: Summary) -> Iterator[str]:
+    changes = summary.changes.workloads
+    if not changes:
+        return
+    rows = [[code(one.owner), f"{one.moves:,}", _domains(one)] for one in changes[:_MOST_ROWS]]
+    yield from _table(["Workload", "Moves", "Pods, before → planned"], rows)
+    if (left := len(changes) - _MOST_ROWS) > 0:
+        yield ""
+        yield f"... and {left:,} more workloads"
+
+
+def _domains(change: WorkloadChange) -> str:
+    steps = [change.before, change.planned, *(() if change.after is None else (change.after,))]
+    changed = [
+        f"{code(name)} {' → '.join(map(str, counts))}"
+        for name, *counts in zip(change.domains, *steps, strict=True)
+        if len(set(counts)) > 1
+    ]
+    return words.and_more(changed, 6)
+
+
+def _moves(summary: Summary) -> Iterator[str]:
+    outcomes = summary.report.outcomes
+    if not outcomes:
+        return
+    yield f"<details><summary>{words.count(len(outcomes), 'move')}</summary>"
+    yield ""
+    rows = [_move(summary.report, outcome) for outcome in outcomes[:_MOST_ROWS]]
+    yield from _table(["Wave", "Pod", "From → to", "Why", "Outcome"], rows)
+    yield ""
+    if (left := len(outcomes) - _MOST_ROWS) > 0:
+        yield f"... and {left:,} more (`-o csv` lists all)"
+        yield ""
+    yield "</details>"
+
+
+def _move(report: RunReport, outcome: Outcome) -> list[str]:
+    move = outcome.move
+    where = f"{code(words.place(report, move.node))} → {code(words.outcome_words(report, outcome))}"
+    why = code(f"{move.strategy}: {move.reason}")
+    return [str(move.wave), code(move.ref), where, why, outcome.status.value]
+
+
+def _stays(summary: Summary) -> Iterator[str]:
+    if not summary.stays:
+        return
+    pods = words.count(summary.staying_pods, "pod")
+    yield f"<details><summary>{pods} stay although a rule is unmet</summary>"
+    yield ""
+    for stays in summary.stays:
+        yield f"- **{stays.pods:,} {stays.code.value}**: {stays.why}"
+        for group in stays.groups[:_MOST_GROUPS]:
+            yield f"  - {code(words.and_more(group.pods))}: {code(group.message)}"
+        if (left := words.total(stays.groups[_MOST_GROUPS:])) > 0:
+            yield f"  - ... and {left:,} more"
+    yield ""
+    yield "</details>"
+
+
+def _next(summary: Summary) -> Iterator[str]:
+    if summary.next_steps:
+        yield "**Next**"
+        yield ""
+        yield from (f"- {step}" for step in summary.next_steps)

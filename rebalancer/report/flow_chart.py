@@ -1,0 +1,155 @@
+"""Moves between zones as bands from left to right: where each begins, ends, and how thick it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebalancer.report.changes import Flow
+from rebalancer.report.words import count
+
+_MOST_ZONES = 12
+_MOST_ROWS = 12
+_OTHERS = "other zones"
+_LEFT, _RIGHT = 150, 485
+_POST = 5
+_GAP = 12.0
+_THICK = 190.0
+"""Of all bands together, in units of the chart, which is 640 wide."""
+_LEAST = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """One flow."""
+
+    path: str
+    title: str
+    within: bool
+    """From a zone to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One zone, on the left as where moves come from, on the right as where they go to."""
+
+    name: str
+    moves: str
+    x: int
+    y: str
+    height: str
+    text_x: int
+    text_y: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlowChart:
+    """The chart; ``rows`` are its thickest bands."""
+
+    height: int
+    label: str
+    bands: Sequence[Band]
+    posts: Sequence[Post]
+    rows: Sequence[Flow]
+
+
+def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
+    """Return the chart; None if there is nothing to draw. Zones beyond the first dozen are one."""
+    flows = _merged(flows)
+    if not flows:
+        return None
+    total = sum(flow.moves for flow in flows)
+    thickness = {flow: max(_LEAST, _THICK * flow.moves / total) for flow in flows}
+    left = _Side({source: [f for f in flows if f.source == source] for source in _names(flows, 0)})
+    right = _Side({target: [f for f in flows if f.target == target] for target in _names(flows, 1)})
+    starts, ends = left.places(thickness), right.places(thickness)
+    bands = [
+        Band(
+            _path(starts[flow], ends[flow], thickness[flow]),
+            f"{flow.source} to {flow.target}: {count(flow.moves, 'move')}",
+            flow.source == flow.target,
+        )
+        for flow in flows
+    ]
+    label = "; ".join(band.title for band in bands)
+    posts = [
+        *left.posts(thickness, _LEFT - _POST, _LEFT - 12, "end"),
+        *right.posts(thickness, _RIGHT, _RIGHT + 12, "start"),
+    ]
+    height = int(max(left.height(thickness), right.height(thickness))) + 8
+    rows = sorted(flows, key=lambda flow: -flow.moves)[:_MOST_ROWS]
+    return FlowChart(height, f"Moves between zones. {label}", bands, posts, rows)
+
+
+def _merged(flows: Sequence[Flow]) -> list[Flow]:
+    moves: Counter[str] = Counter()
+    for flow in flows:
+        moves[flow.source] += flow.moves
+        moves[flow.target] += flow.moves
+    kept = {name for name, _ in moves.most_common(_MOST_ZONES)}
+    merged: Counter[tuple[str, str]] = Counter()
+    for flow in flows:
+        ends = (one if one in kept else _OTHERS for one in (flow.source, flow.target))
+        merged[next(ends), next(ends)] += flow.moves
+    return [Flow(source, target, number) for (source, target), number in sorted(merged.items())]
+
+
+def _names(flows: Sequence[Flow], end: int) -> list[str]:
+    return sorted({(flow.source, flow.target)[end] for flow in flows})
+
+
+class _Side:
+    """The zones of one side, from top to bottom."""
+
+    def __init__(self, flows: dict[str, list[Flow]]) -> None:
+        self._flows = flows
+
+    def _tops(self, thickness: dict[Flow, float]) -> dict[str, tuple[float, float]]:
+        """Return zone -> (top, height)."""
+        top, found = 4.0, {}
+        for name, flows in self._flows.items():
+            size = sum(thickness[flow] for flow in flows)
+            found[name] = (top, size)
+            top += max(size, 14.0) + _GAP
+        return found
+
+    def height(self, thickness: dict[Flow, float]) -> float:
+        """Return how tall the side is."""
+        return max(top + max(size, 14.0) for top, size in self._tops(thickness).values())
+
+    def places(self, thickness: dict[Flow, float]) -> dict[Flow, float]:
+        """Return the upper end of each flow."""
+        found: dict[Flow, float] = {}
+        for name, (top, _) in self._tops(thickness).items():
+            place = top
+            for flow in self._flows[name]:
+                found[flow] = place
+                place += thickness[flow]
+        return found
+
+    def posts(self, thickness: dict[Flow, float], x: int, text_x: int, anchor: str) -> list[Post]:
+        """Return the zones as posts with their names."""
+        return [
+            Post(
+                name,
+                f"{sum(flow.moves for flow in self._flows[name]):,}",
+                x,
+                f"{top:.1f}",
+                f"{size:.1f}",
+                text_x,
+                f"{top + size / 2 + 4.5:.1f}",
+                anchor,
+            )
+            for name, (top, size) in self._tops(thickness).items()
+        ]
+
+
+def _path(start: float, end: float, thick: float) -> str:
+    middle = (_LEFT + _RIGHT) // 2
+    return (
+        f"M{_LEFT} {start:.1f}C{middle} {start:.1f} {middle} {end:.1f} {_RIGHT} {end:.1f}"
+        f"V{end + thick:.1f}C{middle} {end + thick:.1f} {middle} {start + thick:.1f} "
+        f"{_LEFT} {start + thick:.1f}Z"
+    )

@@ -1,0 +1,154 @@
+"""The report as JSON, as a schema: which keys there are, of which types. ``as_json`` writes it, tests hold both together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rebalancer import API_VERSION
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code
+
+_ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
+"""A name, and no address: nothing is served there."""
+
+Number = float | None
+"""Null for what is no finite number."""
+Share = Annotated[float, Meta(ge=0, le=1)]
+Whole = Annotated[int, Meta(ge=0)]
+
+
+class _Object(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """An object of the report."""
+
+
+class CostEntries(_Object):
+    """Compared left to right: pods still to move (hard, soft), squared deviation."""
+
+    hard: Number
+    soft: Number
+    imbalance: Number
+
+
+class ScoreOfStrategy(CostEntries):
+    """What one strategy sees."""
+
+    violated: Whole
+    unsatisfiable: list[str]
+    not_judged: list[str]
+
+
+class LandingOfMove(_Object):
+    """One place where the replacement may land."""
+
+    node: str
+    probability: Share
+    domains: dict[str, str]
+
+
+class MoveOfReport(_Object):
+    """One planned eviction and what came of it; landings most probable first."""
+
+    namespace: str
+    pod: str
+    uid: str
+    owner: Annotated[str, Meta(description="Kind/namespace/name")]
+    source: str = msgspec.field(name="from")
+    landings: list[LandingOfMove]
+    strategy: str
+    reason: str
+    gain: CostEntries
+    cost: Number
+    wave: Annotated[int, Meta(ge=1)]
+    budgets: Annotated[list[str], Meta(description="PodDisruptionBudgets, namespace/name")]
+    observed: bool
+    makes_way_for: Annotated[str | None, Meta(description="uid of a pod that moves later")]
+    outcome: Status
+    message: str
+    landed: str | None
+    predicted: bool | None
+    seconds: Number
+
+
+class SkippedPod(_Object):
+    """A pod that stays although a rule would have it elsewhere."""
+
+    namespace: str
+    pod: str
+    node: str
+    strategy: str
+    code: Code
+    message: str
+
+
+class RestOfWork(_Object):
+    """What is left to further runs; ``more``: at least so much."""
+
+    moves: Whole
+    runs: Whole
+    more: bool
+
+
+class LeaseHolder(_Object):
+    """The run that holds the Lease."""
+
+    holder: str
+    until: str
+
+
+class ReviewedFile(_Object):
+    """The plan that was applied."""
+
+    file: str
+    captured_at: str
+    source: str
+
+
+class Report(_Object):
+    """One run of rebalancer; null stands where a run that found its Lease taken knows nothing."""
+
+    api_version: Literal["rebalancer/v1"]
+    kind: Literal["Report"]
+    dry_run: bool
+    mode: Literal["off", "observe", "enforce"]
+    source: str
+    captured_at: str | None
+    server_version: str | None
+    policy_source: str
+    policy_hash: str
+    nodes: Whole | None
+    pods: Whole | None
+    before: dict[str, ScoreOfStrategy]
+    after: dict[str, ScoreOfStrategy]
+    lower_bound: Whole | None
+    moves: list[MoveOfReport]
+    skipped: list[SkippedPod]
+    funnel: dict[str, Whole]
+    rest: RestOfWork | None
+    stopped: str
+    standstill: list[str]
+    cut: str | None
+    held_by: LeaseHolder | None
+    reviewed_plan: ReviewedFile | None
+    warnings: list[str]
+    exit_code: Whole
+    timings: dict[str, Number]
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12). Later versions of v1 may add keys."""
+    (reference,), components = msgspec.json.schema_components(
+        [Report], ref_template="#/$defs/{name}"
+    )
+    for of in components.values():
+        # The tests are strict; who reads a report passes over keys that are newer.
+        of.pop("additionalProperties", None)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": _ID,
+        "title": f"Report of {API_VERSION}",
+        **reference,
+        "$defs": components,
+    }

@@ -1,0 +1,175 @@
+"""All that a report says, computed once for the forms that people read: each form only lays it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code, Score
+from rebalancer.policy.model import Mode
+from rebalancer.report import words
+from rebalancer.report.advice import next_steps
+from rebalancer.report.changes import Changes
+from rebalancer.report.model import RunReport
+
+LEGEND: Mapping[str, str] = {
+    "hard": "pods still to move for rules that the scheduler enforces",
+    "soft": "pods still to move for preferences, by weight",
+    "imbalance": "how unevenly nodes are filled (squared deviation)",
+    "gain": "what a move takes off these",
+    "cost": "how much an eviction disturbs, 1 for an ordinary pod",
+}
+"""Words of a report -> what they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one strategy sees, before and as planned."""
+
+    strategy: str
+    observed: bool
+    before: Score
+    planned: Score
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was left to mend at first, nor is later."""
+        return words.holds(self.before) and words.holds(self.planned)
+
+    @property
+    def unmet(self) -> str:
+        """``3 -> 1``, ``holds`` or ``not judged``."""
+        if self.planned.not_judged:
+            return "not judged"
+        was, will = self.before.violated, self.planned.violated
+        return "holds" if not (was or will) else words.change(was, will)
+
+    @property
+    def amounts(self) -> tuple[tuple[str, str], ...]:
+        """Entries of the cost that are not zero, as ``4 -> 1``, by name."""
+        if self.holds:
+            # The imbalance is never quite zero: without a rule that is unmet it is no concern.
+            return ()
+        pairs = zip(words.entries(self.before.cost), words.entries(self.planned.cost), strict=True)
+        return tuple((name, words.change(a, b)) for (name, a), (_, b) in pairs if a or b)
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """Pods that stay for one reason code."""
+
+    code: Code
+    why: str
+    groups: Sequence[words.SkipGroup]
+
+    @property
+    def pods(self) -> int:
+        """How many pods."""
+        return words.total(self.groups)
+
+
+class Summary:
+    """A report in words and numbers; ``changes`` are the numbers that its pictures show."""
+
+    def __init__(self, report: RunReport) -> None:
+        self.report = report
+        self.changes = Changes(report)
+
+    @cached_property
+    def headline(self) -> str:
+        """What, how many evictions, and how few could do, in one sentence."""
+        report, moves = self.report, self.report.plan.moves
+        if report.standstill:
+            return words.ending(report)
+        if not moves:
+            return report.plan.stopped
+        if report.dry_run:
+            return f"{self._planned} {self._mended}{self._bound}."
+        evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
+        line = f"{words.count(evicted, 'pod')} evicted of {len(moves):,} planned"
+        return f"{line}, {self._mended}{self._bound}."
+
+    @property
+    def _planned(self) -> str:
+        moves = self.report.plan.moves
+        observed = sum(move.observed for move in moves)
+        line = words.count(len(moves), "eviction")
+        if observed:
+            line += f" ({observed:,} observed only)"
+        waves = max(move.wave for move in moves)
+        return f"{line} in {waves} waves" if waves > 1 else line
+
+    @property
+    def _mended(self) -> str:
+        was = sum(rule.before.violated for rule in self.rules)
+        will = sum(rule.planned.violated for rule in self.rules)
+        if not was:
+            return "to even nodes out"
+        least = "all" if not will else f"{was - will:,}"
+        return f"to mend {least} of {words.count(was, 'unmet rule')}"
+
+    @property
+    def _bound(self) -> str:
+        bound, moves = self.report.plan.lower_bound, len(self.report.plan.moves)
+        return f"; {words.bound_words(bound, moves)}" if bound else ""
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The strategies, those with unmet rules first."""
+        plan, policy = self.report.plan, self.report.loaded.policy
+        found = [
+            Rule(
+                name,
+                policy.mode_of(name) is Mode.OBSERVE,
+                was,
+                plan.after.get(name, was),
+            )
+            for name, was in plan.before.items()
+        ]
+        return tuple(sorted(found, key=lambda rule: (rule.holds, rule.strategy)))
+
+    @cached_property
+    def impossible(self) -> tuple[str, ...]:
+        """Rules that cannot hold, in words."""
+        return tuple(text for rule in self.rules for text in rule.planned.unsatisfiable)
+
+    @cached_property
+    def stays(self) -> tuple[Stays, ...]:
+        """What stays and why, most pods first."""
+        return tuple(
+            Stays(code, words.WHY_LEFT[code], groups)
+            for code, groups in words.grouped(self.report.plan.skips)
+        )
+
+    @cached_property
+    def staying_pods(self) -> int:
+        """How many pods stay although a rule would have them elsewhere."""
+        return len({(skip.namespace, skip.pod) for skip in self.report.plan.skips})
+
+    @cached_property
+    def funnel(self) -> tuple[tuple[str, int], ...]:
+        """From all pods to the moves; each number is a part of the one before."""
+        funnel = self.report.plan.funnel
+        return tuple(
+            (name, number)
+            for name, number in (
+                ("pods", funnel.get("pods", 0)),
+                ("where a rule is unmet", funnel.get("candidates", 0)),
+                ("of them free to move", words.free_to_move(funnel)),
+                ("moves", funnel.get("moves", 0)),
+            )
+        )
+
+    @cached_property
+    def next_steps(self) -> tuple[str, ...]:
+        """What the reader can do."""
+        return next_steps(self.report)
+
+    @property
+    def closing(self) -> tuple[str, ...]:
+        """What came of the moves, and why the run ends here, as far as the headline does not say it."""
+        ending = words.ending(self.report)
+        lines = (words.done_line(self.report), None if ending == self.headline else ending)
+        return tuple(line for line in lines if line is not None)

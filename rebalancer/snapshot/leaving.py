@@ -1,0 +1,90 @@
+"""How clients announce that a node will go: taints, conditions, annotations."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from rebalancer.wire import objects as o
+from rebalancer.wire.times import unix_seconds
+
+LEAVE = "rebalancer/leave"
+"""Annotation of a node that is to be empty by its value: a RFC 3339 time, or ``now``."""
+DRAIN = "rebalancer/drain"
+"""Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned."""
+
+LEAVING_TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "cloud.google.com/impending-node-termination",
+    }
+)
+"""Taints by which autoscalers and interruption handlers announce that a node will go."""
+LEAVING_CONDITIONS = frozenset(
+    {
+        "GracefulNodeShutdownInProgress",
+        "DrainInProgress",
+        "Drained",
+        "MaintenancePlanned",
+        "MaintenanceInProgress",
+    }
+)
+"""The node lifecycle conditions of KEP-5683."""
+
+
+class Source(enum.StrEnum):
+    """What an announcement is made by."""
+
+    ANNOTATION = "annotation"
+    DRAIN = "drain"
+    CONDITION = "condition"
+
+
+class Notice(NamedTuple):
+    """One announcement on a node, besides its taints."""
+
+    source: Source
+    name: str
+    """Of the annotation, or type of the condition."""
+    at: float | None
+    """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
+    text: str
+    """In words."""
+
+
+def notices_of(node: o.Node) -> tuple[Notice, ...]:
+    """Return what is announced of a node; of its conditions, all that are True but Ready."""
+    annotations = node.metadata.annotations or {}
+    found: list[Notice] = []
+    if (value := annotations.get(LEAVE)) is not None:
+        at = 0.0 if value == "now" else unix_seconds(value) or None
+        found.append(Notice(Source.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
+    if DRAIN in annotations and node.spec.unschedulable:
+        found.append(Notice(Source.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    found += [
+        Notice(Source.CONDITION, condition.type, 0.0, f"condition {condition.type}")
+        for condition in node.status.conditions or ()
+        if condition.status == "True" and condition.type != "Ready"
+    ]
+    return tuple(found)
+
+
+def is_leaving(node: o.Node, notices: tuple[Notice, ...]) -> bool:
+    """Return whether a node is announced to go, so that no replacement should land on it."""
+    if node.metadata.deletion_timestamp is not None:
+        return True
+    if any(taint.key in LEAVING_TAINTS for taint in node.spec.taints or ()):
+        return True
+    return any(
+        notice.at is not None
+        and (notice.source is not Source.CONDITION or notice.name in LEAVING_CONDITIONS)
+        for notice in notices
+    )

@@ -1,0 +1,210 @@
+"""Nodes are emptied on a real control plane, with exactly the rights that are documented for it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rebalancer.kube.access import (
+    ACT_RULES,
+    DRAIN_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+    lease_rules,
+)
+from rebalancer.nodes.stages import BUSY, STAGE
+from tests.controlplane import audit, objects, operations, wait_until
+from tests.controlplane.build import binary
+from tests.controlplane.stages import COMPLETE_AFTER
+from tests.e2e.product import PATIENCE, grant, rebalancer
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+ACCOUNT = "system:serviceaccount:default:rebalancer"
+OLD, NEW = [f"old-{i}" for i in range(3)], [f"new-{i}" for i in range(3)]
+WEB = {"app": "web"}
+REPLICAS = 6
+
+
+def nodes(plane, names, generation):
+    plane.apply([objects.node(name, labels={"generation": generation}) for name in names])
+
+
+def article(plane, *, job_seconds=8):
+    """Three old nodes with a service and batch work under a budget that only ends with it, and three new ones."""
+    nodes(plane, OLD, "old")
+    operations.wait_nodes_ready(plane.api, 3)
+    plane.apply([objects.deployment("web", REPLICAS, labels=WEB)])
+    plane.apply([objects.pdb("web", WEB, maxUnavailable=1)])
+    job = {"parallelism": 3, "completions": 3, "backoffLimit": 0}
+    annotations = {COMPLETE_AFTER: f"{job_seconds}s"}
+    plane.apply([objects.job("sums", job_spec=job, pod_annotations=annotations)])
+    plane.apply([objects.pdb("sums", {"job": "sums"}, minAvailable=65535)])
+    operations.wait_pods_ready(plane.api, REPLICAS + 3)
+    nodes(plane, NEW, "new")
+    operations.wait_nodes_ready(plane.api, 6)
+
+
+def whereabouts(plane, selector="app=web"):
+    listed = operations.pods(plane.api, selector=selector)
+    return sorted(pod["spec"]["nodeName"] for pod in listed if operations.is_ready(pod))
+
+
+def names_of_nodes(plane):
+    return {node["metadata"]["name"] for node in plane.api.list_all("/api/v1/nodes")}
+
+
+@contextmanager
+def watched(plane) -> Iterator[list[int]]:
+    """Sample, while inside, how many nodes are unavailable for a replacement."""
+    samples: list[int] = []
+    end = threading.Event()
+
+    def sample():
+        client = plane.client(plane.admin_token)
+        while not end.wait(0.05):
+            stages = [
+                json.loads(text)["phase"]
+                for node in client.list_all("/api/v1/nodes")
+                if (text := (node["metadata"].get("annotations") or {}).get(STAGE))
+            ]
+            samples.append(sum(phase in BUSY for phase in stages))
+        client.close()
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        end.set()
+        thread.join()
+
+
+def command(plane, kubeconfig):
+    """The replacement of the article; kubectl deletes the nodes, as the provider would."""
+    remove = f"{binary('kubectl')} --kubeconfig={plane.kubeconfig} delete node"
+    return [
+        "replace",
+        "--selector=generation=old",
+        f"--kubeconfig={kubeconfig}",
+        "--pause=0s",
+        "--timeout=300s",
+        f"--then={remove}",
+        "--output=json",
+    ]
+
+
+def killed_at(arguments, line):
+    """Start a replacement, kill it when it says its n-th line; return its exit code if it ended before."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "rebalancer", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    ) as process:
+        assert process.stderr is not None
+        for number, _ in enumerate(process.stderr, 1):
+            if number == line:
+                process.send_signal(signal.SIGKILL)
+                break
+        return process.wait(PATIENCE)
+
+
+def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed_again_and_again(
+    cluster,
+):
+    article(cluster)
+    kubeconfig = grant(cluster, RULES)
+    log = audit.AuditLog(cluster.audit_log)
+    arguments = command(cluster, kubeconfig)
+    kills, code = 0, None
+    with watched(cluster) as unavailable:
+        while code in (None, -signal.SIGKILL) and kills < 9:
+            # Each one is killed a little later in its life: after it has cordoned, evicted, removed.
+            code = killed_at(arguments, 1 + kills)
+            kills += code == -signal.SIGKILL
+        if code != 0 and names_of_nodes(cluster) & set(OLD):
+            done = rebalancer(*arguments)
+            assert done.code == 0, done.err + done.out
+    assert kills >= 3
+    assert names_of_nodes(cluster) == set(NEW)
+    assert set(unavailable) <= {0, 1}
+    assert max(unavailable) == 1
+    wait_until(lambda: len(whereabouts(cluster)) == REPLICAS, 30, "the service whole")
+    assert set(whereabouts(cluster)) <= set(NEW)
+    # The batch work came to its end, untouched.
+    status = cluster.api.get("/apis/batch/v1/namespaces/default/jobs/sums")["status"]
+    assert (status.get("succeeded"), status.get("failed")) == (3, None)
+    assert not [r for r in log.evictions(ACCOUNT) if r.name.startswith("sums")]
+
+
+def test_two_drains_at_once_empty_the_node_and_evict_nobody_twice(cluster):
+    article(cluster, job_seconds=2)
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    cluster.apply([{**lease, "metadata": {"name": "turns", "namespace": "default"}}])
+    kubeconfig = grant(cluster, (*RULES, *lease_rules("default", "turns")))
+    log = audit.AuditLog(cluster.audit_log)
+    arguments = ["drain", *OLD[:2], f"--kubeconfig={kubeconfig}", "--output=json"]
+    arguments += ["--timeout=200s", "--lease=default/turns"]
+    done = []
+    threads = [
+        threading.Thread(target=lambda: done.append(rebalancer(*arguments))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    assert [one.code for one in done] == [0, 0], [one.err for one in done]
+    assert not set(whereabouts(cluster)) & set(OLD[:2])
+    wait_until(lambda: len(whereabouts(cluster)) == REPLICAS, 30, "the service whole")
+    evicted = [r.name for r in log.evictions(ACCOUNT) if r.code == 201]
+    assert len(evicted) == len(set(evicted))
+    for name in OLD[:2]:
+        node = cluster.api.get(f"/api/v1/nodes/{name}")
+        assert node["spec"]["unschedulable"]
+        assert "rebalancer/drain" not in (node["metadata"].get("annotations") or {})
+
+
+def test_what_the_server_would_say_is_asked_without_an_eviction(cluster):
+    nodes(cluster, OLD, "old")
+    operations.wait_nodes_ready(cluster.api, 3)
+    cluster.apply(
+        [objects.deployment("web", 3, labels=WEB), objects.pdb("web", WEB, minAvailable=3)]
+    )
+    operations.wait_pods_ready(cluster.api, 3)
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web"
+    wait_until(
+        lambda: cluster.api.get(path)["status"].get("expectedPods") == 3, 30, "the budget counted"
+    )
+    kubeconfig = grant(cluster, RULES)
+    arguments = [f"--kubeconfig={kubeconfig}", "--output=json"]
+    refused = rebalancer("drain", *OLD, *arguments)
+    assert refused.code == 3, refused.err
+    assert {node["verdict"] for node in refused.report["nodes"]} <= {
+        "never-satisfiable",
+        "drainable",
+    }
+    cluster.api.patch(path, {"spec": {"minAvailable": 2}})
+    wait_until(lambda: cluster.api.get(path)["status"]["disruptionsAllowed"] == 1, 30, "a budget")
+    asked = rebalancer("drain", OLD[0], "--dry-run=server", *arguments)
+    assert asked.code == 0, asked.err
+    assert {node["verdict"] for node in asked.report["nodes"]} == {"drainable"}
+    assert len(operations.pods(cluster.api)) == 3
+    assert not cluster.api.get(f"/api/v1/nodes/{OLD[0]}")["spec"].get("unschedulable")
+
+
+def test_a_right_that_is_missing_is_named_before_anything_is_changed(cluster):
+    nodes(cluster, OLD, "old")
+    operations.wait_nodes_ready(cluster.api, 3)
+    kubeconfig = grant(cluster, [rule for rule in RULES if rule.verb != "patch"])
+    done = rebalancer("drain", OLD[0], f"--kubeconfig={kubeconfig}")
+    assert done.code == 3
+    assert "patch nodes" in done.err
+    assert not cluster.api.get(f"/api/v1/nodes/{OLD[0]}")["spec"].get("unschedulable")

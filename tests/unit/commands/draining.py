@@ -1,0 +1,81 @@
+"""Drains in an embedded cluster, in this process."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rebalancer.commands.drain import DrainOptions, drain
+from rebalancer.embedded.engine import Timings
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import RebalancerError
+from rebalancer.testing.objects import EmbeddedCluster
+
+FAST = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)
+
+
+@contextmanager
+def nodes(*names: str, timings: Timings = FAST, **more: Any) -> Iterator[EmbeddedCluster]:
+    """An embedded cluster with these nodes."""
+    with EmbeddedCluster(timings=timings) as cluster:
+        for name in names:
+            cluster.add_node(name, f"zone-{name}", **more)
+        cluster.settle()
+        yield cluster
+
+
+class Drained:
+    """What a drain did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self.out)
+        return report
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        return {node["node"]: node["verdict"] for node in self.report["nodes"]}
+
+    @property
+    def codes(self) -> set[str]:
+        return {pod["code"] for node in self.report["nodes"] for pod in node["pods"]}
+
+
+def drained(
+    cluster: EmbeddedCluster, *names: str, stop: threading.Event | None = None, **options: Any
+) -> Drained:
+    """Drain the nodes; a refusal of the flags is an exit code, too."""
+    out, err = io.StringIO(), io.StringIO()
+    chosen: dict[str, Any] = {
+        "kubeconfig": str(cluster.kubeconfig),
+        "nodes": names,
+        "output": "json",
+        "timeout": "60s",
+        **options,
+    }
+    environment = Environment(SystemClock(), {}, out, err, stop or threading.Event())
+    try:
+        code = int(drain(DrainOptions(**chosen), environment))
+    except RebalancerError as error:
+        code = int(error.exit_code)
+        err.write(str(error))
+    return Drained(code, out.getvalue(), err.getvalue())
+
+
+def pods_on(cluster: EmbeddedCluster, node: str) -> list[str]:
+    """Return the names of the pods on a node that have not ended."""
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.objects("Pod")
+        if pod["spec"].get("nodeName") == node
+        and pod["status"].get("phase") not in ("Succeeded", "Failed")
+    ]
+
+
+def is_cordoned(cluster: EmbeddedCluster, node: str) -> bool:
+    return bool(cluster.get("Node", node)["spec"].get("unschedulable"))

@@ -1,0 +1,239 @@
+"""``rebalancer drain`` in an embedded cluster: what it empties, waits for, refuses and leaves behind."""
+
+import json
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
+from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
+
+
+def annotation(cluster, node):
+    return (cluster.get("Node", node)["metadata"].get("annotations") or {}).get("rebalancer/drain")
+
+
+def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(deployment("web", 6), daemonset("agent"))
+        cluster.settle()
+        before = len(pods_on(cluster, "n1"))
+        done = drained(cluster, "n1", ignore_daemonsets=True)
+        assert done.code == 0, done.err
+        cluster.settle()
+        assert [name.partition("-")[0] for name in pods_on(cluster, "n1")] == ["agent"]
+        assert is_cordoned(cluster, "n1")
+        assert annotation(cluster, "n1") is None
+        assert len(done.report["outcomes"]) == before - 1
+        assert {one["outcome"] for one in done.report["outcomes"]} == {"evicted"}
+        assert all(one["predicted"] for one in done.report["outcomes"])
+        web = cluster.get("Deployment", "web")
+        assert web["status"]["readyReplicas"] == 6
+        # Once more there is nothing to do.
+        again = drained(cluster, "n1", ignore_daemonsets=True)
+        assert (again.code, again.report["outcomes"]) == (0, [])
+
+
+def test_several_nodes_are_cordoned_before_one_is_emptied():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(deployment("web", 6))
+        cluster.settle()
+        done = drained(cluster, "n1", "n2")
+        assert done.code == 0, done.err
+        assert not pods_on(cluster, "n1")
+        assert not pods_on(cluster, "n2")
+        # No pod went from one of them to the other.
+        assert {one["landed"] for one in done.report["outcomes"]} == {"n3"}
+        said = [line.split()[2] for line in done.err.splitlines()]
+        assert said[:2] == ["cordoned", "cordoned"]
+
+
+@pytest.mark.parametrize(
+    ("made", "flag", "code"),
+    [
+        (daemonset("agent"), "ignore_daemonsets", "DaemonSet"),
+        (pod("alone"), "force", "NoController"),
+        (
+            deployment("cache", 2, volumes=[{"name": "v", "emptyDir": {}}]),
+            "delete_emptydir_data",
+            "LocalData",
+        ),
+        (deployment("db", 2, pod_annotations={"rebalancer/evict": "false"}), "force", "OptedOut"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_needs_a_flag_refuses_the_drain_and_nothing_is_changed(made, flag, code):
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(made)
+        cluster.settle()
+        done = drained(cluster, "n1", "n2", without_landing=True)
+        assert done.code == 3
+        assert code in done.codes
+        assert "refused" in done.verdicts.values()
+        assert not is_cordoned(cluster, "n1")
+        assert not is_cordoned(cluster, "n2")
+        assert len(pods_on(cluster, "n1") + pods_on(cluster, "n2")) == 2 - (code == "NoController")
+        more: dict[str, Any] = {flag: True}
+        with_flag = drained(cluster, "n1", "n2", without_landing=True, **more)
+        assert with_flag.code == 0, with_flag.err
+
+
+def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_not_matter():
+    with nodes("n1", "n2", cpu="1") as cluster:
+        cluster.apply(deployment("web", 4, cpu="400m"))
+        cluster.settle()
+        done = drained(cluster, "n1")
+        assert done.code == 3
+        assert done.verdicts == {"n1": "no-room"}
+        assert "NoRoom" in done.codes
+        assert not is_cordoned(cluster, "n1")
+        forced = drained(cluster, "n1", without_landing=True)
+        assert forced.code == 0, forced.err
+        assert not pods_on(cluster, "n1")
+
+
+def test_a_budget_that_allows_nothing_now_is_waited_for():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(deployment("web", 3), pdb("web", {"app": "web"}, maxUnavailable=1))
+        cluster.settle()
+        done = drained(cluster, "n1", "n2")
+        assert done.code == 0, done.err
+        assert len(done.report["outcomes"]) == 2
+
+
+def test_a_budget_that_never_allows_anything_refuses_the_drain():
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(deployment("web", 2), pdb("web", {"app": "web"}, minAvailable=2))
+        cluster.settle()
+        done = drained(cluster, "n1")
+        assert (done.code, done.verdicts) == (3, {"n1": "never-satisfiable"})
+        assert "needs 2 healthy pods and has 2" in done.out
+        assert not is_cordoned(cluster, "n1")
+
+
+def test_two_budgets_on_one_pod_refuse_the_drain():
+    with nodes("n1", "n2") as cluster:
+        labels = {"app": "web"}
+        cluster.apply(deployment("web", 2), pdb("a", labels, minAvailable=1))
+        cluster.apply(pdb("b", labels, minAvailable=1))
+        cluster.settle()
+        done = drained(cluster, "n1")
+        assert (done.code, done.verdicts) == (3, {"n1": "misconfigured"})
+        assert "TwoPodDisruptionBudgets" in done.codes
+
+
+def test_batch_pods_are_waited_for_and_never_evicted():
+    with nodes("n1", "n2") as cluster:
+        cluster.cordon(["n2"])
+        cluster.apply(job("sums"), pdb("sums", {"job": "sums"}, minAvailable=65535))
+        cluster.settle()
+        cluster.cordon(["n2"], on=False)
+        cluster.apply(deployment("web", 2))
+        cluster.settle()
+        done = drained(cluster, "n1")
+        assert done.code == 0, done.err
+        assert done.verdicts == {"n1": "waits"}
+        assert "Batch" in done.codes
+        assert {one["pod"].partition("-")[0] for one in done.report["outcomes"]} == {"web"}
+        assert cluster.get("Job", "sums")["status"]["succeeded"] == 1
+        assert not cluster.get("Job", "sums")["status"].get("failed")
+
+
+def test_batch_that_does_not_end_in_time_is_named_or_evicted_by_order():
+    with nodes("n1") as cluster:
+        slow = {"kwok.x-k8s.io/unused": ""}
+        cluster.apply(job("sums", pod_annotations=slow, job_spec={"backoffLimit": 9}))
+        cluster.settle()
+        done = drained(cluster, "n1", wait_batch="0s", uncordon_on_failure=True)
+        assert done.code == 4
+        assert "sums" in done.report["ended"]
+        assert not is_cordoned(cluster, "n1")
+        assert annotation(cluster, "n1") is None
+        done = drained(cluster, "n1", wait_batch="0s", evict_batch=True)
+        assert done.code == 0, done.err
+        assert {one["outcome"] for one in done.report["outcomes"]} <= {"evicted"}
+
+
+def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
+    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+        cluster.apply(job("sums"))
+        cluster.settle()
+        done = drained(cluster, "n1", timeout="1s", reason="kernel")
+        assert done.code == 4, done.out
+        assert is_cordoned(cluster, "n1")
+        left = json.loads(annotation(cluster, "n1"))
+        assert left["why"] == "kernel"
+        assert left["cordoned"] is True
+        assert left["by"]
+        assert left["until"] >= left["at"]
+        done = drained(cluster, "n1", timeout="1s", reason="kernel", uncordon_on_failure=True)
+        assert done.code == 4
+        assert not is_cordoned(cluster, "n1")
+        assert annotation(cluster, "n1") is None
+
+
+def test_a_cordon_that_was_there_before_is_not_taken_away():
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(job("sums"))
+        cluster.settle()
+        node = (pods_on(cluster, "n1") and "n1") or "n2"
+        cluster.cordon([node])
+        done = drained(cluster, node, wait_batch="0s", uncordon_on_failure=True)
+        assert done.code == 4
+        assert is_cordoned(cluster, node)
+        assert annotation(cluster, node) is None
+
+
+def test_a_dry_run_changes_nothing():
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(deployment("web", 4), pdb("web", {"app": "web"}, minAvailable=1))
+        cluster.settle()
+        for kind in ("client", "server"):
+            done = drained(cluster, "n1", dry_run=kind)
+            assert (done.code, done.verdicts) == (0, {"n1": "drainable"})
+            landings = {
+                landing["node"]
+                for of in done.report["nodes"]
+                for one in of["pods"]
+                for landing in one["landings"]
+            }
+            assert landings == {"n2"}
+        assert not is_cordoned(cluster, "n1")
+        assert pods_on(cluster, "n1")
+
+
+def test_only_selected_pods_go():
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(deployment("web", 2), deployment("db", 2))
+        cluster.settle()
+        done = drained(cluster, "n1", pod_selector="app=web")
+        assert done.code == 0, done.err
+        left = {name.partition("-")[0] for name in pods_on(cluster, "n1")}
+        assert left == {"db"}
+
+
+def test_nodes_are_selected_by_labels_and_what_is_wrong_is_said():
+    with nodes("n1", "n2") as cluster:
+        selected = drained(cluster, selector="kubernetes.io/hostname=n1", dry_run="client")
+        assert selected.verdicts == {"n1": "drainable"}
+        assert drained(cluster, "n9").code == 2
+        assert "no node n9" in drained(cluster, "n9").err
+        assert drained(cluster, selector="pool=x").code == 2
+        assert drained(cluster).code == 2
+        assert drained(cluster, "n1", selector="a=b").code == 2
+
+
+def test_a_signal_ends_it_in_good_order():
+    with nodes("n1") as cluster:
+        cluster.apply(job("sums"))
+        cluster.settle()
+        stop = threading.Event()
+        threading.Timer(1.0, stop.set).start()
+        started = time.monotonic()
+        done = drained(cluster, "n1", stop=stop, uncordon_on_failure=True)
+        assert done.code == 4
+        assert time.monotonic() - started < 60
+        assert not is_cordoned(cluster, "n1")

@@ -1,0 +1,54 @@
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.report.advice import next_steps
+from tests.unit.report.report_examples import move, skip
+
+YOUNG = "young: younger than protect.minPodAge"
+
+
+def test_young_pods_are_named_with_the_key_that_shows_the_plan(report):
+    skips = [skip(f"web-{i}", Code.PROTECTED, YOUNG) for i in range(93)]
+    (step,) = next_steps(report(skips=skips, outcomes=[]))
+    assert step.startswith("93 pods are younger than protect.minPodAge 5m: wait, or")
+    assert step.endswith("`protect: {minPodAge: 0s}` in a policy shows the plan now.")
+
+
+def test_what_holds_a_young_pod_besides_is_what_is_named(report):
+    skips = [skip("web-0", Code.PROTECTED, "young, volumes: younger than protect.minPodAge; uses")]
+    (step,) = next_steps(report(skips=skips, outcomes=[]))
+    assert step == "1 pod (volumes): `protect: {volumes: false}` lets them move."
+
+
+def test_the_most_frequent_causes_come_first_and_four_at_most(report):
+    codes = [Code.NO_ROOM, Code.PDB, Code.BUDGET, Code.QUOTA, Code.WINDOW]
+    skips = [
+        skip(f"p{number}-{i}", code) for number, code in enumerate(codes) for i in range(number + 1)
+    ]
+    steps = next_steps(report(skips=skips, outcomes=[]))
+    assert [step.partition(" (")[0] for step in steps] == ["5 pods", "4 pods", "3 pods", "2 pods"]
+
+
+def test_causes_that_nothing_can_be_done_about_are_passed_over(report):
+    assert next_steps(report(skips=[skip("a", Code.NO_GAIN)], outcomes=[])) == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "says"),
+    [
+        ("enforce", {}, "`rebalancer run` carries the plan out"),
+        ("observe", {}, "`mode: enforce` in the policy"),
+        (
+            "enforce",
+            {"standstill": ("x",)},
+            "Nothing is moved until the cluster is as it should be",
+        ),
+    ],
+)
+def test_a_plan_is_followed_by_how_to_carry_it_out(report, mode, more, says):
+    (step,) = next_steps(report(moves=[move()], mode=mode, **more))
+    assert step.startswith(says)
+
+
+def test_a_run_that_has_acted_does_not_say_how_to_act(report):
+    assert next_steps(report(moves=[move()], dry_run=False)) == ()

@@ -1,0 +1,156 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.plan.outcome import Status
+from rebalancer.report.changes import Changes, Flow, _shift
+from rebalancer.report.flow_chart import flow_chart
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+from tests.unit.report.report_examples import landing, move, outcome
+
+WEB = "Deployment/shop/web"
+HALF = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}
+
+
+@pytest.fixture
+def changes(report):
+    """Of web: two on node-a1, one on node-b1, and whatever else is given."""
+
+    def made(moves=(), outcomes=None, nodes=None, **more):
+        zoned = [node("node-a1", "zone-a"), node("node-b1", "zone-b"), node("node-c1", "zone-c")]
+        web = workload("web", ["node-a1", "node-a1", "node-b1"], namespace="shop", spec=HALF)
+        given = report(
+            moves=moves, outcomes=outcomes, snapshot=snapshot_of([*(nodes or zoned), *web]), **more
+        )
+        return Changes(given)
+
+    return made
+
+
+def to(pod, target, source="node-a1", **more):
+    return move(pod, landing(target, 1.0), node=source, uid=f"shop/{pod}", **more)
+
+
+def test_a_plan_shows_pods_by_zone_now_and_as_planned(changes):
+    (web,) = changes([to("web-0", "node-c1")]).workloads
+    assert (web.owner, web.moves, web.by) == (WEB, 1, "zone")
+    assert (web.domains, web.before, web.planned) == (
+        ("zone-a", "zone-b", "zone-c"),
+        (2, 1, 0),
+        (1, 1, 1),
+    )
+    assert web.after is None
+
+
+@pytest.mark.parametrize(
+    ("status", "landed", "after"),
+    [
+        (Status.EVICTED, "node-c1", (1, 1, 1)),
+        (Status.EVICTED, "node-b1", (1, 2, 0)),
+        (Status.EVICTED, None, (1, 1, 0)),
+        (Status.BLOCKED, None, (2, 1, 0)),
+    ],
+    ids=["as planned", "elsewhere", "not landed yet", "not evicted"],
+)
+def test_a_run_shows_what_came_of_it_besides(changes, status, landed, after):
+    one = to("web-0", "node-c1")
+    (web,) = changes([one], [outcome(one, status, landed=landed)]).workloads
+    assert (web.planned, web.after) == ((1, 1, 1), after)
+
+
+def test_moves_within_a_zone_are_shown_by_node(changes):
+    nodes = [node(f"node-a{i}", "zone-a") for i in (1, 2)] + [node("node-b1", "zone-b")]
+    (web,) = changes([to("web-0", "node-a2")], nodes=nodes).workloads
+    assert (web.by, web.domains) == ("node", ("node-a1", "node-a2"))
+    assert (web.before, web.planned) == ((2, 0), (1, 1))
+
+
+def test_without_zones_pods_are_shown_by_node(changes):
+    nodes = [node("node-a1"), node("node-b1"), node("node-c1")]
+    found = changes([to("web-0", "node-c1")], nodes=nodes)
+    assert not found.has_zones
+    assert found.workloads[0].domains == ("node-a1", "node-c1")
+    assert found.still == ()
+
+
+def test_workloads_without_moves_stand_beside_the_others(changes):
+    assert [one.owner for one in changes().still] == [WEB]
+    assert changes([to("web-0", "node-c1")]).still == ()
+
+
+def test_a_move_takes_its_requests_along(changes):
+    nodes = {one.name: one for one in changes([to("web-0", "node-c1")]).nodes}
+    assert nodes["node-a1"].cpu == (0.25, 0.125)
+    assert nodes["node-c1"].cpu == (0.0, 0.125)
+    assert nodes["node-b1"].memory == (0.0625, 0.0625)
+    assert [nodes[name].pods for name in sorted(nodes)] == [(2, 1), (1, 1), (0, 1)]
+
+
+def test_a_pod_of_a_reviewed_plan_that_is_gone_changes_nothing(changes):
+    found = changes([to("gone-0", "node-c1", source="node-c1", owner="Deployment/shop/old")])
+    assert found.workloads[0].before == found.workloads[0].planned
+    assert {one.pods[0] - one.pods[1] for one in found.nodes} == {0}
+
+
+def test_flows_count_moves_by_zone_and_by_where_they_landed(changes):
+    moves = [to("web-0", "node-c1"), to("web-1", "node-c1"), to("web-2", "node-b1", "node-b1")]
+    assert changes(moves).flows == (Flow("zone-a", "zone-c", 2), Flow("zone-b", "zone-b", 1))
+    ends = [outcome(one, Status.EVICTED, landed="node-b1") for one in moves]
+    assert changes(moves, ends).flows == (Flow("zone-a", "zone-b", 2), Flow("zone-b", "zone-b", 1))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["web-0", "web-1", "web-2"]),
+            st.sampled_from(["node-a1", "node-b1", "node-c1", "nowhere"]),
+        ),
+        unique_by=lambda one: one[0],
+    )
+)
+def test_moves_neither_make_nor_lose_pods(moved):
+    stand = Counter({"node-a1": 2, "node-b1": 1})
+    sources = {"web-0": "node-a1", "web-1": "node-a1", "web-2": "node-b1"}
+    for pod, target in moved:
+        _shift(stand, sources[pod], target)
+    assert stand.total() == 3
+    assert min(stand.values()) >= 0
+
+
+# -- the chart -----------------------------------------------------------------------------------------
+
+
+def test_no_moves_no_chart():
+    assert flow_chart([]) is None
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from("abcdefghijklmnopq"), st.sampled_from("abcdefghijklmnopq")),
+        st.integers(1, 1000),
+        min_size=1,
+    )
+)
+def test_the_chart_has_every_move_on_both_sides(flows):
+    chart = flow_chart([Flow(source, target, moves) for (source, target), moves in flows.items()])
+    assert chart is not None
+    total = sum(flows.values())
+    for anchor in ("start", "end"):
+        posts = [post for post in chart.posts if post.anchor == anchor]
+        assert sum(int(post.moves.replace(",", "")) for post in posts) == total
+        assert len(posts) <= 13
+        assert max(float(post.y) + float(post.height) for post in posts) <= chart.height
+
+
+def test_the_chart_of_one_flow():
+    chart = flow_chart([Flow("a", "b", 3)])
+    assert chart is not None
+    assert [(post.name, post.moves, post.height) for post in chart.posts] == [
+        ("a", "3", "190.0"),
+        ("b", "3", "190.0"),
+    ]
+    assert chart.bands[0].title == "a to b: 3 moves"
+    assert chart.bands[0].path.startswith("M150 4.0C")
