@@ -29,7 +29,7 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
-    code = command(sys.argv[1:])
+    code = command(sys.argv[1:], sys.argv[0])
     # The interpreter would go through all objects once more for cycles to take apart, before it ends.
     gc.freeze()
     sys.exit(code)

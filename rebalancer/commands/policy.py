@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import click
 
-from rebalancer.commands.flags import POLICY
+from rebalancer.commands.flags import POLICY_FLAGS, with_flags
 from rebalancer.commands.migrate import migrate
+from rebalancer.commands.options import PolicyFlags
 from rebalancer.environment import system_environment
 from rebalancer.output import say, write
-from rebalancer.policy.forms import effective, schema
-from rebalancer.policy.load import load_policy
+from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
 
 
@@ -22,10 +23,18 @@ def command() -> None:
 
 
 @command.command("check")
-@POLICY
-def _check(policy_path: str | None) -> None:
-    """Say whether a policy is right, or all that is wrong with it."""
-    loaded = load_policy(policy_path, Registry.installed())
+@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
+@with_flags(POLICY_FLAGS)
+def _check(file: str | None, **flags: Any) -> None:
+    """Say whether a policy is right, or all that is wrong with it.
+
+    FILE is the same as --policy FILE.
+    """
+    if file is not None:
+        if flags["policy_path"] is not None:
+            raise click.UsageError(f"{file} and --policy {flags['policy_path']}: give one of them")
+        flags["policy_path"] = file
+    loaded = PolicyFlags(**flags).load(Registry.installed())
     for warning in loaded.warnings:
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
@@ -33,10 +42,11 @@ def _check(policy_path: str | None) -> None:
 
 
 @command.command("show")
-@POLICY
-def _show(policy_path: str | None) -> None:
+@with_flags(POLICY_FLAGS)
+def _show(**flags: Any) -> None:
     """Print the policy in force, with all defaults spelled out."""
-    write(sys.stdout, [effective(load_policy(policy_path, Registry.installed()).policy)])
+    policy = PolicyFlags(**flags).load(Registry.installed()).policy
+    write(sys.stdout, [MODELINE, effective(policy)])
 
 
 @command.command("schema")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
 from rebalancer.environment import Environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.output import OutputError, say, write
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code
@@ -30,9 +31,26 @@ def report(
     run.environment.committed.set()
     code = _exit_code(run, planned, execution)
     written = run_report(run, source, planned, execution, int(code))
+    if (path := run.options.plan_out) is not None:
+        write_plan(path, written)
     look = terminal_look(run.environment, run.options.color)
     pieces = render(written, run.options.output, color=look.color, width=look.width)
     return _write(run.environment, pieces, code, written.outcomes), written
+
+
+def write_plan(path: str, written: RunReport) -> None:
+    """Write the plan to a file, for ``apply``.
+
+    Raises:
+        PolicyError: the file could not be written.
+    """
+    from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(as_json(written))
+    except OSError as error:
+        raise PolicyError([f"--out {path}: cannot be written ({error.strerror})"]) from None
 
 
 def run_report(

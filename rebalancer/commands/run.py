@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WHOLE, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
@@ -134,14 +136,31 @@ def progress_of(run: RunContext) -> Progress:
 
 
 @click.command("run")
-@with_flags([POLICY, *CLUSTER])
+@with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
-@with_flags(RUN)
-@click.option(
-    "--whole",
-    is_flag=True,
-    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
-)
+@click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")
+@with_flags([*RUN, WHOLE])
 def command(**flags: Any) -> int:
-    """Plan moves and carry them out, once."""
-    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))
+    """Plan moves and carry them out, once.
+
+    On a terminal the plan is shown first, and carried out once you agree; elsewhere nothing is asked.
+    """
+    options = RunOptions(**flags)
+    if not asks(options, sys.stdin, sys.stdout):
+        return int(run_once(options, system_environment(patience=PATIENCE)))
+    return int(run_asking(options, _dry_run, _run_now, _ask))
+
+
+def _dry_run(options: RunOptions) -> tuple[ExitCode, RunReport | None]:
+    ended = _run(options, system_environment(patience=PATIENCE))
+    return ended.code, ended.report
+
+
+def _run_now(options: RunOptions) -> ExitCode:
+    return run_once(options, system_environment(patience=PATIENCE))
+
+
+def _ask(question: str) -> bool:
+    # A signal ends the question at once: nothing is under way.
+    system_environment()
+    return click.confirm(f"\n{question}")

@@ -230,11 +230,11 @@ class _Demo:
         return move_zones(json.loads(captured.getvalue())["moves"], zones_of(cluster))
 
     def _call(self, cluster: EmbeddedCluster) -> None:
-        self._screen.command("rebalancer run")
+        self._screen.command("rebalancer run --yes")
         # Report and progress in one stream, in the order in which they are written.
         out = self._screen.out
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = self._run(["run", "--kubeconfig", str(cluster.kubeconfig)])
+            code = self._run(["run", "--yes", "--kubeconfig", str(cluster.kubeconfig)])
         out.flush()
         if code:
             raise _DemoFailedError(f"the run ended with exit code {code}", code)

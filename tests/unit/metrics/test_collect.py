@@ -15,6 +15,7 @@ from rebalancer.metrics.collect import of_end, of_report, registry
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Backlog, Code, Cost, Move, Plan, Score, Skip
 from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
@@ -40,25 +41,13 @@ def report(outcomes=(), *, skips=(), standstill=(), **more):
         dry_run=False,
         source="here",
         snapshot=snapshot_of([node("n-a", "a"), *workload("web", ["n-a"] * 3)]),
-        loaded=load_policy(None, _NoStrategies()),
+        loaded=load_policy(None, Registry.installed()),
         plan=plan,
         outcomes=tuple(outcomes),
         standstill=tuple(standstill),
         timings={"read": 0.5},
         **more,
     )
-
-
-class _NoStrategies(dict):
-    """Every strategy is known, without options."""
-
-    def __contains__(self, _name):
-        return True
-
-    def __getitem__(self, name):
-        from rebalancer.registry import Registry  # noqa: PLC0415
-
-        return Registry.installed()[name]
 
 
 def samples(values):

@@ -37,7 +37,9 @@ def test_the_summary_is_what_a_reader_wants_to_know():
         Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True),
         Outcome(move("two"), Status.FAILED, "answered 500"),
     ]
-    values = of_report(report(outcomes, exit_code=4)).values()
+    notice = of_report(report(outcomes, exit_code=4))
+    assert notice is not None
+    values = notice.values()
     assert values["summary"] == (
         "1 pod evicted of 2 planned, 1 landed as predicted. shop/two: failed (answered 500). "
         "Rules unmet: 2 before, 1 predicted after the plan."

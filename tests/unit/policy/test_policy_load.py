@@ -200,7 +200,10 @@ def test_problems_of_all_files_of_a_directory_are_told_at_once(known, tmp_path):
         "P/rebalancer.yaml:3: mod: unknown key; did you mean mode?",
         "P/load.yml: is not read; rename it to load.yaml",
         "P/lod.yaml:1: unknown strategy lod; did you mean load?",
-        'P/plain.yaml:2: kind: "Policy" is not known here; write kind: Strategy',
+        (
+            "P/plain.yaml:2: kind: in a directory, kind: Policy stands in rebalancer.yaml:"
+            " rename the file to that, or give --policy P/plain.yaml"
+        ),
         "P/spread.yaml:1: spread stands in P/rebalancer.yaml:4: strategies.spread, too; remove one of them",
     ]
 
