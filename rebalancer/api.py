@@ -1,7 +1,7 @@
 """The public plug-in surface: all that a strategy has to name, and nothing else is public.
 
 What a term may say beside its cost are protocols, which a class keeps without naming them: those of
-``rebalancer.cost.term`` and ``rebalancer.cost.telling``.
+``rebalancer.cost.term`` and ``rebalancer.cost.inspection``.
 
 A strategy is a class with a ``Params`` model and a ``terms`` method, registered under the entry point
 group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Test
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
+from rebalancer.cost.inspection import Gauge, Level, Standing
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.telling import Gauge, Level, Standing
 from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
 from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent

@@ -33,6 +33,7 @@ _COMMANDS = {
     "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
+    "marks": "Show the marks that runs have set on nodes, or remove them.",
     "plan": "Plan moves and carry none out.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes, one after the other.",

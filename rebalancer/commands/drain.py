@@ -21,7 +21,6 @@ from rebalancer.output import say, write
 from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
     from rebalancer.nodes.draining import Left
 
 _PATIENCE = 5.0
@@ -125,8 +124,7 @@ class Course:
         except ClusterReadError as error:
             why = str(error)
         finally:
-            if why is None or self._uncordon:
-                self._finish(self._client.last_words, uncordon=why is not None)
+            self.end(empty=why is None)
         return why
 
     def of(self, names: Sequence[str]) -> Course:
@@ -151,13 +149,17 @@ class Course:
         clock = self._emptying.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
-    def _finish(self, client: Client, *, uncordon: bool) -> None:
-        """Take our annotations away, since the nodes are empty, or given back."""
-        from rebalancer.nodes.cordon import finish  # noqa: PLC0415
+    def end(self, *, empty: bool) -> None:
+        """Take our annotations away where the nodes are empty, or given back; else say in them that we gave up."""
+        from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
 
+        client, by = self._client.last_words, self._order.by
         for name in self._names:
             try:
-                finish(client, name, self._order.by, uncordon=uncordon)
+                if empty or self._uncordon:
+                    finish(client, name, by, uncordon=not empty)
+                else:
+                    give_up(client, name, by)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
 

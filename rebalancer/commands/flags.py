@@ -215,3 +215,11 @@ WHOLE = click.option(
     is_flag=True,
     help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
 )
+
+WATCH = click.option(
+    "--watch",
+    "every",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
+)

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WHOLE, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import PATIENCE, run_once
+from rebalancer.commands.run import PATIENCE, run_once, watched
 from rebalancer.environment import system_environment
 
 
@@ -21,11 +21,13 @@ from rebalancer.environment import system_environment
     metavar="FILE",
     help="Also write the plan to FILE, as JSON: for review, and for `rebalancer apply FILE`.",
 )
-@with_flags([*RUN, WHOLE])
-def command(**flags: Any) -> int:
+@with_flags([*RUN, WHOLE, WATCH])
+def command(every: float | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 
     The same as run --dry-run.
     """
     options = RunOptions(dry_run=True, **flags)
+    if every is not None:
+        return watched(options, every)
     return int(run_once(options, system_environment(patience=PATIENCE)))

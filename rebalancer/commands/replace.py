@@ -108,13 +108,18 @@ class _Course:
     def run(self, pace: Pace) -> str | None:
         """Cordon all; replace them; return None once all are, else why they are not."""
         stop, clock = self._emptying.stop, self._emptying.environment.clock
+        why: str | None = "it was cut off"
         try:
             begun = self._drain.cordon_all()
             self._batch_until = begun + self._wait_batch
             pace = replace(pace, batch_until=self._batch_until)
-            return replace_all(self, pace, stop, self._by, clock.unix)
+            why = replace_all(self, pace, stop, self._by, clock.unix)
         except ClusterReadError as error:
-            return stop.reason() or str(error)
+            why = stop.reason() or str(error)
+        finally:
+            if why is not None:
+                self._drain.end(empty=False)
+        return why
 
     def stages(self) -> Mapping[str, Stage | None]:
         """See Replacing."""

@@ -12,7 +12,7 @@ import click
 from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WHOLE, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
@@ -25,6 +25,8 @@ from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
+    from rebalancer.evictor.marks import Marker
+    from rebalancer.kube.client import Client
     from rebalancer.memory.document import Document
     from rebalancer.memory.keeper import Keeper
     from rebalancer.report.model import RunReport
@@ -98,10 +100,11 @@ def act(
     """
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
-    if planned.standstill:
-        return None
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
+    marker = _marker(run, source.client, reading)
+    if planned.standstill:
+        return None
     clock = run.environment.clock
     run.environment.committed.set()
     started = clock.now()
@@ -123,10 +126,29 @@ def act(
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
+        marker=marker,
         ordered=ordered,
         grace_seconds=grace_seconds,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
+
+
+def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer."""
+    from rebalancer.evictor.marks import Marker  # noqa: PLC0415
+    from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
+
+    if not run.steers:
+        return None
+    clock = run.environment.clock
+    marker = Marker(
+        client,
+        run=run.name_in_marks,
+        clock=lambda: clock.unix() + reading.clock_skew,
+        stop=run.stop,
+    )
+    run.notes.extend(marker.clear_stale(marks_on(reading.snapshot.nodes)))
+    return marker
 
 
 def progress_of(run: RunContext) -> Progress:
@@ -139,16 +161,25 @@ def progress_of(run: RunContext) -> Progress:
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")
-@with_flags([*RUN, WHOLE])
-def command(**flags: Any) -> int:
+@with_flags([*RUN, WHOLE, WATCH])
+def command(every: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once.
 
     On a terminal the plan is shown first, and carried out once you agree; elsewhere nothing is asked.
     """
     options = RunOptions(**flags)
+    if every is not None:
+        return watched(options, every)
     if not asks(options, sys.stdin, sys.stdout):
         return int(run_once(options, system_environment(patience=PATIENCE)))
     return int(run_asking(options, _dry_run, _run_now, _ask))
+
+
+def watched(options: RunOptions, every: float) -> int:
+    """Show the report again every so many seconds."""
+    from rebalancer.commands.watching import watch  # noqa: PLC0415
+
+    return int(watch(options, system_environment(patience=PATIENCE), every))
 
 
 def _dry_run(options: RunOptions) -> tuple[ExitCode, RunReport | None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from rebalancer.cost.groups import Group, gains_at, seen_from
-from rebalancer.cost.tally import at_ease
+from rebalancer.cost.tally import satisfied
 from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
 
@@ -30,7 +30,7 @@ class DomainTerm:
         self._view, self._later = view, later
         self._groups = list(groups)
         self._values: list[float] | None = None if groups else []
-        self._at_ease = np.zeros(len(groups), bool)
+        self._satisfied = np.zeros(len(groups), bool)
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
         self._of_move: dict[tuple[int, int], list[int]] = {}
@@ -54,7 +54,7 @@ class DomainTerm:
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
-        self._at_ease = np.append(self._at_ease, False)
+        self._satisfied = np.append(self._satisfied, False)
         if self._values is not None:
             self._values.append(group.potential())
 
@@ -71,16 +71,16 @@ class DomainTerm:
         elif self._seen < len(changed):
             for index in self._indices(set(changed[self._seen :])):
                 self._values[index] = self._groups[index].potential()
-                self._at_ease[index] = False
+                self._satisfied[index] = False
         self._seen = len(changed)
         return self._values
 
     def _begin(self, *, untouched: bool) -> list[float]:
         if untouched:
-            self._at_ease = at_ease(self._view, self._groups)
+            self._satisfied = satisfied(self._view, self._groups)
         return [
             0.0 if ease else group.potential()
-            for group, ease in zip(self._groups, self._at_ease.tolist(), strict=True)
+            for group, ease in zip(self._groups, self._satisfied.tolist(), strict=True)
         ]
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
@@ -97,19 +97,19 @@ class DomainTerm:
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""
         self._potentials()
-        asked = (self._groups[index] for index in np.flatnonzero(~self._at_ease).tolist())
+        asked = (self._groups[index] for index in np.flatnonzero(~self._satisfied).tolist())
         return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""
         indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
         found = [self._groups[index] for index in sorted(indices)]
-        told: set[int] = set()
+        covered: set[int] = set()
         for cls in classes.tolist():
-            if self._later is None or cls in self._of_class or cls in told:
+            if self._later is None or cls in self._of_class or cls in covered:
                 continue
             if (group := self._later(cls)) is not None:
-                told.update(group.members.tolist())
+                covered.update(group.members.tolist())
                 found.append(group)
         return found
 
@@ -147,7 +147,7 @@ class DomainTerm:
         return total
 
     def concerns(self, cls: int, replacement: int) -> bool:
-        """Tell whether such a move may change anything; if not, every :meth:`delta` is 0."""
+        """Return whether such a move may change anything; if not, every :meth:`delta` is 0."""
         found = self._of_move.get((cls, replacement))
         return bool(self._concerned(cls, replacement) if found is None else found)
 

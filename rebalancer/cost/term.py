@@ -79,7 +79,7 @@ class View:
     def shared(self, nodes: Bools) -> Bools:
         """Return one array, not to be written into, for all nodes (N,) that are equal to these.
 
-        Thousands of rules are about the same nodes, and can then be told apart by identity.
+        Thousands of rules are about the same nodes, and identity is then enough to distinguish them.
         """
         made = self.made.get(identity := ("nodes", nodes.tobytes()))
         if not isinstance(made, np.ndarray):
@@ -122,7 +122,7 @@ class View:
         return nodes[nodes >= 0]
 
     def any_movable(self, classes: Int32s) -> bool:
-        """Tell whether any living pod of ``classes`` may be moved."""
+        """Return whether any living pod of ``classes`` may be moved."""
         return any(self.movable[self.state.living_of(cls)].any() for cls in classes.tolist())
 
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
@@ -197,7 +197,7 @@ class Term(Protocol):
         """Return, in words, what no placement of the movable pods can mend."""
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """Return who contributes; only rows of ``classes`` if given."""
+        """Return the pairs that contribute; only rows of ``classes`` if given."""
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) if a pod of ``cls`` leaves ``node`` and its replacement lands there.
@@ -223,7 +223,7 @@ class Concerned(Protocol):
     """A term that knows beforehand which moves leave it as it is, and need not be asked about them."""
 
     def concerns(self, cls: int, replacement: int) -> bool:
-        """Tell whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
+        """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
 
 
 @runtime_checkable
@@ -257,7 +257,7 @@ class Pricing(Protocol):
 class Signalling(Protocol):
     """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
 
-    ``view.signals`` says for how many it has; whoever waits for more is no candidate yet.
+    ``view.signals`` says for how many it has; what waits for more is no candidate yet.
     """
 
     def signals(self) -> Signals | None:
@@ -267,7 +267,7 @@ class Signalling(Protocol):
         """
 
     def waiting(self) -> Candidates:
-        """Return who is no candidate only because what is seen has not lasted; ``describe`` says for how long."""
+        """Return the pairs that are no candidates only because what is seen has not lasted; ``describe`` says for how long."""
 
 
 @runtime_checkable
@@ -309,4 +309,4 @@ class Measuring(Protocol):
     """A strategy that may want ``snapshot.usage``, which is only read where some strategy does."""
 
     def needs_usage(self, params: Any) -> bool:
-        """Tell whether it does with these ``Params`` of its own."""
+        """Return whether it does with these ``Params`` of its own."""

@@ -100,6 +100,8 @@ class Move:
 
     makes_way_for: str = ""
     """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
+    marks: tuple[str, ...] = ()
+    """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
 
     @property
     def ref(self) -> str:

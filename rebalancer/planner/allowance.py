@@ -95,6 +95,11 @@ class _Tally:
         self._run += 1
         self._of_wave += 1
 
+    @property
+    def in_flight(self) -> int:
+        """Moves in flight now."""
+        return self._in_flight
+
     def full(self) -> bool:
         """Return whether nothing more may be in flight."""
         return self._in_flight >= self._in_flight_most
@@ -139,13 +144,15 @@ class Allowance:
         self._stopped: str | None = None
         self._disrupted: Counter[int] = Counter()
         self._seen_in_flight()
+        self.begins_in_flight = self._all.in_flight > 0
+        """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _seen_in_flight(self) -> None:
         """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
 
         A victim and its replacement are one move, unless the owner creates the replacement only once the
         victim is gone. Pods that start for a rollout are not ours: its owner gives none of its pods meanwhile.
-        Those of a larger scale cannot be told from replacements, and count as well.
+        Those of a larger scale cannot be distinguished from replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -190,6 +197,10 @@ class Allowance:
     def _tallies(self, strategy: str) -> list[_Tally]:
         own = self._of_strategy.get(strategy)
         return [self._all] if own is None else [self._all, own]
+
+    def filled_before(self) -> str | None:
+        """Return that moves of earlier runs leave nothing of this wave, if so."""
+        return self._all.filled_before()
 
     def ended(self) -> str | None:
         """Return which limit ends the run for all strategies, if one does."""

@@ -43,6 +43,8 @@ class Verdict:
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
     """Where it is refused: a few nodes of its landings where no rule is mended, the most probable first."""
+    marks: tuple[int, ...] = ()
+    """Nodes that are to be marked for this landing, ascending; without marks it would be another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,25 @@ class Judge:
         best = (float(most[0]), float(most[1]), float(most[2]))
         if refused is None:
             return expected.verdict(best, None)
-        vain = expected.prediction.nodes[_signs(expected.changes[:2]) >= 0]
+        vain = expected.prediction.nodes[signs(expected.changes[:2]) >= 0]
         return expected.verdict(best, refused, tuple(vain[:DRAWING].tolist()))
+
+    def judge_landing(self, cls: int, node: int, cost: float, prediction: Prediction) -> Verdict:
+        """Return the verdict on moving a pod of ``cls`` off ``node`` if its replacement lands as ``prediction`` says."""
+        return self._judge(cls, node, cost, prediction)
+
+    def changes(self, cls: int, node: int, nodes: Int32s) -> NDArray[np.float64]:
+        """Return the change of each entry (3, K) if a pod of ``cls`` goes from ``node`` to each of ``nodes``.
+
+        Infinite where a hard rule that holds would break. Pending pods that the move feeds are left out.
+        """
+        replacement = self._view.snapshot.classes[cls].replacement
+        anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
+        changes, _ = self._changes(cls, node, replacement, anywhere, [])
+        if self._guards(cls, replacement):
+            broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
+            changes[0, broken] = np.inf
+        return changes
 
     def harmless(self, pod: int, cls: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
@@ -271,7 +290,7 @@ class Judge:
         if (refused := self._leaving(prediction)) is not None:
             return refused
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
-        sign = _signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
+        sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
         better = sign < 0
         back = float(probability[nodes == node].sum())
         if back >= 0.5:
@@ -362,7 +381,7 @@ def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
     return term.stamp if isinstance(term, Stamped) else None
 
 
-def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:
+def signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return -1 where a landing (K,) makes the cost better, +1 where worse, entries left to right."""
     decided = np.zeros(changes.shape[1])
     for entry in changes[::-1]:

@@ -18,11 +18,12 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy, Protect
+from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.marks import without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.wire.objects import TopologySpreadConstraint
@@ -165,6 +166,7 @@ class Planning:
     def problem(self, snapshot: Snapshot) -> Problem:
         """Return ``snapshot`` as a problem under the policy's strategies and protections."""
         policy = self._policy
+        snapshot = without_passing_marks(snapshot)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
@@ -186,6 +188,7 @@ class Planning:
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,
+            steer=policy.steer is Steer.MARKS,
         )
 
     def _contributions(self, now: float) -> Iterator[Contribution]:

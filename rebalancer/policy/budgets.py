@@ -10,6 +10,8 @@ from rebalancer.policy.values import Limit, LimitField
 # Lower limit of a share, so that moves are possible in small clusters, too.
 _FLOORS = {"in_flight": 5, "per_node": 1, "per_owner": 1, "per_run": 10, "per_hour": 20}
 
+_FEWEST_MARKS = 10
+
 
 class Budgets(Section):
     """Limits of evictions: counts, or shares that are rounded down, but not to 0.
@@ -39,6 +41,11 @@ class Budgets(Section):
         description="Evictions in any hour over all runs, of all movable pods; a share is at least 20.",
     )
 
+    marks: LimitField = Field(
+        default=Limit.parse("25%"),
+        description="Nodes that carry a mark at once, of all nodes, where the policy steers; a share is at least 10.",
+    )
+
     def in_flight_of(self, movable: int) -> int:
         """Return the pods that may be in flight at once, given the number of movable pods."""
         return self.in_flight.of(movable, _FLOORS["in_flight"])
@@ -58,6 +65,10 @@ class Budgets(Section):
     def per_hour_of(self, movable: int) -> int:
         """Return the evictions allowed in any hour, given the number of movable pods."""
         return self.per_hour.of(movable, _FLOORS["per_hour"])
+
+    def marks_of(self, nodes: int) -> int:
+        """Return how many of this number of nodes may carry a mark at once."""
+        return self.marks.of(nodes, _FEWEST_MARKS)
 
 
 class StrategyBudgets(Section):

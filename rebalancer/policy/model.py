@@ -51,6 +51,15 @@ class Eagerness(enum.StrEnum):
     RELENTLESS = "relentless"
 
 
+class Steer(enum.StrEnum):
+    """Whether a run may influence where replacements land."""
+
+    OFF = "off"
+    """The scheduler chooses."""
+    MARKS = "marks"
+    """Soft taints of a run keep replacements off nodes where they would mend nothing."""
+
+
 class StrategyPolicy(Section):
     """One strategy: the keys that all strategies have (the envelope), and its own options beside them."""
 
@@ -99,6 +108,11 @@ class Policy(Section):
     windows: tuple[Window, ...] = Field(
         default=(), description="When moves are allowed; none: always. A dry run is always allowed."
     )
+    steer: Annotated[Steer, BeforeValidator(_mode)] = Field(
+        default=Steer.OFF,
+        description="off, or marks: where a replacement would mend nothing, soft taints on other nodes choose its landing."
+        " Needs get and patch on nodes.",
+    )
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
         default=Scheduler(), description="Differences of the cluster's scheduler from the default."
@@ -137,6 +151,7 @@ __all__ = [
     "Protect",
     "Safety",
     "Scheduler",
+    "Steer",
     "StrategyBudgets",
     "StrategyPolicy",
     "Window",

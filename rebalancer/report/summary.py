@@ -149,20 +149,6 @@ class Summary:
         return len({(skip.namespace, skip.pod) for skip in self.report.plan.skips})
 
     @cached_property
-    def funnel(self) -> tuple[tuple[str, int], ...]:
-        """From all pods to the moves; each number is a part of the one before."""
-        funnel = self.report.plan.funnel
-        return tuple(
-            (name, number)
-            for name, number in (
-                ("pods", funnel.get("pods", 0)),
-                ("where a rule is unmet", funnel.get("candidates", 0)),
-                ("of them free to move", words.free_to_move(funnel)),
-                ("moves", funnel.get("moves", 0)),
-            )
-        )
-
-    @cached_property
     def next_steps(self) -> tuple[str, ...]:
         """What the reader can do."""
         return next_steps(self.report)

@@ -11,6 +11,7 @@ from rebalancer.kube.access import (
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
+    MARK_RULES,
     READ_RULES,
     USAGE_RULES,
     act_rules,
@@ -193,6 +194,27 @@ def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(value
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"steer": "off"}}, False),
+        ({"policy": {"steer": False}}, False),
+        ({"policy": {"steer": "marks"}}, True),
+        ({"rbac": {"marks": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"marks": True}}, True),
+    ],
+)
+def test_nodes_may_be_patched_only_where_the_policy_steers(values, wanted):
+    manifests = render(values)
+    name = f"rebalancing-{NAME}"
+    marks = set(MARK_RULES) if wanted else set()
+    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
+    acting = rules(one(manifests, "ClusterRole", name))
+    assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *marks}
+
+
 @pytest.mark.parametrize("mode", ["observe", "off", False])
 def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
     manifests = render({"mode": mode})
@@ -301,6 +323,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "rbac.create": False,
+    "rbac.marks": True,
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],

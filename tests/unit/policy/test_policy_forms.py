@@ -30,7 +30,9 @@ def test_the_effective_policy_spells_out_defaults_and_modes(load):
         "perOwner": "10%",
         "perRun": "10%",
         "perHour": "30%",
+        "marks": "25%",
     }
+    assert shown["steer"] == "off"
     assert shown["protect"]["minPodAge"] == "5m"
     assert shown["strategies"]["plain"]["mode"] == "observe"
 

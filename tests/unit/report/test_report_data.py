@@ -129,6 +129,7 @@ def test_a_move_in_the_json(full):
         "budgets": ["shop/web"],
         "observed": False,
         "makesWayFor": None,
+        "marks": [],
         "outcome": "evicted",
         "message": "replaced by web-9",
         "landed": "node-c1",
