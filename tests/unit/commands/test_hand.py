@@ -4,8 +4,10 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -227,3 +229,28 @@ def test_a_policy_that_is_shown_is_one_that_an_editor_can_check(tmp_path, capsys
     capsys.readouterr()
     assert command(["policy", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["$id"].endswith("/policy-v1.json")
+
+
+@pytest.mark.parametrize("after", [0.02, 0.05, 0.1])
+def test_ctrl_c_while_the_command_starts_leaves_no_traceback(after):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTED, "plan", "--snapshot=-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=60)
+    assert b"Traceback" not in shown
+    assert process.returncode in (-signal.SIGINT, 4)
+
+
+# Says when main() is about to be called: what the interpreter does before that is not ours.
+STARTED = """
+from rebalancer.__main__ import main
+print("started", flush=True)
+main()
+"""
