@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from rebalancer.commands.flags import POLICY_FLAGS, with_flags
+from rebalancer.commands.check import check_on
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, with_flags
 from rebalancer.commands.migrate import migrate
-from rebalancer.commands.options import PolicyFlags
+from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.environment import system_environment
+from rebalancer.errors import PolicyError
 from rebalancer.output import say, write
 from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
@@ -24,21 +26,39 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@with_flags(POLICY_FLAGS)
-def _check(file: str | None, **flags: Any) -> None:
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Also say what the policy comes to on a snapshot file ('-': standard input).",
+)
+@click.option(
+    "--against-cluster", is_flag=True, help="Also say what the policy comes to on the cluster."
+)
+def _check(
+    file: str | None, snapshot_path: str | None, *, against_cluster: bool, **flags: Any
+) -> None:
     """Say whether a policy is right, or all that is wrong with it.
 
+    With a snapshot or a cluster also how many pods each select matches, which budgets, windows and
+    PodDisruptionBudgets never allow anything, and which strategies pull against each other or an autoscaler.
     FILE is the same as --policy FILE.
     """
     if file is not None:
         if flags["policy_path"] is not None:
             raise click.UsageError(f"{file} and --policy {flags['policy_path']}: give one of them")
         flags["policy_path"] = file
-    loaded = PolicyFlags(**flags).load(Registry.installed())
+    if against_cluster and snapshot_path is not None:
+        raise PolicyError(["--against-cluster and --snapshot: name one of them"])
+    options = RunOptions(dry_run=True, snapshot_path=snapshot_path, **flags)
+    loaded = options.load(Registry.installed())
     for warning in loaded.warnings:
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
     write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
+    if against_cluster or snapshot_path is not None:
+        check_on(options, system_environment())
 
 
 @command.command("show")

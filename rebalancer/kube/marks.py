@@ -41,10 +41,10 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
 
     def wanted(view: NodeView) -> NodeChange | None:
         refused.clear()
-        found = [_value(taint) for taint in view.taints if _is_mark(taint)]
-        if found == [mark.value]:
+        standing = [_value(taint) for taint in view.taints if _is_mark(taint)]
+        if standing == [mark.value]:
             return None
-        for value in found:
+        for value in standing:
             other = parse_mark(value)
             if other is None or other.run != mark.run:
                 refused.append(f"node {node} carries the mark {value} of another run")

@@ -100,7 +100,7 @@ class Placement:
         return counts if self.marked is None or self.tolerates_marks(cls) else counts + self.marked
 
     def tolerates_marks(self, cls: int) -> bool:
-        """Tell whether marks mean nothing to pods of the class."""
+        """Return whether marks mean nothing to pods of the class."""
         return tolerates(self._class(cls).spec.tolerations or (), ANY_MARK)
 
     def preferred_affinity(self, cls: int) -> Ints | None:

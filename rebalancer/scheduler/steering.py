@@ -103,6 +103,6 @@ def _case(others: Ints, taints: Ints, most: int, weight: int, *, raised: bool) -
         wins &= elsewhere
     else:
         wins &= tops == 0
-    found = np.full(len(plain), NEVER, np.int32)
-    found[order] = np.where(wins, least, NEVER)
-    return _Case(plain, found, raised)
+    fewest = np.full(len(plain), NEVER, np.int32)
+    fewest[order] = np.where(wins, least, NEVER)
+    return _Case(plain, fewest, raised)

@@ -55,5 +55,5 @@ def parse_mark(value: str) -> Mark | None:
 
 
 def is_mark(key: str, effect: str) -> bool:
-    """Tell whether a taint is a mark. Another effect under our key is not ours."""
+    """Return whether a taint is a mark. Another effect under our key is not ours."""
     return key == KEY and effect == EFFECT

@@ -38,11 +38,11 @@ class Nodes:
     @property
     def marks(self) -> dict[str, list[str]]:
         """Node -> the values of its marks, where it has any."""
-        found = {
+        marks = {
             node: [taint["value"] for taint in taints if taint["key"] == "rebalancer/mark"]
             for node, taints in self.taints.items()
         }
-        return {node: values for node, values in found.items() if values}
+        return {node: values for node, values in marks.items() if values}
 
     def _object(self, name: str) -> dict[str, Any]:
         version = str(self.versions[name])
@@ -50,12 +50,12 @@ class Nodes:
         return {"metadata": metadata, "spec": {"taints": self.taints[name]}}
 
     def _read(self, name: str) -> Say:
-        found = Say(self._object(name))
+        answer = Say(self._object(name))
         if name in self.changed_behind:
             self.changed_behind.discard(name)
             self.versions[name] += 1
             self.taints[name] = [*self.taints[name], OTHERS]
-        return found
+        return answer
 
     def _patch(self, name: str, asked: Asked) -> Say:
         if name in self.broken:

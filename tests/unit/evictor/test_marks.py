@@ -163,8 +163,8 @@ def test_stale_marks_that_cannot_be_removed_are_reported_and_the_others_go(made:
 
 def test_marks_are_listed_page_by_page(server: ScriptedServer, tmp_path: Path) -> None:
     Nodes(server, a=[OTHERS], b=[mark(LIVE)], c=[mark("by-hand")])
-    found = list(list_marks(client_of(server.url, tmp_path)))
-    assert [(one.node, one.mark) for one in found] == [
+    marks = list(list_marks(client_of(server.url, tmp_path)))
+    assert [(one.node, one.mark) for one in marks] == [
         ("b", Mark("steer", NOON + 3600, "r2")),
         ("c", None),
     ]

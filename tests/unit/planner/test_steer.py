@@ -174,12 +174,12 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
         state.evict(pod)
         marks = np.array([snapshot.nodes.index[name] for name in move.marks], np.int32)
         with model.marking(marks):
-            found = model.predict(state, snapshot.classes[cls].replacement)
-        names = [snapshot.nodes.names[landing] for landing in found.nodes]
+            predicted = model.predict(state, snapshot.classes[cls].replacement)
+        names = [snapshot.nodes.names[landing] for landing in predicted.nodes]
         assert [landing.node for landing in move.landings] == names
         if move.marks:
             assert len(names) == 1
-        state.place(pod, snapshot.classes[cls].replacement, int(found.nodes[0]))
+        state.place(pod, snapshot.classes[cls].replacement, int(predicted.nodes[0]))
     left = {name: score.cost.as_tuple()[:2] for name, score in made.after.items()}
     without = {name: score.cost.as_tuple()[:2] for name, score in plain.after.items()}
     total = np.sum(list(left.values()), axis=0)

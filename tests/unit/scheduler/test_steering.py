@@ -52,21 +52,23 @@ def steering(
 def test_nodes_to_mark(
     others: list[int], taints: list[int], expected: dict[int, list[int] | None]
 ) -> None:
-    found = steering(others, taints)
+    steered = steering(others, taints)
     marked = {
-        place: found.to_mark(place).tolist() if found.marks[place] != NEVER else None
+        place: steered.to_mark(place).tolist() if steered.marks[place] != NEVER else None
         for place in range(len(others))
     }
     assert marked == expected
-    assert all(nodes is None or len(nodes) == found.marks[place] for place, nodes in marked.items())
+    assert all(
+        nodes is None or len(nodes) == steered.marks[place] for place, nodes in marked.items()
+    )
 
 
 @pytest.mark.parametrize(("weight", "tolerated"), [(0, False), (3, True)])
 def test_marks_do_nothing_where_they_are_not_scored_or_tolerated(
     weight: int, tolerated: bool
 ) -> None:
-    found = steering([50, 40, 30], [0, 0, 0], weight=weight, tolerated=tolerated)
-    assert found.marks.tolist() == [0, NEVER, NEVER]
+    steered = steering([50, 40, 30], [0, 0, 0], weight=weight, tolerated=tolerated)
+    assert steered.marks.tolist() == [0, NEVER, NEVER]
 
 
 def test_no_feasible_node_needs_nothing() -> None:
@@ -100,17 +102,17 @@ def test_the_chosen_node_wins_for_sure_and_no_smaller_set_makes_it(
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     cls = world.cls("new")
-    found = world.model.steering(world.state, cls)
-    assert found is not None
-    fewest = dict.fromkeys(found.nodes.tolist(), NEVER)
-    for size in range(len(found.nodes)):
-        for marked in combinations(found.nodes.tolist(), size):
+    steered = world.model.steering(world.state, cls)
+    assert steered is not None
+    fewest = dict.fromkeys(steered.nodes.tolist(), NEVER)
+    for size in range(len(steered.nodes)):
+        for marked in combinations(steered.nodes.tolist(), size):
             with world.model.marking(np.array(marked, np.int32)):
                 landing = world.model.predict(world.state, cls).nodes.tolist()
             if len(landing) == 1:
                 fewest[landing[0]] = min(fewest[landing[0]], size)
-    assert dict(zip(found.nodes.tolist(), found.marks.tolist(), strict=True)) == fewest
-    for place, chosen in enumerate(found.nodes.tolist()):
-        if found.marks[place] != NEVER:
-            with world.model.marking(found.to_mark(place)):
+    assert dict(zip(steered.nodes.tolist(), steered.marks.tolist(), strict=True)) == fewest
+    for place, chosen in enumerate(steered.nodes.tolist()):
+        if steered.marks[place] != NEVER:
+            with world.model.marking(steered.to_mark(place)):
                 assert world.model.predict(world.state, cls).nodes.tolist() == [chosen]
