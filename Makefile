@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml requirements-dev.txt
 setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is the command
 
 demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
-	$(BIN)/rebalancer demo
+	$(BIN)/rebalancer demo --report demo-report.html
 
 test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
 	$(BIN)/python -m pytest -m "not browser and not e2e and not prometheus and not node and not ticks"
