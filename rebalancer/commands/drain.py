@@ -49,17 +49,17 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     timeout = duration("--timeout", options.timeout)
     orders = orders_of(options, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
-    found = emptying.preflight(Choice(options.nodes, options.selector))
-    report = report_of(emptying, found, options.dry)
+    checked = emptying.preflight(Choice(options.nodes, options.selector))
+    report = report_of(emptying, checked, options.dry)
     if options.dry or report.refused:
         code = ExitCode.UNREADABLE if report.refused else ExitCode.DONE
-        return finished(emptying, found, options, code)
+        return finished(emptying, checked, options, code)
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
-    course = Course(emptying, found.names, options.uncordon_on_failure)
+    course = Course(emptying, checked.names, options.uncordon_on_failure)
     why = course.run(duration("--wait-batch", options.wait_batch))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, found, options, code, why)
+    return finished(emptying, checked, options, code, why)
 
 
 def orders_of(options: EmptyingOptions, pod_selector: str | None = None) -> Orders:
@@ -72,13 +72,13 @@ def orders_of(options: EmptyingOptions, pod_selector: str | None = None) -> Orde
     )
 
 
-def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) -> DrainReport:
+def report_of(emptying: Emptying, checked: Preflight, dry_run: bool, **more: Any) -> DrainReport:
     """Return the report of a drain."""
     return DrainReport(
-        source=found.source,
+        source=checked.source,
         dry_run=dry_run,
-        snapshot=found.snapshot,
-        checks=found.checks,
+        snapshot=checked.snapshot,
+        checks=checked.checks,
         outcomes=emptying.outcomes,
         warnings=emptying.base.notes,
         **{"exit_code": 0, **more},
@@ -87,7 +87,7 @@ def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) 
 
 def finished(
     emptying: Emptying,
-    found: Preflight,
+    checked: Preflight,
     options: EmptyingOptions,
     code: ExitCode,
     why: str | None = None,
@@ -95,7 +95,7 @@ def finished(
     kind: str = "DrainReport",
 ) -> ExitCode:
     """Write the report; return the exit code."""
-    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why, kind=kind)
+    report = report_of(emptying, checked, options.dry, exit_code=int(code), ended=why, kind=kind)
     write(emptying.environment.out, [report.render(options.output)])
     return code
 

@@ -282,7 +282,7 @@ class Emptying:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found before anything was changed."""
+    """What the look at the nodes shows, before anything is changed."""
 
     source: str
     snapshot: Snapshot

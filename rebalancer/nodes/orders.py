@@ -60,7 +60,7 @@ class Protections:
         """May change from round to round: once batch work is waited for no longer."""
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are held as in any run."""
+        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are protected as in any run."""
         bits = protect(snapshot, rules, scope).copy()
         for one in self.triaged(snapshot):
             goes = (

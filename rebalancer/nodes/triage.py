@@ -86,7 +86,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return what becomes of every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, Why, str]] = {}
-    found: list[Triaged] = []
+    of_pods: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
         cls = int(snapshot.pods.cls[pod])
         if cls not in of_class:
@@ -94,8 +94,8 @@ def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
         fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
             fate, why, message = Fate.WAIT, Why.OPTED_OUT, still
-        found.append(Triaged(pod, fate, why, message))
-    return found
+        of_pods.append(Triaged(pod, fate, why, message))
+    return of_pods
 
 
 def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
@@ -135,8 +135,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
         return Fate.STAY, Why.NOT_SELECTED, ""
     if cls.controller_kind == "Node":
         return Fate.STAY, Why.MIRROR, ""
-    if cls.controller_kind == _DAEMON_SET and (found := _of_daemon_set(snapshot, cls, orders)):
-        return found
+    if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
+        return fate
     return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
 
 
