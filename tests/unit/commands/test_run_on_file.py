@@ -1,11 +1,15 @@
 """``run --snapshot``: the whole product without a cluster, as a process."""
 
+import io
 import json
 import subprocess
 import sys
 
 import pytest
 
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import run_once
+from rebalancer.environment import Environment, SystemClock
 from rebalancer.testing.workloads import apart, node, spread, workload
 
 
@@ -33,6 +37,13 @@ def drifted(tmp_path):
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
     return path
+
+
+class StandingClock(SystemClock):
+    """No time passes: a deadline of a second bounds the plan, and ends nothing on a busy machine."""
+
+    def now(self) -> float:
+        return 0.0
 
 
 def report_of(done):
@@ -81,8 +92,21 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
         "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {inFlight: 1}\n"
         "strategies: {anti-affinity: {}, topology-spread: {}}\n"
     )
-    command = ("run", f"--snapshot={drifted}", f"--policy={policy}", "-o", "json", "--deadline=1")
-    part, whole = (report_of(run(*command, *more)) for more in ((), ("--whole",)))
+
+    def planned(*, whole):
+        out = io.StringIO()
+        options = RunOptions(
+            snapshot_path=str(drifted),
+            policy_path=str(policy),
+            output="json",
+            dry_run=True,
+            deadline=1,
+            whole=whole,
+        )
+        assert run_once(options, Environment(StandingClock(), {}, out, io.StringIO())) == 0
+        return json.loads(out.getvalue())
+
+    part, whole = planned(whole=False), planned(whole=True)
     assert (len(part["moves"]), part["rest"]) == (1, {"moves": 1, "runs": 1, "more": True})
     assert (len(whole["moves"]), whole["rest"]["moves"]) == (2, 0)
     assert part["moves"][0] == whole["moves"][0]
