@@ -11,6 +11,7 @@ from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.testing.workloads import apart, node, spread, workload
+from tests.unit.commands.called import called
 
 
 def run(*args, stdin=None):
@@ -61,7 +62,7 @@ def test_two_runs_on_one_file_print_the_same_bytes_but_for_the_timings(drifted):
 
 @pytest.mark.parametrize("form", ["table", "wide", "yaml", "html", "markdown", "csv"])
 def test_every_form_names_the_moves(drifted, form):
-    done = run("run", f"--snapshot={drifted}", "-o", form)
+    done = called("run", f"--snapshot={drifted}", "-o", form)
     assert done.returncode == 0, done.stderr
     assert "web-0" in done.stdout
     assert "n-c" in done.stdout
@@ -73,14 +74,15 @@ def test_a_pipe_may_hold_the_snapshot(drifted):
 
 
 def test_detailed_exitcode_tells_that_there_are_moves(drifted):
-    assert run("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
+    assert called("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
 
 
 def test_namespace_and_selector_narrow_what_may_move(drifted):
     assert (
-        report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"] == []
+        report_of(called("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"]
+        == []
     )
-    moves = report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))[
+    moves = report_of(called("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))[
         "moves"
     ]
     assert {move["owner"] for move in moves} == {"StatefulSet/default/db"}
@@ -124,13 +126,13 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(args, says):
-    done = run("run", *args)
+    done = called("run", *args)
     assert done.returncode in (2, 3)
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_an_unknown_command_is_a_usage_error():
-    done = run("walk")
+    done = called("walk")
     assert done.returncode == 2
     assert "walk" in done.stderr
