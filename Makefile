@@ -1,8 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
+.PHONY: help setup demo test e2e e2e-browser e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
+	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,7 +24,7 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo
 
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not e2e and not node and not ticks" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not node and not ticks" $(PYTEST_ARGS)
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
@@ -32,6 +32,9 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all ta
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
+
+e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests
 
 e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
@@ -72,6 +75,9 @@ bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SI
 
 bench-pod: $(STAMP)  ## a run in the CronJob's pod on a real kubelet beside a big cluster; needs what e2e-node needs; SIZE=1000:30000
 	$(BIN)/python -m benchmarks.scale.pod $(or $(SIZE),1000:30000)
+
+bench-ticks: $(STAMP)  ## a CronJob's whole way out of a heavy drift, and the peer's, on a real control plane; SIZE=1000:30000
+	$(BIN)/python -m benchmarks.scale.ticks $(or $(SIZE),1000:30000)
 
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	for name in objects stored; do $(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/$$name.binpb $$name.proto; done

@@ -11,6 +11,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress, Recheck
 from rebalancer.evictor.feed import PodFeed
+from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
 from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
@@ -45,6 +46,8 @@ class Acting:
     stop: Stop
     warn: Callable[[str], None]
     remember: Remember
+    marker: Marker | None = None
+    """None where the policy does not steer."""
     ordered: bool = False
     """People have ordered that these pods go: see Attempt."""
     grace_seconds: int | None = None
@@ -67,21 +70,30 @@ class Acting:
             Pace.of(self.safety),
             self.progress,
             domains=planned.snapshot.nodes.labels_of,
+            marks=self.marker,
             ordered=self.ordered,
         )
         check = WaveCheck(self.planning, self.remember, executor, self._recount(executor, follower))
         with self.timings.phase("act"), follower:
             try:
-                return remembered(
+                return carried_out(
                     executor,
                     planned.left,
                     lambda left: check.rechecked(left, clock_skew),
                     self.remember,
+                    self._clear_marks,
                 )
             finally:
                 actor.close()
                 for note in follower.notes:
                     self.warn(note)
+
+    def _clear_marks(self) -> bool:
+        """Return whether marks are left on nodes; each is warned of."""
+        left = self.marker.clear() if self.marker is not None else []
+        for note in left:
+            self.warn(note)
+        return bool(left)
 
     def _actor(self, snapshot: Snapshot) -> ClusterActor:
         return ClusterActor(
@@ -138,19 +150,27 @@ class WaveCheck:
             return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
 
 
-def remembered(
-    executor: Executor, moves: Sequence[Move], recheck: Recheck, remember: Remember
+def carried_out(
+    executor: Executor,
+    moves: Sequence[Move],
+    recheck: Recheck,
+    remember: Remember,
+    clear_marks: Callable[[], bool],
 ) -> Execution:
-    """Carry ``moves`` out and remember what was done; where that fails after an eviction, the run has failed."""
+    """Carry ``moves`` out, clear marks on nodes and remember what was done.
+
+    The run has failed if marks are left, or if an eviction could not be remembered.
+    """
     whole = False
     try:
         execution = executor.run(moves, recheck)
         whole = execution.stopped is None
     finally:
         # Also after a signal, and when the cluster cannot be read any more: what was done was done.
+        marked = clear_marks()
         why = remember(executor.outcomes, cut=not whole)
     forgotten = why is not None and any(o.status.may_have_evicted for o in execution.outcomes)
-    return replace(execution, failed=execution.failed or forgotten)
+    return replace(execution, failed=execution.failed or forgotten or marked)
 
 
 def watched(moves: Sequence[Move]) -> tuple[bool, str]:

@@ -30,7 +30,7 @@ def ordered_policy(
     was ordered. Windows are not asked.
     """
     given = loaded.policy
-    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL}
+    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
     params = known[STRATEGY].model_validate(
         {
             "nodes": list(nodes),

@@ -22,6 +22,8 @@ START_GRACE = 1.5
 """Seconds by which a run's clock may have started before its first request was seen."""
 NEWS = 3.0
 """Seconds after which a run must know what a healthy watch, or a single read, would say."""
+STARVED = 3.0
+"""Seconds without a processor after which a run's deadline may end it early, whatever went wrong."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FAILURES = ("failed", "lost", "misconfigured", "refused")
 _DONE, _OUR_FAULT, _USAGE, _UNREADABLE = 0, 1, 2, 3
@@ -117,7 +119,7 @@ def ends_in_time(record: Record) -> Iterator[str]:
         if ran.terms:
             limits.append(("SIGTERM", max(ran.terms[0], continued)))
         for what, begun in limits:
-            if ran.ended > begun + EXIT_GRACE:
+            if ran.ended > begun + EXIT_GRACE + ran.starved_since(begun):
                 still = "" if ran.code is not None else ", when it was killed"
                 yield f"{ran.identity} ended {ran.ended - begun:.1f} s after {what}{still}"
 
@@ -252,6 +254,8 @@ def opt_outs_kept(record: Record) -> Iterator[str]:
 def optional_is_optional(record: Record) -> Iterator[str]:
     """(n) Events or progress that fail, one failed write of the Lease, one broken watch never end a run in part."""
     scenario, main = record.scenario, record.main
+    if main.starved_since(0.0) > STARVED:
+        return
     spoken = all(act.name.startswith("stderr") for act in scenario.acts)
     if not spoken or not all(_does_not_matter(fault, scenario) for fault in scenario.faults):
         return

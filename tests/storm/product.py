@@ -1,5 +1,6 @@
 """The installed command as a process: its rights, its streams, its signals."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -27,6 +28,7 @@ _GROUPS = {
     "storageclasses": "storage.k8s.io",
     "csinodes": "storage.k8s.io",
 }
+_LOOK = 0.2
 _SEES = ["get", "list", "watch"]
 _RULES: list[dict[str, list[str]]] = [
     *({"apiGroups": [_GROUPS.get(r, "")], "resources": [r], "verbs": _SEES} for r in LISTED),
@@ -144,6 +146,8 @@ class Process:
             cwd=path.parent,
         )
         self._reader = self._popen.stderr
+        # Of its main thread: seconds on a processor, seconds in wait of one, in nanoseconds.
+        self._schedule = Path(f"/proc/{self._popen.pid}/schedstat")
         self._end = threading.Thread(target=self._note_end, daemon=True)
         self._end.start()
         for stream in (out, err):
@@ -156,9 +160,14 @@ class Process:
         return self._popen.poll() is not None
 
     def _note_end(self) -> None:
-        """Note when it ends: it may be waited for only much later, after another one."""
-        self._popen.wait()
-        self.ran.ended = time.time()
+        """Note when it ends, as it may be waited for only much later, and how long it waits for a processor."""
+        while self.ran.ended == 0.0:
+            with contextlib.suppress(OSError, IndexError):
+                seconds = int(self._schedule.read_text().split()[1]) / 1e9
+                self.ran.starved.append((time.time(), seconds))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(_LOOK)
+                self.ran.ended = time.time()
 
     def leave(self) -> None:
         """Close the other end of its standard error."""

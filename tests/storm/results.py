@@ -30,6 +30,8 @@ class Row:
     acts: Sequence[str]
     after_term: float | None
     """Seconds from SIGTERM to the exit."""
+    starved: float
+    """Seconds that the machine kept it from running."""
     needless: bool
     """It ended in part although all that went wrong was a fault of one request."""
     violated: Sequence[Sequence[str]]
@@ -54,6 +56,7 @@ def row_of(record: Record, violated: Sequence[tuple[str, str]]) -> Row:
         hit_kinds=sorted(set(record.hit_kinds)),
         acts=sorted(record.acted),
         after_term=round(main.ended - main.terms[0], 2) if main.terms else None,
+        starved=round(main.starved_since(0.0), 2),
         needless=recoverable and main.code != 0,
         violated=[list(one) for one in violated],
     )

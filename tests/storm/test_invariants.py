@@ -82,6 +82,7 @@ def test_nothing_is_violated_where_all_was_kept():
         ("e", {"runs": [ran(deadline=12.0)]}),
         ("e", {"runs": [ran(terms=[FIRST + 2])]}),
         ("f", {"runs": [ran(ended=START + 42, code=4)]}),
+        ("f", {"runs": [ran(ended=START + 45, starved=[(START, 9.0), (START + 44, 12.5)])]}),
         ("f", {"runs": [ran(terms=[FIRST + 3.5], ended=FIRST + 14, code=4)]}),
         ("g", {"runs": [ran(out=report(u1="evicted", u2="failed"), code=4)]}),
         ("g", {"runs": [ran(out=report(u1="evicted", u2="evicted", u3="evicted"))]}),
@@ -132,6 +133,14 @@ def test_every_invariant_has_been_seen_violated():
         ("b", {"changes": unready_just_now(), "evicted": ONE}),
         ("k", {"changes": unready_just_now(), "evicted": ONE}),
         ("f", {"runs": [ran(ended=START + 60, continued=START + 55)]}),
+        ("f", {"runs": [ran(ended=START + 45, starved=[(START, 1.0), (START + 44, 5.5)])]}),
+        (
+            "n",
+            {
+                "scenario": Scenario(0, (EVENTS,), ()),
+                "runs": [ran(code=4, starved=[(START, 1.0), (START + 9, 4.0)])],
+            },
+        ),
         ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
         (
             "g",

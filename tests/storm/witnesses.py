@@ -112,6 +112,8 @@ class Ran:
     """Evictions that it asked for: when, and the uid of the pod."""
     read: list[tuple[float, str]] = field(default_factory=list)
     """Pods that it read by name: when, and the name."""
+    starved: list[tuple[float, float]] = field(default_factory=list)
+    """When it was looked at, and the seconds until then that it could have run and had no processor."""
 
     @property
     def report(self) -> dict[str, Any] | None:
@@ -121,6 +123,11 @@ class Ran:
             if isinstance(found, dict) and "moves" in found:
                 return found
         return None
+
+    def starved_since(self, begun: float) -> float:
+        """Return the seconds since ``begun`` that the machine kept it from running."""
+        before = max((seconds for at, seconds in self.starved if at <= begun), default=0.0)
+        return max((seconds for _, seconds in self.starved), default=0.0) - before
 
     @property
     def clock_started(self) -> float:

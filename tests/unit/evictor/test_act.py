@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.errors import ClusterReadError
-from rebalancer.evictor.act import WaveCheck, remembered, watched
+from rebalancer.evictor.act import WaveCheck, carried_out, watched
 from rebalancer.evictor.executor import Executor
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
@@ -35,9 +35,13 @@ def all_stay(moves):
     return [(one, None) for one in moves]
 
 
+def no_marks():
+    return False
+
+
 def test_what_a_whole_run_did_is_remembered_once():
     memory = Memory()
-    done = remembered(acting("a", "b"), [move("a"), move("b")], all_stay, memory)
+    done = carried_out(acting("a", "b"), [move("a"), move("b")], all_stay, memory, no_marks)
     assert not done.failed
     assert memory.kept == [([Status.EVICTED, Status.EVICTED], False)]
 
@@ -45,7 +49,7 @@ def test_what_a_whole_run_did_is_remembered_once():
 def test_a_run_that_is_stopped_remembers_that_it_was_cut():
     memory = Memory()
     executor = acting("a", "b", signal_at=0.0)
-    done = remembered(executor, [move("a"), move("b")], all_stay, memory)
+    done = carried_out(executor, [move("a"), move("b")], all_stay, memory, no_marks)
     assert done.stopped == "stopped by a signal"
     assert memory.kept == [([Status.NOT_ATTEMPTED, Status.NOT_ATTEMPTED], True)]
 
@@ -58,7 +62,7 @@ def test_what_was_done_before_an_error_is_remembered_too():
 
     moves = [move("a"), move("b", wave=2)]
     with pytest.raises(ValueError, match="a defect"):
-        remembered(acting("a", "b"), moves, fail, memory)
+        carried_out(acting("a", "b"), moves, fail, memory, no_marks)
     assert memory.kept == [([Status.EVICTED], True)]
 
 
@@ -67,8 +71,21 @@ def test_what_was_done_before_an_error_is_remembered_too():
 )
 def test_a_run_has_failed_if_an_eviction_is_not_remembered(answer, failed):
     executor = acting("a", answers={"a": [answer]})
-    done = remembered(executor, [move("a")], all_stay, Memory("no ConfigMap"))
+    done = carried_out(executor, [move("a")], all_stay, Memory("no ConfigMap"), no_marks)
     assert done.failed is failed
+
+
+def test_marks_are_cleared_first_and_those_that_are_left_make_the_run_fail():
+    memory, kept_before = Memory(), []
+
+    def some_are_left():
+        kept_before.append(list(memory.kept))
+        return True
+
+    done = carried_out(acting("a"), [move("a")], all_stay, memory, some_are_left)
+    assert done.failed
+    assert kept_before == [[]]
+    assert memory.kept == [([Status.EVICTED], False)]
 
 
 # -- between waves -----------------------------------------------------------------------------------------
