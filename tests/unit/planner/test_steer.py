@@ -184,3 +184,18 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
     without = {name: score.cost.as_tuple()[:2] for name, score in plain.after.items()}
     total = np.sum(list(left.values()), axis=0)
     assert tuple(total) <= tuple(np.sum(list(without.values()), axis=0))
+
+
+def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
+    nodes = [node(f"n{i}", "a", cpu="64", memory="256Gi") for i in range(3)]
+    many = [
+        o
+        for i in range(30)
+        for o in workload(f"web{i}", ["n0", "n0", "n1"], cpu="100m", spec=spread(f"web{i}", ZONE))
+    ]
+    fill = workload("fill", ["n2"], cpu="40")
+    all_at_once = dict.fromkeys(("in_flight", "per_node", "per_run", "per_hour"), Limit.parse(1000))
+    settings = Settings(steer=True, budgets=Budgets(**all_at_once))
+    made = plan_of([*nodes, *many, *fill], settings=settings, **ONLY)
+    steered = [move.wave for move in made.moves if move.marks]
+    assert [steered.count(wave) for wave in sorted(set(steered))] == [20, 10]
