@@ -18,9 +18,10 @@ from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
+from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
 from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.select import LabelSelect, LabelsField
 from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
@@ -28,6 +29,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
 from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
 from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.selected import nodes_matching
 from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
 
@@ -40,6 +42,7 @@ __all__ = [
     "Candidates",
     "CapGroup",
     "ConflictGroup",
+    "Direction",
     "DomainTerm",
     "Domains",
     "Duration",
@@ -50,7 +53,9 @@ __all__ = [
     "Int32s",
     "Ints",
     "LabelKey",
+    "LabelSelect",
     "Labels",
+    "LabelsField",
     "Level",
     "Notice",
     "Params",
@@ -70,6 +75,7 @@ __all__ = [
     "least_with_room",
     "matches",
     "matches_labels",
+    "nodes_matching",
     "parse_selector",
     "spread_rules",
     "tolerates",

@@ -11,7 +11,7 @@ import click
 
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
-from rebalancer.commands.options import duration
+from rebalancer.commands.options import duration, own_pod
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.nodes.choice import Choice
@@ -46,38 +46,41 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
     timeout = duration("--timeout", options.timeout)
-    orders = orders_of(options, options.pod_selector)
+    orders = orders_of(options, environment, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
-    found = emptying.preflight(Choice(options.nodes, options.selector))
-    report = report_of(emptying, found, options.dry)
+    preflight = emptying.preflight(Choice(options.nodes, options.selector))
+    report = report_of(emptying, preflight, options.dry)
     if options.dry or report.refused:
         code = ExitCode.UNREADABLE if report.refused else ExitCode.DONE
-        return finished(emptying, found, options, code)
+        return finished(emptying, preflight, options, code)
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
-    course = Course(emptying, found.names, options.uncordon_on_failure)
+    course = Course(emptying, preflight.names, options.uncordon_on_failure)
     why = course.run(duration("--wait-batch", options.wait_batch))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, found, options, code, why)
+    return finished(emptying, preflight, options, code, why)
 
 
-def orders_of(options: EmptyingOptions, pod_selector: str | None = None) -> Orders:
+def orders_of(
+    options: EmptyingOptions, environment: Environment, pod_selector: str | None = None
+) -> Orders:
     """Return what the flags say of single pods."""
     return Orders(
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
         pod_selector=parse_selector(pod_selector) if pod_selector else None,
+        own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 
 
-def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) -> DrainReport:
+def report_of(emptying: Emptying, preflight: Preflight, dry_run: bool, **more: Any) -> DrainReport:
     """Return the report of a drain."""
     return DrainReport(
-        source=found.source,
+        source=preflight.source,
         dry_run=dry_run,
-        snapshot=found.snapshot,
-        checks=found.checks,
+        snapshot=preflight.snapshot,
+        checks=preflight.checks,
         outcomes=emptying.outcomes,
         warnings=emptying.base.notes,
         **{"exit_code": 0, **more},
@@ -86,7 +89,7 @@ def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) 
 
 def finished(
     emptying: Emptying,
-    found: Preflight,
+    preflight: Preflight,
     options: EmptyingOptions,
     code: ExitCode,
     why: str | None = None,
@@ -94,7 +97,7 @@ def finished(
     kind: str = "DrainReport",
 ) -> ExitCode:
     """Write the report; return the exit code."""
-    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why, kind=kind)
+    report = report_of(emptying, preflight, options.dry, exit_code=int(code), ended=why, kind=kind)
     write(emptying.environment.out, [report.render(options.output)])
     return code
 
@@ -107,7 +110,7 @@ class Course:
         self._uncordon = uncordon_on_failure
         self._client = emptying.client()
         self._order = emptying.order()
-        self._told: object = None
+        self._reported: object = None
         self._version = (0, 0)
 
     def run(self, wait_batch: float) -> str | None:
@@ -191,8 +194,8 @@ class Course:
 
     def left(self, left: Left, why: str | None) -> None:
         """See Steps: said when it changes."""
-        if (left, why) != self._told:
-            self._told = (left, why)
+        if (left, why) != self._reported:
+            self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
             self._emptying.progress.note("left", f"left     {text}")
 

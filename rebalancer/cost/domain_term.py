@@ -27,22 +27,28 @@ class DomainTerm:
         later: Callable[[int], Group | None] | None = None,
     ) -> None:
         self.entry = entry
-        self._view, self._later = view, later
-        self._groups = list(groups)
-        self._values: list[float] | None = None if groups else []
-        self._satisfied = np.zeros(len(groups), bool)
+        self._view, self._made_later = view, later
+        # What is about unselected pods only is not this strategy's business.
+        self._groups = [group for group in groups if view.any_selected(group.movers)]
+        self._values: list[float] | None = None if self._groups else []
+        self._satisfied = np.zeros(len(self._groups), bool)
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
         self._of_move: dict[tuple[int, int], list[int]] = {}
         self._members: dict[tuple[int, int], Int32s] = {}
-        for index, group in enumerate(groups):
+        for index, group in enumerate(self._groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
+
+    def _later(self, cls: int) -> Group | None:
+        """Return the group of a class that a move concerns for the first time, None if it has none."""
+        group = self._made_later(cls) if self._made_later is not None else None
+        return group if group is not None and self._view.any_selected(group.movers) else None
 
     def _of(self, cls: int) -> Sequence[int]:
         """Return the groups that ``cls`` is a member of, by their indices."""
         found = self._of_class.get(cls)
-        if found is None and self._later is not None:
+        if found is None and self._made_later is not None:
             found = self._of_class[cls] = []
             if (group := self._later(cls)) is not None:
                 self._add(group)
@@ -106,7 +112,7 @@ class DomainTerm:
         found = [self._groups[index] for index in sorted(indices)]
         covered: set[int] = set()
         for cls in classes.tolist():
-            if self._later is None or cls in self._of_class or cls in covered:
+            if self._made_later is None or cls in self._of_class or cls in covered:
                 continue
             if (group := self._later(cls)) is not None:
                 covered.update(group.members.tolist())
@@ -115,7 +121,7 @@ class DomainTerm:
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
-        if not self._groups and self._later is None:
+        if not self._groups and self._made_later is None:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
         parts: list[Candidates] = []

@@ -14,6 +14,7 @@ from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -73,6 +74,8 @@ class View:
     """(P,) pods that no protection holds."""
     signals: Signals | None = None
     """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
+    selected: Selected | None = None
+    """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
@@ -120,6 +123,10 @@ class View:
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]
+
+    def any_selected(self, classes: Int32s) -> bool:
+        """Return whether the strategy may move pods of any of these classes, by its ``select``."""
+        return self.selected is None or bool(self.selected.classes[classes].any())
 
     def any_movable(self, classes: Int32s) -> bool:
         """Return whether any living pod of ``classes`` may be moved."""
@@ -302,6 +309,30 @@ class Strategy(Protocol):
 
         Pure: no I/O, no clock, no global state.
         """
+
+
+class Direction(enum.Enum):
+    """What a strategy does to nodes as a whole."""
+
+    SPREAD = "spreads"
+    """It evens out how full they are."""
+    PACK = "packs"
+    """It empties some of them."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """A strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+
+    direction: Direction
+
+
+@runtime_checkable
+class Contradicting(Protocol):
+    """A strategy that may stand twice with options that pull against each other."""
+
+    def contradiction(self, snapshot: Snapshot, one: Any, other: Any) -> str | None:
+        """Return how these ``Params`` of its own pull the same pods to different places; None if they do not."""
 
 
 @runtime_checkable

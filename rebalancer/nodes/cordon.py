@@ -1,4 +1,4 @@
-"""Cordons with their reason on the node: who ordered it, why, until when; and nodes as if they were cordoned."""
+"""Cordons with their author, reason and deadline on the node; and nodes as if they were cordoned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the annotation ``rebalancer/drain`` says: a drain that was killed is gone on with by the next."""
 
     by: str
-    """Who drains: the pod, or host and process."""
+    """The process that drains: its pod, or host and number."""
     why: str
     at: str
     """RFC 3339 time since when."""
@@ -47,7 +47,7 @@ def order_of(node: NodeView) -> Order | None:
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """Cordon a node, and say by whom; return it as it is then, None if there is none.
 
-    What an earlier drain has left is taken over: who cordoned the node first stays known.
+    What an earlier drain has left is taken over: whether a drain cordoned the node stays known.
 
     Raises:
         ClusterReadError: it could not be read or written.

@@ -14,6 +14,8 @@ class Code(enum.StrEnum):
     """A protection forbids it; the message names which."""
     NOT_RECREATED = "NotRecreated"
     """A protection, too: its controller is not known to create it anew once it is evicted."""
+    NOT_SELECTED = "NotSelected"
+    """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
     NO_ROOM = "NoRoom"
     """No node would take the replacement."""
     COMES_BACK = "ComesBack"

@@ -113,7 +113,7 @@ class Examination:
     def _is_limited(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
         strategy = promise.strategy
-        if (limit := self._allowance.over(strategy)) is not None:
+        if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy)) is not None:
@@ -166,9 +166,11 @@ class Examination:
             self.waiting.add(pair)
 
     def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
-        """Return whether budgets and quotas let a pod move now so that another can go after it."""
+        """Return whether ``select``, budgets and quotas let a pod move now so that another can go after it."""
         return (
             not self._candidates.is_cooling(cls)
+            and self._draft.problem.may_move(strategy, cls, node)
+            and self._allowance.has_room_for_two(strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
             and self._lack(cls) is None
         )

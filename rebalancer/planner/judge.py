@@ -104,6 +104,7 @@ class Judge:
         rules = [w.term for w in terms if w.term.entry is not Entry.IMBALANCE]
         alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
         self._seen_from = alike if len(alike) == len(rules) + 1 else None
+        self._selected_nodes = [w.selected.nodes for w in terms if w.selected is not None]
         self._known: dict[tuple[int, int, float], _Known] = {}
         self._alike: dict[Hashable, _Known] = {}
         """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
@@ -158,7 +159,8 @@ class Judge:
         replacement = self._view.snapshot.classes[cls].replacement
         seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
         # The prediction is kept with the verdict, so that its identity stands for it.
-        return cls, cost, id(prediction), rules, seen
+        may_move = tuple([bool(nodes[node]) for nodes in self._selected_nodes])
+        return cls, cost, id(prediction), rules, seen, may_move
 
     def _stamped(
         self, cls: int, node: int, prediction: Prediction, *, balance: bool
@@ -264,12 +266,17 @@ class Judge:
         expected: dict[tuple[int, str], float] = {}
         for index, (weighted, concerns) in enumerate(self._asked):
             entry = int(weighted.term.entry)
-            before = expected.setdefault((entry, weighted.strategy), 0.0)
+            may_move = weighted.may_move(cls, node)
+            before = expected.setdefault((entry, weighted.strategy), 0.0) if may_move else 0.0
             added = worse[index] if worse else 0.0
             if not (added or concerns(cls, replacement)):
                 continue
             delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
             change = weighted.weight * (delta + added)
+            if not may_move:
+                # What a strategy gains by a pod that it may not move is no reason to move it; harm counts.
+                changes[entry] += np.maximum(0.0, change)
+                continue
             changes[entry] += change
             expected[entry, weighted.strategy] = before - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0

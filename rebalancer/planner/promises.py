@@ -62,7 +62,7 @@ class Promises:
             self._ruled.pop(cls, None)
         pairs: dict[Pair, None] = {}
         for weighted in self._terms:
-            rows = weighted.term.candidates(classes)
+            rows = weighted.selected_rows(weighted.term.candidates(classes))
             if not len(rows.cls):
                 continue
             entry = int(weighted.term.entry)
@@ -93,7 +93,7 @@ class Promises:
             return
         self._of_class.get(cls, {}).pop(node, None)
         for weighted, term in self._pricing:
-            if (gain := term.gain_of(cls, node)) > 0:
+            if weighted.may_move(cls, node) and (gain := term.gain_of(cls, node)) > 0:
                 self._add(
                     cls, node, int(Entry.IMBALANCE), gain * weighted.weight, weighted.strategy
                 )

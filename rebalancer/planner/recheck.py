@@ -144,6 +144,8 @@ class _Check:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if protections := names_of(int(self._problem.protected[pod])):
             return f"protected now: {', '.join(protections)}"
+        if not self._problem.selected[pod]:
+            return "no strategy selects it now"
         verdict = self._judged(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict
@@ -171,6 +173,8 @@ class _Check:
             return "the pod that it makes way for is gone"
         if protections := names_of(int(self._problem.protected[other])):
             return f"the pod that it makes way for is protected now: {', '.join(protections)}"
+        if not self._problem.may_move_both(self._place(pod), self._place(other)):
+            return "no strategy selects it and the pod that it makes way for"
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)

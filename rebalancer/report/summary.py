@@ -86,10 +86,10 @@ class Summary:
         if not moves:
             return report.plan.stopped
         if report.dry_run:
-            return f"{self._planned} {self._mended}{self._bound}."
+            return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
         line = f"{words.count(evicted, 'pod')} evicted of {len(moves):,} planned"
-        return f"{line}, {self._mended}{self._bound}."
+        return f"{line}{self._mended}{self._bound}."
 
     @property
     def _planned(self) -> str:
@@ -105,10 +105,14 @@ class Summary:
     def _mended(self) -> str:
         was = sum(rule.before.violated for rule in self.rules)
         will = sum(rule.planned.violated for rule in self.rules)
-        if not was:
-            return "to even nodes out"
-        least = "all" if not will else f"{was - will:,}"
-        return f"to mend {least} of {words.count(was, 'unmet rule')}"
+        if was > will:
+            least = "all" if not will else f"{was - will:,}"
+            return f" to mend {least} of {words.count(was, 'unmet rule')}"
+        pairs = [(rule.before.cost, rule.planned.cost) for rule in self.rules]
+        if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
+            return f" to mend a part of {words.count(was, 'unmet rule')}"
+        evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
+        return " to even nodes out" if evened else ""
 
     @property
     def _bound(self) -> str:

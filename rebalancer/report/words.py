@@ -16,6 +16,7 @@ from rebalancer.wire.times import rfc3339
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
     Code.NOT_RECREATED: "its controller is not known to create it anew",
+    Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
     Code.NO_GAIN: "nothing would improve, or something would get worse",
@@ -243,7 +244,10 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
-    held = sum(funnel.get(code.value, 0) for code in (Code.PROTECTED, Code.NOT_RECREATED))
+    held = sum(
+        funnel.get(code.value, 0)
+        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.NOT_SELECTED)
+    )
     return funnel.get("candidates", 0) - held
 
 
@@ -294,7 +298,9 @@ def ending(report: RunReport) -> str:
     if report.cut is not None:
         return f"Stopped early: {report.cut}."
     stopped = report.plan.stopped
-    if report.dry_run or all(map(_as_planned, report.outcomes)):
+    # Of a reviewed plan it says what is left of it, and nothing of the rules.
+    of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
+    if report.dry_run or not of_rules or all(map(_as_planned, report.outcomes)):
         return stopped
     return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
 

@@ -21,6 +21,7 @@ from rebalancer.kube.access import (
 from rebalancer.kube.resources import Rule
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from tests.chart.helm import HelmError, one, pod_spec, render
 from tests.chart.values import OWN, shipped
@@ -179,6 +180,8 @@ def judged_by(signal):
         (judged_by("requests"), False),
         (judged_by("usage"), True),
         (judged_by("larger"), True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}}, True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, False),
         ({**judged_by("usage"), "mode": "observe"}, True),
         ({"rbac": {"usage": True}}, True),
         ({"existingPolicy": "mine"}, False),
@@ -389,6 +392,16 @@ def words(value):
     return [] if isinstance(value, bool) else [str(value)]
 
 
+def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
+    given = {"strategy": "topology-spread", "select": {"namespaces": ["shop"]}}
+    avoid = {"avoid": {"capacity": "spot"}}
+    manifests = render({"strategies": {"spread-shop": given, "placement": avoid}})
+    policy = policy_of(manifests, tmp_path).policy
+    assert policy.strategy_of("spread-shop") == "topology-spread"
+    assert policy.strategies["spread-shop"].select == Select.model_validate(given["select"])
+    assert "placement" in policy.strategies
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -398,6 +411,7 @@ def words(value):
         ({"policy": {"protect": {"minPodAge": ""}}}, "minPodAge"),
         ({"policy": {"mode": "observe"}}, "mode"),
         ({"strategies": {"duplicate": {}}}, "duplicate"),
+        ({"strategies": {"mine": {"strategy": "duplicates", "selekt": {}}}}, "selekt"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
         ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),

@@ -190,9 +190,9 @@ def test_a_run_empties_nodes_that_are_announced_to_go_without_the_right_to_chang
     product = Product(cluster, tmp_path, LEAVING)
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
     cluster.api.patch(f"/api/v1/nodes/{OLD[0]}", {"spec": {"taints": [taint]}})
-    told = {"annotations": {"rebalancer/leave": "now"}}
+    announced = {"annotations": {"rebalancer/leave": "now"}}
     spec = {"unschedulable": True}
-    cluster.api.patch(f"/api/v1/nodes/{OLD[1]}", {"metadata": told, "spec": spec})
+    cluster.api.patch(f"/api/v1/nodes/{OLD[1]}", {"metadata": announced, "spec": spec})
     gone = [node for node in whereabouts(cluster) if node in OLD[:2]]
     assert gone
     done = product.run()

@@ -46,10 +46,10 @@ class Steps:
         self.evicts_batch, self.evicted = evicts_batch, 0
 
     def look(self):
-        found = next(self.looks)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answer = next(self.looks)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def evict(self):
         self.evicted += 1
@@ -138,10 +138,10 @@ def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
     with ScriptedServer() as server:
         server.on("GET", "/api/v1/pods", Say({"metadata": {}, "items": items}))
         client = client_of(server.url, tmp_path)
-        found = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
+        answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
         (asked,) = server.to("/api/v1/pods")
         assert asked.query == {"fieldSelector": "spec.nodeName=n1"}
-    left = left_of(found, Orders())
+    left = left_of(answer, Orders())
     assert left == Left(
         unread=(
             "n1: default/not-counted (finalizer batch.kubernetes.io/job-tracking)",
