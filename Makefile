@@ -23,8 +23,8 @@ setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is 
 demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo --report demo-report.html
 
-test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
-	$(BIN)/python -m pytest -m "not browser and not e2e and not prometheus and not node and not ticks"
+test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
