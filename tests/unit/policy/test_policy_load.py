@@ -301,6 +301,10 @@ strategies:
             '3: select.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
         ),
         (
+            "protect: {namespaces: {exclude: [a]}}",
+            "3: protect.namespaces: unknown key; it is select.namespaces now",
+        ),
+        (
             "protect: {recreatedBy: [CloneSet]}",
             '3: protect.recreatedBy[0]: "CloneSet" is no Kind.group, like CloneSet.apps.kruise.io',
         ),
