@@ -1,7 +1,7 @@
 """The public plug-in surface: all that a strategy has to name, and nothing else is public.
 
 What a term may say beside its cost are protocols, which a class keeps without naming them: those of
-``rebalancer.cost.term`` and ``rebalancer.cost.telling``.
+``rebalancer.cost.term`` and ``rebalancer.cost.inspection``.
 
 A strategy is a class with a ``Params`` model and a ``terms`` method, registered under the entry point
 group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Test
@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
+from rebalancer.cost.inspection import Gauge, Level, Standing
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.telling import Gauge, Level, Standing
-from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
+from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
 from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.select import LabelSelect, LabelsField
 from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
@@ -28,6 +29,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
 from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
 from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.selected import nodes_matching
 from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
 
@@ -40,6 +42,7 @@ __all__ = [
     "Candidates",
     "CapGroup",
     "ConflictGroup",
+    "Direction",
     "DomainTerm",
     "Domains",
     "Duration",
@@ -50,7 +53,9 @@ __all__ = [
     "Int32s",
     "Ints",
     "LabelKey",
+    "LabelSelect",
     "Labels",
+    "LabelsField",
     "Level",
     "Notice",
     "Params",
@@ -70,6 +75,7 @@ __all__ = [
     "least_with_room",
     "matches",
     "matches_labels",
+    "nodes_matching",
     "parse_selector",
     "spread_rules",
     "tolerates",

@@ -26,6 +26,7 @@ _COMMANDS = {
     "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
+    "marks": "Show the marks that runs have set on nodes, or remove them.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes, one after the other.",
     "report": "Print what a report looks like.",

@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     run.add_argument("--seeds", default="0", help="numbers, by commas")
     run.add_argument("--nodes", type=int, default=30)
-    run.add_argument("--contenders", default="peer,ours,lifted", help="of peer, ours, lifted")
+    run.add_argument(
+        "--contenders", default="peer,ours,lifted", help="of peer, ours, lifted, marks"
+    )
     run.add_argument("--after", type=int, default=3, help="runs of ours after the first silent one")
     run.add_argument("--peer-runs", type=int, default=10)
     run.add_argument("--solver-seconds", type=float, default=60.0)

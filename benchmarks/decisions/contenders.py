@@ -59,16 +59,17 @@ class Ours(Contender):
         folder: Path,
         *,
         lifted: bool = False,
+        marks: bool = False,
         policy: str | None = None,
         memory: str | None = None,
     ) -> None:
-        """``memory`` is ``namespace/name`` of a ConfigMap that exists; without it nothing is remembered."""
-        self.name = "ours, budgets lifted" if lifted else "ours"
+        """``marks``: the policy lets marks choose landings. ``memory`` is ``namespace/name`` of a ConfigMap that exists; without it nothing is remembered."""
+        self.name = "ours" + (", budgets lifted" if lifted else "") + (", marks" if marks else "")
         self._flags = ["--lift-budgets"] if lifted else []
         if memory is not None:
             self._flags.append(f"--memory={memory}")
         self._policy = folder / "rebalancer.yaml"
-        self._policy.write_text(policy or default_policy())
+        self._policy.write_text(policy or default_policy(marks=marks))
 
     def run(self, kubeconfig: Path) -> Run:
         """Run once; a run that fails is an error of the benchmark."""
@@ -107,14 +108,15 @@ class Peer(Contender):
         return Run(done)
 
 
-def default_policy(*, without: Collection[str] = ()) -> str:
+def default_policy(*, without: Collection[str] = (), marks: bool = False) -> str:
     """Return the policy of a default install, but with no minimum age of a pod.
 
-    ``without`` leaves strategies out.
+    ``without`` leaves strategies out; ``marks`` may choose landings.
     """
     folder = _ROOT / "rebalancer" / "policy" / "default"
     policy = yaml.safe_load((folder / "rebalancer.yaml").read_text())
     policy["protect"]["minPodAge"] = "0s"
+    policy["steer"] = "marks" if marks else "off"
     policy["strategies"] = {
         path.stem: {
             key: value

@@ -117,7 +117,7 @@ def play(
 def _contender(name: str, folder: Path) -> Contender:
     if name == "peer":
         return Peer(folder)
-    return Ours(folder, lifted=name == "lifted")
+    return Ours(folder, lifted=name == "lifted", marks=name == "marks")
 
 
 def _save_snapshot(plane: ControlPlane, path: Path) -> None:
@@ -171,6 +171,8 @@ def _landings(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     first = [(move, move["landings"][0]) for move in moves if move["landings"]]
     return {
         "moves": len(first),
+        "planned": sum(move["predicted"] is True for move, _ in first),
+        "steered": sum(bool(move["marks"]) for move, _ in first),
         "met": sum(move["landed"] == landing["node"] for move, landing in first),
         "expected": round(sum(landing["probability"] for _, landing in first), 1),
     }

@@ -10,7 +10,7 @@ from benchmarks.decisions.instance import hard, soft
 from benchmarks.decisions.rules import KINDS
 
 Result = Mapping[str, Any]
-NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted"}
+NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted", "marks": "ours, marks"}
 _SHORT = {
     "placement": "place",
     "hardSpread": "spread!",
@@ -138,7 +138,7 @@ def _bound(done: Mapping[str, Any], result: Result) -> str:
 
 
 def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
-    for key in ("ours", "lifted"):
+    for key in ("ours", "lifted", "marks"):
         of = [(r, r["contenders"][key]) for r in results if key in r["contenders"]]
         if not of:
             continue
@@ -187,6 +187,12 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         yield f"{name}: evictions after the first silent run", "0", str(len(loud)), ", ".join(loud)
         twice = sum(d["twice"] for _, d in of) / max(1, sum(d["evictions"] for _, d in of))
         yield f"{name}: pods moved twice", "<= 1 %", f"{twice:.1%}", ""
+        landings = [d["landings"] for _, d in of if "planned" in (d.get("landings") or {})]
+        if landed := sum(of_run["moves"] for of_run in landings):
+            planned = sum(of_run["planned"] for of_run in landings)
+            steered = sum(of_run["steered"] for of_run in landings)
+            where = f"{steered} of {landed} by marks"
+            yield f"{name}: landings as planned", ">= 99.5 %", f"{planned / landed:.1%}", where
         breaches = sum(len(d["breaches"]) for _, d in of)
         yield f"{name}: budgets breached", "0", str(breaches), ""
 

@@ -33,6 +33,10 @@ MUCH = 0.1
 """Share of the pods that stand badly in the drifts."""
 MOST_PER_MOVE = 1.5
 """A move may call so many times as many functions where more is wrong, or on more nodes."""
+LARGE = 100
+"""Replicas of a large owner; 10 otherwise."""
+MOST_OF_LARGE = 4.0
+"""Of large owners, whose pods each bear on all the others, a move may call so many times as many functions."""
 MOST_TIME = 2.5
 """CPU time may grow to 4 x 2.5 before it fails; a quadratic phase grows to 16."""
 _ROUNDS = 3
@@ -126,9 +130,11 @@ def _prepared(course: Course, phase: str) -> Prepare:
     return make
 
 
-def calls_per_move(share: float, nodes: int, *, hot: bool) -> float:
+def calls_per_move(share: float, nodes: int, *, hot: bool, replicas: int = 10) -> float:
     """Return how many functions a plan calls for each of its moves where so much is wrong."""
-    snapshot = snapshot_of(share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0])
+    snapshot = snapshot_of(
+        share, nodes, hot=hot, pods_of_a_node=SMALL[1] // SMALL[0], replicas=replicas
+    )
     problem, settings = problem_of(snapshot, lifted=True)
     plans: list[Plan] = []
     count = calls(lambda: plans.append(plan(problem, settings).plan))
@@ -138,19 +144,32 @@ def calls_per_move(share: float, nodes: int, *, hot: bool) -> float:
 def check_drifts() -> int:
     """Check that a move costs no more where more is wrong, nor on more nodes; return how many checks failed."""
     failed = 0
-    for hot in (False, True):
-        kind = "hot and cold nodes" if hot else "even nodes"
-        usual = calls_per_move(MUCH, SMALL[0], hot=hot)
+    of_small_owners = 0.0
+    for kind, hot, replicas in (
+        ("hot and cold nodes", True, 10),
+        ("even nodes", False, 10),
+        ("large owners", False, LARGE),
+    ):
+        usual = calls_per_move(MUCH, SMALL[0], hot=hot, replicas=replicas)
         for what, share, nodes in (
             ("three times as much wrong", 3 * MUCH, SMALL[0]),
             ("four times as many nodes", MUCH, TIMES * SMALL[0]),
         ):
-            times = calls_per_move(share, nodes, hot=hot) / usual
-            bad = times > MOST_PER_MOVE
-            failed += bad
-            verdict = f"TOO MUCH: {MOST_PER_MOVE} times is allowed" if bad else "ok"
-            print(f"{kind:20} {what:26} calls per move {times:5.2f}  {verdict}", flush=True)
+            times = calls_per_move(share, nodes, hot=hot, replicas=replicas) / usual
+            failed += _exceeds(kind, what, times, MOST_PER_MOVE)
+        if replicas == LARGE:
+            what = "ten times as many replicas"
+            failed += _exceeds(kind, what, usual / of_small_owners, MOST_OF_LARGE)
+        of_small_owners = usual
     return failed
+
+
+def _exceeds(kind: str, what: str, times: float, most: float) -> bool:
+    """Print by how much more a move calls; return whether that is too much."""
+    bad = times > most
+    verdict = f"TOO MUCH: {most} times is allowed" if bad else "ok"
+    print(f"{kind:20} {what:26} calls per move {times:5.2f}  {verdict}", flush=True)
+    return bad
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.phases.shapes import as_json, drift
@@ -37,10 +38,16 @@ PODS_OF_A_NODE = 30
 
 
 def snapshot_of(
-    share: float, nodes: int, *, hot: bool, pods_of_a_node: int = PODS_OF_A_NODE
+    share: float,
+    nodes: int,
+    *,
+    hot: bool,
+    pods_of_a_node: int = PODS_OF_A_NODE,
+    replicas: int = 10,
 ) -> Snapshot:
-    """Return the drifted cluster."""
-    text = as_json(drift(share, nodes, nodes * pods_of_a_node, hot=hot))
+    """Return the drifted cluster; each owner has so many ``replicas``."""
+    shape = drift(share, nodes, nodes * pods_of_a_node, hot=hot)
+    text = as_json(replace(shape, replicas=replicas))
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 
@@ -100,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shares", type=float, nargs="*", default=SHARES)
     parser.add_argument("--even", action="store_true", help="only nodes of equal load")
     parser.add_argument("--hot", action="store_true", help="only hot and cold nodes")
+    parser.add_argument("--replicas", type=int, default=10, help="pods of an owner")
     parser.add_argument("--lifted", action="store_true")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time of the run")
     chosen = parser.parse_args(arguments)
@@ -109,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for nodes in chosen.nodes:
         for share in chosen.shares:
             for hot in kinds:
-                snapshot = snapshot_of(share, nodes, hot=hot)
+                snapshot = snapshot_of(share, nodes, hot=hot, replicas=chosen.replicas)
                 result = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
                 line = {"nodes": nodes, "wrong": share, "hot": hot, "lifted": chosen.lifted}
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

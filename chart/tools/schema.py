@@ -39,8 +39,9 @@ def values_schema(known: Mapping[str, type[Params]]) -> Schema:
     whole = _for_go(policy_schema(known))
     definitions = whole["$defs"]
     # Whatever passed through YAML 1.1, and so through Helm, reads an unquoted off as false.
-    definitions["Mode"] = {**definitions["Mode"], "enum": [*definitions["Mode"]["enum"], False]}
-    definitions["Mode"].pop("type")
+    for name in ("Mode", "Steer"):
+        definitions[name] = {**definitions[name], "enum": [*definitions[name]["enum"], False]}
+        definitions[name].pop("type")
     policy = {k: v for k, v in whole["properties"].items() if k not in _NOT_IN_POLICY_VALUES}
     properties = {
         "mode": {"$ref": "#/$defs/Mode"},
@@ -141,7 +142,7 @@ _OWN: dict[str, Schema] = {
     "jobAnnotations": _TEXTS,
     "podLabels": _TEXTS,
     "podAnnotations": _TEXTS,
-    "rbac": _closed({"create": _FLAG, "usage": _FLAG}),
+    "rbac": _closed({"create": _FLAG, "marks": _FLAG, "usage": _FLAG}),
     "drain": _closed({"enabled": _FLAG, "subjects": _OBJECTS}),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy, load_policy
-from rebalancer.policy.model import Mode
+from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
@@ -51,10 +52,25 @@ class RunContext:
         return not (self.options.dry_run or offline) and self.loaded.policy.mode is Mode.ENFORCE
 
     @property
+    def steers(self) -> bool:
+        """Whether the run may mark nodes."""
+        return self.loaded.policy.steer is Steer.MARKS
+
+    @property
     def instance(self) -> str:
         """Name of this run in events and in the Lease."""
         pod = self.environment.environ.get("POD_NAME")
         return pod or f"{os.uname().nodename}-{os.getpid()}"
+
+    @property
+    def name_in_marks(self) -> str:
+        """Name for the marks of this run: that of its Lease, or another one each time.
+
+        Who has the Lease knows by it that a mark is left over from a run that had it before.
+        """
+        if self.lease is None:
+            return self.environment.random(4).hex()
+        return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
 
     def check_reviewed_plan(self, snapshot: Snapshot, source: str) -> None:
         """Refuse a reviewed plan that is too old for ``snapshot``; note that it was made elsewhere.

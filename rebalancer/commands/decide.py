@@ -11,6 +11,7 @@ from rebalancer.commands.source import Reading, Source
 from rebalancer.planner.plan import Onlooker
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
+from rebalancer.snapshot.marks import expired
 
 if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
@@ -60,6 +61,8 @@ def make_plan(
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
     )
+    if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
+        run.notes.append(left)
     if memory is not None:
         memory.saw(planned.signals)
     return planned

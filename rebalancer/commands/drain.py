@@ -11,7 +11,7 @@ import click
 
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
-from rebalancer.commands.options import duration
+from rebalancer.commands.options import duration, own_pod
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.nodes.choice import Choice
@@ -21,7 +21,6 @@ from rebalancer.output import say, write
 from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
     from rebalancer.nodes.draining import Left
 
 _PATIENCE = 5.0
@@ -47,38 +46,41 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
     timeout = duration("--timeout", options.timeout)
-    orders = orders_of(options, options.pod_selector)
+    orders = orders_of(options, environment, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
-    found = emptying.preflight(Choice(options.nodes, options.selector))
-    report = report_of(emptying, found, options.dry)
+    preflight = emptying.preflight(Choice(options.nodes, options.selector))
+    report = report_of(emptying, preflight, options.dry)
     if options.dry or report.refused:
         code = ExitCode.UNREADABLE if report.refused else ExitCode.DONE
-        return finished(emptying, found, options, code)
+        return finished(emptying, preflight, options, code)
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
-    course = Course(emptying, found.names, options.uncordon_on_failure)
+    course = Course(emptying, preflight.names, options.uncordon_on_failure)
     why = course.run(duration("--wait-batch", options.wait_batch))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, found, options, code, why)
+    return finished(emptying, preflight, options, code, why)
 
 
-def orders_of(options: EmptyingOptions, pod_selector: str | None = None) -> Orders:
+def orders_of(
+    options: EmptyingOptions, environment: Environment, pod_selector: str | None = None
+) -> Orders:
     """Return what the flags say of single pods."""
     return Orders(
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
         pod_selector=parse_selector(pod_selector) if pod_selector else None,
+        own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 
 
-def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) -> DrainReport:
+def report_of(emptying: Emptying, preflight: Preflight, dry_run: bool, **more: Any) -> DrainReport:
     """Return the report of a drain."""
     return DrainReport(
-        source=found.source,
+        source=preflight.source,
         dry_run=dry_run,
-        snapshot=found.snapshot,
-        checks=found.checks,
+        snapshot=preflight.snapshot,
+        checks=preflight.checks,
         outcomes=emptying.outcomes,
         warnings=emptying.base.notes,
         **{"exit_code": 0, **more},
@@ -87,7 +89,7 @@ def report_of(emptying: Emptying, found: Preflight, dry_run: bool, **more: Any) 
 
 def finished(
     emptying: Emptying,
-    found: Preflight,
+    preflight: Preflight,
     options: EmptyingOptions,
     code: ExitCode,
     why: str | None = None,
@@ -95,7 +97,7 @@ def finished(
     kind: str = "DrainReport",
 ) -> ExitCode:
     """Write the report; return the exit code."""
-    report = report_of(emptying, found, options.dry, exit_code=int(code), ended=why, kind=kind)
+    report = report_of(emptying, preflight, options.dry, exit_code=int(code), ended=why, kind=kind)
     write(emptying.environment.out, [report.render(options.output)])
     return code
 
@@ -108,7 +110,7 @@ class Course:
         self._uncordon = uncordon_on_failure
         self._client = emptying.client()
         self._order = emptying.order()
-        self._told: object = None
+        self._reported: object = None
         self._version = (0, 0)
 
     def run(self, wait_batch: float) -> str | None:
@@ -125,8 +127,7 @@ class Course:
         except ClusterReadError as error:
             why = str(error)
         finally:
-            if why is None or self._uncordon:
-                self._finish(self._client.last_words, uncordon=why is not None)
+            self.end(empty=why is None)
         return why
 
     def of(self, names: Sequence[str]) -> Course:
@@ -151,13 +152,17 @@ class Course:
         clock = self._emptying.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
-    def _finish(self, client: Client, *, uncordon: bool) -> None:
-        """Take our annotations away, since the nodes are empty, or given back."""
-        from rebalancer.nodes.cordon import finish  # noqa: PLC0415
+    def end(self, *, empty: bool) -> None:
+        """Take our annotations away where the nodes are empty, or given back; else say in them that we gave up."""
+        from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
 
+        client, by = self._client.last_words, self._order.by
         for name in self._names:
             try:
-                finish(client, name, self._order.by, uncordon=uncordon)
+                if empty or self._uncordon:
+                    finish(client, name, by, uncordon=not empty)
+                else:
+                    give_up(client, name, by)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
 
@@ -189,8 +194,8 @@ class Course:
 
     def left(self, left: Left, why: str | None) -> None:
         """See Steps: said when it changes."""
-        if (left, why) != self._told:
-            self._told = (left, why)
+        if (left, why) != self._reported:
+            self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
             self._emptying.progress.note("left", f"left     {text}")
 

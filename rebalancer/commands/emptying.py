@@ -270,7 +270,7 @@ class Emptying:
         )
 
     def order(self) -> Order:
-        """Return what is written on nodes: who empties them, why and until when."""
+        """Return what is written on nodes: the process that empties them, why and until when."""
         now, left = self.environment.clock.unix(), self.stop.left()
         return Order(
             by=self.base.instance,
@@ -282,7 +282,7 @@ class Emptying:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found before anything was changed."""
+    """What a look at the nodes shows before anything is changed."""
 
     source: str
     snapshot: Snapshot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +26,10 @@ from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.output import write
-from rebalancer.plain_text import printable_json, printable_lines
+from rebalancer.plain_text import printable_lines
 from rebalancer.planner.plan import Onlooker
 from rebalancer.planner.planning import scheduler_profile
+from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
@@ -137,11 +137,10 @@ class _Explaining:
         return run_report(self._run, self._source, planned)
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
-        """Write the explanation as a table or as JSON."""
+        """Write the explanation as a table, as JSON or as YAML."""
         text = printable_lines(table)
-        if self._output == "json":
-            text = json.dumps({**_head(kind, report), **data}, indent=2, ensure_ascii=False)
-            text = printable_json(text) + "\n"
+        if self._output in DATA_FORMS:
+            text = data_text({**_head(kind, report), **data}, self._output)
         write(self._run.environment.out, [text])
         return ExitCode.DONE
 
@@ -184,7 +183,7 @@ _EXPLAINED = [
         metavar="NS/NAME",
         help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
-    output_flag("table", "json", of="explanation"),
+    output_flag("table", *DATA_FORMS, of="explanation"),
 ]
 
 

@@ -63,6 +63,11 @@ RUN = [
     click.option(
         "-l", "--selector", help="Move pods with these labels only, as kubectl takes them."
     ),
+    click.option(
+        "--select",
+        metavar="YAML",
+        help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
+    ),
     output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
     click.option(
         "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
+from rebalancer.policy.load import parse_select
+from rebalancer.policy.select import Select
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
@@ -26,6 +28,7 @@ class RunOptions:
     snapshot_path: str | None = None
     namespace: str | None = None
     selector: str | None = None
+    select: str | None = None
     output: str = "table"
     lift_budgets: bool = False
     whole: bool = False
@@ -67,10 +70,16 @@ def duration(flag: str, text: str) -> float:
 
 def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
-    environ = environment.environ
-    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
     return Scope(
         namespace=options.namespace,
         selector=parse_selector(options.selector) if options.selector else None,
-        own_pod=own if all(own) else None,
+        select=Select() if options.select is None else parse_select(options.select, "--select"),
+        own_pod=own_pod(environment),
     )
+
+
+def own_pod(environment: Environment) -> tuple[str, str] | None:
+    """Return (namespace, name) of the pod that this process lives in, None outside of one."""
+    environ = environment.environ
+    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return own if all(own) else None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import click
 
-from rebalancer.commands.flags import POLICY
+from rebalancer.commands.check import check_on
+from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
 from rebalancer.commands.migrate import migrate
+from rebalancer.commands.options import RunOptions
 from rebalancer.environment import system_environment
+from rebalancer.errors import PolicyError
 from rebalancer.output import say, write
 from rebalancer.policy.forms import effective, schema
 from rebalancer.policy.load import load_policy
@@ -23,13 +27,36 @@ def command() -> None:
 
 @command.command("check")
 @POLICY
-def _check(policy_path: str | None) -> None:
-    """Say whether a policy is right, or all that is wrong with it."""
+@with_flags(CLUSTER)
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Also say what the policy comes to on a snapshot file ('-': standard input).",
+)
+@click.option(
+    "--against-cluster", is_flag=True, help="Also say what the policy comes to on the cluster."
+)
+def _check(
+    policy_path: str | None, snapshot_path: str | None, *, against_cluster: bool, **cluster: Any
+) -> None:
+    """Say whether a policy is right, or all that is wrong with it.
+
+    With a snapshot or a cluster also how many pods each select matches, which budgets, windows and
+    PodDisruptionBudgets never allow anything, and which strategies pull against each other or an autoscaler.
+    """
+    if against_cluster and snapshot_path is not None:
+        raise PolicyError(["--against-cluster and --snapshot: name one of them"])
     loaded = load_policy(policy_path, Registry.installed())
     for warning in loaded.warnings:
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
     write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
+    if against_cluster or snapshot_path is not None:
+        options = RunOptions(
+            policy_path=policy_path, snapshot_path=snapshot_path, dry_run=True, **cluster
+        )
+        check_on(options, system_environment())
 
 
 @command.command("show")

@@ -48,26 +48,26 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     choice = _choice(options)
     hook = None if options.then is None else Hook.parse(options.then)
     times = [duration(f"--{name}", text) for name, text in _durations(options)]
-    emptying = Emptying.of(options, environment, orders_of(options))
-    found = emptying.preflight(choice)
-    missing = missing_nodes(found.snapshot, found.checks, found.names)
+    emptying = Emptying.of(options, environment, orders_of(options, environment))
+    preflight = emptying.preflight(choice)
+    missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
         emptying.base.notes.append(
             f"{missing.pods} pods have no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
             if missing.nodes
             else f"{missing.pods} pods have no room, and one of them fits on no node like {missing.like}"
         )
-    refused = report_of(emptying, found, options.dry).refused
+    refused = report_of(emptying, preflight, options.dry).refused
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
-        return finished(emptying, found, options, code, kind="ReplaceReport")
+        return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
     wait_batch, timeout, pause = times
     emptying.end_after(timeout or math.inf)
-    course = _Course(emptying, found.names, hook, wait_batch)
+    course = _Course(emptying, preflight.names, hook, wait_batch)
     why = course.run(Pace(options.max_unavailable, pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, found, options, code, why, kind="ReplaceReport")
+    return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
 
 
 def _durations(options: ReplaceOptions) -> list[tuple[str, str]]:
@@ -108,13 +108,18 @@ class _Course:
     def run(self, pace: Pace) -> str | None:
         """Cordon all; replace them; return None once all are, else why they are not."""
         stop, clock = self._emptying.stop, self._emptying.environment.clock
+        why: str | None = "it was cut off"
         try:
             begun = self._drain.cordon_all()
             self._batch_until = begun + self._wait_batch
             pace = replace(pace, batch_until=self._batch_until)
-            return replace_all(self, pace, stop, self._by, clock.unix)
+            why = replace_all(self, pace, stop, self._by, clock.unix)
         except ClusterReadError as error:
-            return stop.reason() or str(error)
+            why = stop.reason() or str(error)
+        finally:
+            if why is not None:
+                self._drain.end(empty=False)
+        return why
 
     def stages(self) -> Mapping[str, Stage | None]:
         """See Replacing."""

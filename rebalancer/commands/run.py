@@ -21,6 +21,8 @@ from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
+    from rebalancer.evictor.marks import Marker
+    from rebalancer.kube.client import Client
     from rebalancer.memory.keeper import Keeper
 
 PATIENCE = 5.0
@@ -61,10 +63,11 @@ def act(
     """
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
-    if planned.standstill:
-        return None
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
+    marker = _marker(run, source.client, reading)
+    if planned.standstill:
+        return None
     clock = run.environment.clock
     run.environment.committed.set()
     started = clock.now()
@@ -86,10 +89,29 @@ def act(
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
+        marker=marker,
         ordered=ordered,
         grace_seconds=grace_seconds,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
+
+
+def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer."""
+    from rebalancer.evictor.marks import Marker  # noqa: PLC0415
+    from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
+
+    if not run.steers:
+        return None
+    clock = run.environment.clock
+    marker = Marker(
+        client,
+        run=run.name_in_marks,
+        clock=lambda: clock.unix() + reading.clock_skew,
+        stop=run.stop,
+    )
+    run.notes.extend(marker.clear_stale(marks_on(reading.snapshot.nodes)))
+    return marker
 
 
 def progress_of(run: RunContext) -> Progress:
@@ -107,6 +129,18 @@ def progress_of(run: RunContext) -> Progress:
     is_flag=True,
     help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
 )
-def command(**flags: Any) -> int:
+@click.option(
+    "--watch",
+    "every",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
+)
+def command(every: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once."""
-    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))
+    options, environment = RunOptions(**flags), system_environment(patience=PATIENCE)
+    if every is not None:
+        from rebalancer.commands.watching import watch  # noqa: PLC0415
+
+        return int(watch(options, environment, every))
+    return int(run_once(options, environment))

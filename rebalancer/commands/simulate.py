@@ -28,7 +28,7 @@ from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.cycles import Loop, Pace
 from rebalancer.whatif.nodes import NewNode, add_node, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
-from rebalancer.whatif.show import render_course
+from rebalancer.whatif.show import FORMS, render_course
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.workloads import Scale, scale
 from rebalancer.whatif.world import World
@@ -183,7 +183,7 @@ def _has_windows(policy: Policy) -> bool:
 @click.option(
     "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."
 )
-@output_flag("table", "json", of="report")
+@output_flag(*FORMS, of="report")
 def command(**flags: Any) -> int:
     """Play run after run offline, with what-if changes.
 

@@ -112,6 +112,7 @@ def open_source(run: RunContext) -> Iterator[Source]:
 def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
     from rebalancer.kube.access import (  # noqa: PLC0415
+        MARK_RULES,
         READ_RULES,
         USAGE_RULES,
         act_rules,
@@ -124,10 +125,9 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
-        require(
-            client,
-            (*READ_RULES, *usage, *act_rules(run.options.namespace), *lease, *memory, *run.rules),
-        )
+        marks = MARK_RULES if run.steers else ()
+        acts = (*act_rules(run.options.namespace), *marks, *run.rules)
+        require(client, (*READ_RULES, *usage, *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
 
 

@@ -1,4 +1,4 @@
-"""How wide standard output is, and whether it shows colours."""
+"""How large standard output is, and whether it shows colours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rebalancer.environment import Environment
 from rebalancer.report.text import WIDTH
 
-_NARROWEST = 40
+_NARROWEST, _HEIGHT = 40, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +16,18 @@ class Look:
     """What a table is laid out for."""
 
     width: int
+    height: int
     color: bool
 
 
 def terminal_look(environment: Environment, color: str) -> Look:
-    """Return the width of a terminal, or 80 columns elsewhere; and whether to use colours.
+    """Return the size of a terminal, or 80 columns elsewhere; and whether to use colours.
 
     ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment says no
     (``NO_COLOR``, see no-color.org, or ``TERM=dumb``).
     """
     terminal = environment.out.isatty()
-    width = max(_NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns) if terminal else WIDTH
+    columns, height = shutil.get_terminal_size((WIDTH, _HEIGHT)) if terminal else (WIDTH, _HEIGHT)
     environ = environment.environ
     wanted = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-    return Look(width, wanted if color == "auto" else color == "always")
+    return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")

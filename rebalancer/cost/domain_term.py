@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from rebalancer.cost.groups import Group, gains_at, seen_from
-from rebalancer.cost.tally import at_ease
+from rebalancer.cost.tally import satisfied
 from rebalancer.cost.term import Bound, Candidates, Entry, View
 from rebalancer.snapshot.columns import Floats, Int32s
 
@@ -27,22 +27,28 @@ class DomainTerm:
         later: Callable[[int], Group | None] | None = None,
     ) -> None:
         self.entry = entry
-        self._view, self._later = view, later
-        self._groups = list(groups)
-        self._values: list[float] | None = None if groups else []
-        self._at_ease = np.zeros(len(groups), bool)
+        self._view, self._made_later = view, later
+        # What is about unselected pods only is not this strategy's business.
+        self._groups = [group for group in groups if view.any_selected(group.movers)]
+        self._values: list[float] | None = None if self._groups else []
+        self._satisfied = np.zeros(len(self._groups), bool)
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
         self._of_move: dict[tuple[int, int], list[int]] = {}
         self._members: dict[tuple[int, int], Int32s] = {}
-        for index, group in enumerate(groups):
+        for index, group in enumerate(self._groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
+
+    def _later(self, cls: int) -> Group | None:
+        """Return the group of a class that a move concerns for the first time, None if it has none."""
+        group = self._made_later(cls) if self._made_later is not None else None
+        return group if group is not None and self._view.any_selected(group.movers) else None
 
     def _of(self, cls: int) -> Sequence[int]:
         """Return the groups that ``cls`` is a member of, by their indices."""
         found = self._of_class.get(cls)
-        if found is None and self._later is not None:
+        if found is None and self._made_later is not None:
             found = self._of_class[cls] = []
             if (group := self._later(cls)) is not None:
                 self._add(group)
@@ -54,7 +60,7 @@ class DomainTerm:
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
-        self._at_ease = np.append(self._at_ease, False)
+        self._satisfied = np.append(self._satisfied, False)
         if self._values is not None:
             self._values.append(group.potential())
 
@@ -71,16 +77,16 @@ class DomainTerm:
         elif self._seen < len(changed):
             for index in self._indices(set(changed[self._seen :])):
                 self._values[index] = self._groups[index].potential()
-                self._at_ease[index] = False
+                self._satisfied[index] = False
         self._seen = len(changed)
         return self._values
 
     def _begin(self, *, untouched: bool) -> list[float]:
         if untouched:
-            self._at_ease = at_ease(self._view, self._groups)
+            self._satisfied = satisfied(self._view, self._groups)
         return [
             0.0 if ease else group.potential()
-            for group, ease in zip(self._groups, self._at_ease.tolist(), strict=True)
+            for group, ease in zip(self._groups, self._satisfied.tolist(), strict=True)
         ]
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
@@ -97,25 +103,25 @@ class DomainTerm:
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""
         self._potentials()
-        asked = (self._groups[index] for index in np.flatnonzero(~self._at_ease).tolist())
+        asked = (self._groups[index] for index in np.flatnonzero(~self._satisfied).tolist())
         return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""
         indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
         found = [self._groups[index] for index in sorted(indices)]
-        told: set[int] = set()
+        covered: set[int] = set()
         for cls in classes.tolist():
-            if self._later is None or cls in self._of_class or cls in told:
+            if self._made_later is None or cls in self._of_class or cls in covered:
                 continue
             if (group := self._later(cls)) is not None:
-                told.update(group.members.tolist())
+                covered.update(group.members.tolist())
                 found.append(group)
         return found
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
-        if not self._groups and self._later is None:
+        if not self._groups and self._made_later is None:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
         parts: list[Candidates] = []
@@ -147,7 +153,7 @@ class DomainTerm:
         return total
 
     def concerns(self, cls: int, replacement: int) -> bool:
-        """Tell whether such a move may change anything; if not, every :meth:`delta` is 0."""
+        """Return whether such a move may change anything; if not, every :meth:`delta` is 0."""
         found = self._of_move.get((cls, replacement))
         return bool(self._concerned(cls, replacement) if found is None else found)
 

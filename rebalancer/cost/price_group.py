@@ -11,7 +11,7 @@ from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class PriceGroup:
-    """Classes that pay ``price`` for each of their pods, whoever else is on the node.
+    """Classes that pay ``price`` for each of their pods, whatever else is on the node.
 
     A :class:`rebalancer.cost.groups.Group`. The potential is what its pods pay above what they must: what
     no feasible node would spare them when the group is made is taken off, so that nothing is left to mend
@@ -64,7 +64,7 @@ class PriceGroup:
         return np.maximum(0.0, self._price - self._least)
 
     def unsatisfiable(self) -> str | None:
-        """Say how many pods no feasible node would serve better."""
+        """Return how many pods no feasible node would serve better."""
         if not self._stuck:
             return None
         return f"no better node takes {self._stuck} of its pods"
@@ -89,12 +89,12 @@ class PriceGroup:
         """See Group."""
         return f"{self.label}: {self._describe(node)}"
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         return "on nodes that suit them"
 
     def standing(self) -> str:
-        """See Told: a node that does not suit as an example, and how many pods are on such nodes."""
+        """See Described: a node that does not suit as an example, and how many pods are on such nodes."""
         counts = self._view.state.counts(self.members)
         badly = np.flatnonzero((counts > 0) & (self._price > 0))
         if not len(badly):

@@ -15,7 +15,7 @@ from rebalancer.wire.objects import TopologySpreadConstraint
 
 @dataclass(frozen=True, slots=True)
 class SpreadRule:
-    """One constraint of one class, in the form that groups are told apart by."""
+    """One constraint of one class, with what distinguishes one group from another."""
 
     entry: Entry
     key: str

@@ -14,13 +14,13 @@ from rebalancer.cost.potentials import conflict_minimum
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
-_NOBODY = np.zeros(0, np.int32)
-# So many domains are told of by name.
+_NO_CLASSES = np.zeros(0, np.int32)
+# So many domains are named.
 _SHOWN = 6
 
 
 @dataclass(slots=True)
-class _Held:
+class _Occupied:
     """What a group's domains hold while its members' pods stay where they are."""
 
     stamp: object
@@ -50,7 +50,7 @@ class _SeparableGroup:
     def __init__(self, view: View, domains: Domains, roles: Sequence[Int32s]) -> None:
         """``roles`` are disjoint sets of classes; the potential of a domain is a function of their counts."""
         self._view, self.domains, self._roles = view, domains, roles
-        self._known: _Held | None = None
+        self._known: _Occupied | None = None
 
     @cached_property
     def _role_of(self) -> dict[int, int]:
@@ -64,26 +64,26 @@ class _SeparableGroup:
         """Return how much of the potential no placement can mend, for role counts (roles, M)."""
         return 0
 
-    def _now(self) -> _Held:
+    def _now(self) -> _Occupied:
         """Return what holds until a member's pod is moved."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
             at, counts = self._counts()
             covers = self._cover(counts)
             total = int(covers.sum())
-            self._known = _Held(stamp, at, counts, covers, total, self._hopeless(counts))
+            self._known = _Occupied(stamp, at, counts, covers, total, self._hopeless(counts))
         return self._known
 
     def _counts(self) -> tuple[Ints, Ints]:
         """Return the domains (M,) that hold members' pods, and how many of each role (roles, M)."""
-        held = [self.domains.held(self._view, role) for role in self._roles]
-        filled = [domains for domains, _ in held if len(domains)]
+        roles = [self.domains.occupied(self._view, role) for role in self._roles]
+        filled = [domains for domains, _ in roles if len(domains)]
         if len(filled) == 1:
             at = filled[0]
         else:
             at = np.unique(np.concatenate([np.zeros(0, np.int64), *filled]))
-        counts = np.zeros((len(held), len(at)), np.int64)
-        for role, (domains, of_role) in enumerate(held):
+        counts = np.zeros((len(roles), len(at)), np.int64)
+        for role, (domains, of_role) in enumerate(roles):
             counts[role, np.searchsorted(at, domains)] = of_role
         return at, counts
 
@@ -122,7 +122,7 @@ class _SeparableGroup:
         found[there] = self._gains(now)[place[there]]
         return found
 
-    def _gains(self, now: _Held) -> Ints:
+    def _gains(self, now: _Occupied) -> Ints:
         if now.gains is None:
             best = np.zeros(len(now.at), np.int64)
             if now.total > now.hopeless:
@@ -166,7 +166,7 @@ class _SeparableGroup:
         floor = max(0, now.total - now.hopeless)
         return (np.maximum(0, now.total + change - now.hopeless) - floor).astype(float)
 
-    def _without(self, now: _Held, role: int, source: int) -> tuple[Ints, Ints, Ints]:
+    def _without(self, now: _Occupied, role: int, source: int) -> tuple[Ints, Ints, Ints]:
         """Return domains, counts and covers with one pod of ``role`` less in ``source``."""
         at, counts = now.at, now.counts
         place = int(np.searchsorted(at, source))
@@ -198,7 +198,7 @@ class CapGroup(_SeparableGroup):
         above: Ints = np.maximum(0, counts[0] - self.cap)
         return above
 
-    def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
+    def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
         """See Counted."""
         return most <= self.cap
 
@@ -211,12 +211,12 @@ class CapGroup(_SeparableGroup):
         here = self._view.state.count_on(self.members, node)
         return f"{self.label}: {here} on one node, at most {self.cap} needed"
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         return f"at most {self.cap} on one node"
 
     def standing(self) -> str:
-        """See Told."""
+        """See Described."""
         return self._shown(lambda counts: f"{int(counts[0])}", "none anywhere")
 
 
@@ -234,7 +234,7 @@ class ConflictGroup(_SeparableGroup):
         domains: Domains,
         owners: Int32s,
         matched: Int32s,
-        fixed: Int32s = _NOBODY,
+        fixed: Int32s = _NO_CLASSES,
         weight: float = 1.0,
     ) -> None:
         """``fixed``: classes of ``matched``, none of them in ``owners``."""
@@ -243,7 +243,7 @@ class ConflictGroup(_SeparableGroup):
             # A workload apart from itself, as most are: no need for set operations.
             self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
             self.mended_by = self.movers
-            super().__init__(view, domains, [self.members, _NOBODY, _NOBODY, _NOBODY])
+            super().__init__(view, domains, [self.members, _NO_CLASSES, _NO_CLASSES, _NO_CLASSES])
             return
         both = np.intersect1d(owners, matched)
         free = np.setdiff1d(matched, fixed)
@@ -253,8 +253,8 @@ class ConflictGroup(_SeparableGroup):
         self.mended_by = self.members
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
-    def at_ease(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter
-        """See Counted: whoever is alone in its domain repels nobody."""
+    def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter
+        """See Counted: a pod alone in its domain repels no other."""
         return most <= 1
 
     def _cover(self, counts: Ints) -> Ints:
@@ -280,7 +280,7 @@ class ConflictGroup(_SeparableGroup):
         return not any(map(len, self._roles[1:]))
 
     def unsatisfiable(self) -> str | None:
-        """Say so when there are more pods than domains."""
+        """Return so when there are more pods than domains."""
         if (more := self._now().hopeless) == 0:
             return None
         pods, domains = int(self._now().counts[0].sum()), len(self.domains.names)
@@ -294,12 +294,12 @@ class ConflictGroup(_SeparableGroup):
         here = int(self._now().counts[:, self._now().at == domain].sum())
         return f"{self.label}: {here} that repel each other in {self.domains.names[domain]}"
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         return "at most 1 in a domain" if self._mutual else "none beside one that it repels"
 
     def standing(self) -> str:
-        """See Told."""
+        """See Described."""
         if not self._mutual:
             return self._shown(
                 lambda c: f"{int(c[0] + c[1])} beside {int(c[0] + c[2] + c[3])} that they repel",
@@ -312,7 +312,7 @@ class ConflictGroup(_SeparableGroup):
 class AttractionGroup(_SeparableGroup):
     """Pods with a required affinity term, each of which needs a pod it matches in its domain.
 
-    A guard: nobody is moved for it, but no move may take the last match away.
+    A guard: no pod is moved for it, but no move may take the last match away.
     """
 
     def __init__(
@@ -329,12 +329,12 @@ class AttractionGroup(_SeparableGroup):
         both, alone, matched = counts
         return np.where(both + matched == 0, alone, 0)
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         return "each beside one that it matches"
 
     def standing(self) -> str:
-        """See Told."""
+        """See Described."""
         now = self._now()
         return f"{now.total} without a match" if now.total else "all have a match"
 

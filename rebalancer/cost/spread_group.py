@@ -91,7 +91,7 @@ class SpreadGroup:
         found: Bools = made[0]
         return found
 
-    def at_ease(self, least: int, most: int) -> bool:
+    def satisfied(self, least: int, most: int) -> bool:
         """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
 
         With fewer domains than it asks for, its potential may be 0 all the same, but it cannot hold.
@@ -143,7 +143,7 @@ class SpreadGroup:
         return self.potential()
 
     def unsatisfiable(self) -> str | None:
-        """Say which pods or domains make the rule impossible, if any do."""
+        """Return which pods or domains make the rule impossible, if any do."""
         counts = self._now().counts
         if not len(counts):
             return "no node that its pods may use has this label"
@@ -243,13 +243,13 @@ class SpreadGroup:
         """See Group."""
         return f"{self.label}: {self._shown(self._now().counts)}, maxSkew {self._max_skew}"
 
-    def wish(self) -> str:
-        """See Told."""
+    def requirement(self) -> str:
+        """See Described."""
         few = f", minDomains {self._min_domains}" if self._min_domains is not None else ""
         return f"at most {self._max_skew} apart (maxSkew {self._max_skew}{few})"
 
     def standing(self) -> str:
-        """See Told."""
+        """See Described."""
         return self._shown(self._now().counts)
 
     def joint(self, per_node: Int32s, cap: int) -> float:

@@ -16,7 +16,7 @@ from rebalancer.snapshot.columns import Bools, Int32s, Ints
 _TABLE = 4_000_000
 
 
-def at_ease(view: View, groups: Sequence[Any]) -> Bools:
+def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     """Return which groups (G,) surely have a potential of 0 in the snapshot.
 
     Only groups that are :class:`Counted` can tell. The state must be the snapshot's. Takes time in
@@ -26,13 +26,13 @@ def at_ease(view: View, groups: Sequence[Any]) -> Bools:
     by_domains: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
         # Not isinstance: for a protocol that takes longer than the counting.
-        if hasattr(group, "at_ease"):
+        if hasattr(group, "satisfied"):
             by_domains.setdefault(id(group.domains), []).append(index)
     for indices in by_domains.values():
         counted: list[Counted] = [groups[index] for index in indices]
         least, most = _extremes(view, counted[0].domains, [group.members for group in counted])
         found[indices] = [
-            group.at_ease(low, high)
+            group.satisfied(low, high)
             for group, low, high in zip(counted, least.tolist(), most.tolist(), strict=True)
         ]
     return found

@@ -14,6 +14,7 @@ from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -73,13 +74,15 @@ class View:
     """(P,) pods that no protection holds."""
     signals: Signals | None = None
     """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
+    selected: Selected | None = None
+    """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
     def shared(self, nodes: Bools) -> Bools:
         """Return one array, not to be written into, for all nodes (N,) that are equal to these.
 
-        Thousands of rules are about the same nodes, and can then be told apart by identity.
+        Thousands of rules are about the same nodes, and identity is then enough to distinguish them.
         """
         made = self.made.get(identity := ("nodes", nodes.tobytes()))
         if not isinstance(made, np.ndarray):
@@ -121,8 +124,12 @@ class View:
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]
 
+    def any_selected(self, classes: Int32s) -> bool:
+        """Return whether the strategy may move pods of any of these classes, by its ``select``."""
+        return self.selected is None or bool(self.selected.classes[classes].any())
+
     def any_movable(self, classes: Int32s) -> bool:
-        """Tell whether any living pod of ``classes`` may be moved."""
+        """Return whether any living pod of ``classes`` may be moved."""
         return any(self.movable[self.state.living_of(cls)].any() for cls in classes.tolist())
 
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
@@ -197,7 +204,7 @@ class Term(Protocol):
         """Return, in words, what no placement of the movable pods can mend."""
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """Return who contributes; only rows of ``classes`` if given."""
+        """Return the pairs that contribute; only rows of ``classes`` if given."""
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) if a pod of ``cls`` leaves ``node`` and its replacement lands there.
@@ -223,7 +230,7 @@ class Concerned(Protocol):
     """A term that knows beforehand which moves leave it as it is, and need not be asked about them."""
 
     def concerns(self, cls: int, replacement: int) -> bool:
-        """Tell whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
+        """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
 
 
 @runtime_checkable
@@ -257,7 +264,7 @@ class Pricing(Protocol):
 class Signalling(Protocol):
     """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
 
-    ``view.signals`` says for how many it has; whoever waits for more is no candidate yet.
+    ``view.signals`` says for how many it has; what waits for more is no candidate yet.
     """
 
     def signals(self) -> Signals | None:
@@ -267,7 +274,7 @@ class Signalling(Protocol):
         """
 
     def waiting(self) -> Candidates:
-        """Return who is no candidate only because what is seen has not lasted; ``describe`` says for how long."""
+        """Return the pairs that are no candidates only because what is seen has not lasted; ``describe`` says for how long."""
 
 
 @runtime_checkable
@@ -304,9 +311,33 @@ class Strategy(Protocol):
         """
 
 
+class Direction(enum.Enum):
+    """What a strategy does to nodes as a whole."""
+
+    SPREAD = "spreads"
+    """It evens out how full they are."""
+    PACK = "packs"
+    """It empties some of them."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """A strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+
+    direction: Direction
+
+
+@runtime_checkable
+class Contradicting(Protocol):
+    """A strategy that may stand twice with options that pull against each other."""
+
+    def contradiction(self, snapshot: Snapshot, one: Any, other: Any) -> str | None:
+        """Return how these ``Params`` of its own pull the same pods to different places; None if they do not."""
+
+
 @runtime_checkable
 class Measuring(Protocol):
     """A strategy that may want ``snapshot.usage``, which is only read where some strategy does."""
 
     def needs_usage(self, params: Any) -> bool:
-        """Tell whether it does with these ``Params`` of its own."""
+        """Return whether it does with these ``Params`` of its own."""

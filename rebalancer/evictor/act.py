@@ -11,6 +11,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
 from rebalancer.evictor.feed import PodFeed
+from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
 from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
@@ -44,6 +45,8 @@ class Acting:
     stop: Stop
     warn: Callable[[str], None]
     remember: Remember
+    marker: Marker | None = None
+    """None where the policy does not steer."""
     ordered: bool = False
     """People have ordered that these pods go: see Attempt."""
     grace_seconds: int | None = None
@@ -74,6 +77,7 @@ class Acting:
                 Pace.of(self.safety),
                 self.progress,
                 domains=planned.snapshot.nodes.labels_of,
+                marks=self.marker,
                 ordered=self.ordered,
             )
 
@@ -92,20 +96,23 @@ class Acting:
                     return self.planning.rechecked(recount.snapshot(moves), moves, clock_skew)
 
             forgotten: str | None = None
+            left: list[str] = []
             whole = False
             try:
                 execution = executor.run(planned.left, checked)
                 whole = execution.stopped is None
             finally:
+                if self.marker is not None:
+                    left = self.marker.clear()
                 # Also after a signal, and when the cluster is lost from sight: what was done was done.
                 forgotten = self.remember(executor.outcomes, cut=not whole)
                 actor.close()
-                for note in follower.notes:
+                for note in (*follower.notes, *left):
                     self.warn(note)
             unknown = forgotten is not None and any(
                 o.status.may_have_evicted for o in execution.outcomes
             )
-            return replace(execution, failed=execution.failed or unknown)
+            return replace(execution, failed=execution.failed or unknown or bool(left))
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""

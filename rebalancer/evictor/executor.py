@@ -16,6 +16,7 @@ from typing import Protocol
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.attempt import Actor, Attempt
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
+from rebalancer.evictor.marks import Marks
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.policy.cluster import Safety
@@ -106,8 +107,13 @@ class Executor:
         *,
         domains: Callable[[str], Mapping[str, str]],
         ordered: bool = False,
+        marks: Marks | None = None,
     ) -> None:
-        """``domains`` returns the labels of a node, for comparing landings by their domains; ``ordered``: see Attempt."""
+        """``domains`` returns the labels of a node, for comparing landings by their domains; ``ordered``: see Attempt.
+
+        ``marks``: None where no move needs any.
+        """
+        self._marks = marks
         self._actor, self._stop, self._pace = actor, stop, pace
         self._ordered = ordered
         self._progress, self._domains = progress, domains
@@ -199,7 +205,7 @@ class Executor:
 
     def _wave(self, moves: Sequence[Move], wave: int) -> None:
         self._arrivals.begin_wave()
-        if len(moves) <= self._pace.in_order:
+        if len(moves) <= self._pace.in_order or any(move.marks for move in moves):
             done = self._in_order(moves)
         else:
             done = self._in_parallel(moves)
@@ -213,18 +219,50 @@ class Executor:
         """Evict one after the other, each once the replacement before it has a node.
 
         The plan predicts each landing with those before it in place. Replacements that reach the scheduler
-        in another order take each other's places.
+        in another order take each other's places. Each finds the marks that it was predicted with.
         """
         done: list[Outcome] = []
         for move in moves:
+            outcome = self._not_marked(move)
+            if outcome is not None:
+                self._note(outcome)
+                self._progress.not_evicted(outcome)
+                done.append(outcome)
+                continue
             done += self._lane([move])
             if done[-1].status is Status.EVICTED and move.landings:
                 self._until_placed(move)
+        self._unmark()
         return done
 
+    def _not_marked(self, move: Move) -> Outcome | None:
+        """Have the nodes marked that ``move`` needs, and no others; return how the move ends if that fails."""
+        if self._marks is None or self._stop.reason() is not None:
+            return None
+        try:
+            why = self._marks.stand_on(move.marks)
+        except ClusterReadError as error:
+            return (
+                None
+                if self._stop.reason() is not None
+                else Outcome(move, Status.FAILED, str(error))
+            )
+        return None if why is None else Outcome(move, Status.DROPPED, why)
+
+    def _unmark(self) -> None:
+        """Remove the marks of a wave whose replacements have their nodes."""
+        try:
+            if self._marks is not None:
+                self._marks.stand_on(())
+        except ClusterReadError as error:
+            self._cut(f"marks could not be removed: {error}")
+
     def _until_placed(self, move: Move) -> None:
-        """Wait a moment for the replacement of ``move`` to have a node; some come only much later."""
-        until = self._stop.now() + self._pace.placed
+        """Wait a moment for the replacement of ``move`` to have a node; some come only much later.
+
+        A replacement that is steered is waited for, with the marks standing.
+        """
+        until = self._stop.now() + (self._pace.gone if move.marks else self._pace.placed)
         while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
             if self._stop.now() >= until or not self._wait(until):
                 return

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.cost.telling import Gauge, Gauging
+from rebalancer.cost.inspection import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome
@@ -70,6 +70,8 @@ class NodeFacts:
     ready: bool
     unschedulable: bool
     leaving: bool
+    notices: tuple[str, ...]
+    """What is announced of it, besides by taints."""
     landing: Schedulability
     amounts: tuple[Amount, ...]
     gauges: tuple[tuple[str, Gauge, Gauge], ...]
@@ -162,6 +164,7 @@ def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
         ready=bool(nodes.ready[node]),
         unschedulable=bool(nodes.unschedulable[node]),
         leaving=bool(nodes.leaving[node]),
+        notices=tuple(notice.text for notice in nodes.notices.get(node, ())),
         landing=_schedulability(report.snapshot, node),
         amounts=tuple(
             one
@@ -189,7 +192,7 @@ def _schedulability(snapshot: Snapshot, node: int) -> Schedulability:
     if nodes.leaving[node]:
         return Schedulability(
             "leaving",
-            "no move that lands here with more than 5 % is made: it is marked for deletion",
+            "no move that lands here with more than 5 % is made: it is announced to go",
         )
     taints = nodes.taint_sets[int(nodes.taint_set[node])]
     if nodes.unschedulable[node]:
@@ -210,6 +213,7 @@ def node_data(facts: NodeFacts) -> dict[str, Any]:
         "ready": facts.ready,
         "unschedulable": facts.unschedulable,
         "leaving": facts.leaving,
+        "notices": list(facts.notices),
         "landing": asdict(facts.landing),
         "resources": [asdict(amount) for amount in facts.amounts],
         "utilisation": [_gauge_data(*gauge) for gauge in facts.gauges],

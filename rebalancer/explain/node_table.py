@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.cost.telling import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge, Level, Standing
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import Decision
 from rebalancer.explain.text import (
@@ -38,13 +38,15 @@ def node_table(report: RunReport, facts: NodeFacts) -> str:
 
 def _state(facts: NodeFacts) -> Iterator[str]:
     states = ["Ready" if facts.ready else "not Ready"]
-    states += ["cordoned"] * facts.unschedulable + ["marked for deletion"] * facts.leaving
+    states += ["cordoned"] * facts.unschedulable + ["announced to go"] * facts.leaving
     yield f"  state    {', '.join(states)}"
     taints = [
         f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
         for taint in facts.taints
     ]
     yield from lines_of(f"taints   {', '.join(taints) or 'none'}", "  ", " " * 11)
+    if facts.notices:
+        yield from lines_of(f"notices  {', '.join(facts.notices)}", "  ", " " * 11)
     yield from lines_of(f"landing  {facts.landing.message}", "  ", " " * 11)
 
 

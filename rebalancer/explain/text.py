@@ -130,6 +130,7 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
     move, status = facts.move.move, facts.move.status
     kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
     way = "; makes room for another move" if move.makes_way_for else ""
+    way += f"; steered, {words.count(len(move.marks), 'node')} marked" if move.marks else ""
     return (
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "
         f"gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}{way}){kept}"

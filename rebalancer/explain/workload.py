@@ -11,7 +11,7 @@ import numpy as np
 
 from rebalancer.cost.groups import Group
 from rebalancer.cost.guards import attractions
-from rebalancer.cost.telling import Grouped, Told
+from rebalancer.cost.inspection import Described, Grouped
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data, pods_of_classes
 from rebalancer.explain.watched import Recorder
@@ -55,7 +55,7 @@ class Rule:
     @property
     def target(self) -> str:
         """What it asks for, in words."""
-        return self.group.wish() if isinstance(self.group, Told) else ""
+        return self.group.requirement() if isinstance(self.group, Described) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _rule(
 def _state(group: Group) -> RuleState:
     unmet = group.potential()
     return RuleState(
-        standing=group.standing() if isinstance(group, Told) else "",
+        standing=group.standing() if isinstance(group, Described) else "",
         unmet=unmet if unmet > _EVEN else 0.0,
         unsatisfiable=group.unsatisfiable(),
     )

@@ -23,6 +23,7 @@ from rebalancer.kube.resources import (
     LEASES,
     LISTED,
     METRICS,
+    NODES,
     PODS,
     Resource,
     Rule,
@@ -59,6 +60,9 @@ FOLLOW_RULES = tuple(
     Rule("watch", resource.group, resource.plural) for resource in LISTED if resource is not PODS
 )
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
+
+MARK_RULES = (Rule("get", "", NODES.plural), Rule("patch", "", NODES.plural))
+"""For a run whose policy steers, and for what removes marks by hand."""
 
 EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)
 """To report evictions in events. Without it a run goes on, and its report warns."""

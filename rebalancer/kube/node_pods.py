@@ -31,7 +31,7 @@ class Finished:
     name: str
     node: str
     unread: str | None
-    """Who has not read its result yet, in words; None once all have.
+    """The controller that has not read its result yet, in words; None once all have.
 
     Its result would be lost with it: the Job or the Workflow would take the work for failed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
@@ -77,9 +78,10 @@ def decode_pod(body: bytes, now: float | None = None) -> PodView:
 
 
 def _opted_out(pod: _Pod, now: float | None) -> str | None:
-    age = 0.0 if now is None else now - _since(pod)
+    # Without a time, nothing has ended yet.
+    age, at = (0.0, -math.inf) if now is None else (now - _since(pod), now)
     annotations = pod.metadata.annotations or NO_ANNOTATIONS
-    return next((own.text for own in opt_outs(annotations) if age < own.seconds), None)
+    return next((own.text for own in opt_outs(annotations) if own.protects(age, at)), None)
 
 
 def _since(pod: _Pod) -> float:

@@ -1,7 +1,7 @@
 """Converts a policy of the descheduler (kubernetes-sigs/descheduler) into one of ours, with notes on differences.
 
 ``source`` reads the policy from a file; ``peer``, ``evictor`` and ``plugins`` are its models; ``uses`` lists the
-plug-ins in use (``v1alpha1`` those of the old format); ``options``, ``protections``, ``scope`` and ``budgets``
+plug-ins in use (``v1alpha1`` those of the old format); ``options``, ``protections``, ``select`` and ``budgets``
 convert each part; ``merge`` makes one policy of the parts; ``write`` writes it. ``command`` is ``policy migrate``.
 
 Two rules decide where the two differ. Keys of the file are carried over; absent keys take our default, with a

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, model_validator
 
+from rebalancer.plain_text import shown
 from rebalancer.policy.params import Section
+from rebalancer.policy.select import LabelSelect
+
+Selector = LabelSelect
+"""A label selector; an empty one selects everything."""
 
 
-class Requirement(Section):
-    """One of a selector's expressions."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.match(text):
+        raise ValueError(f"{shown(text)} is no namespace")
+    return text
 
 
-class Selector(Section):
-    """A label selector; an empty one selects everything."""
-
-    match_labels: dict[str, str] = Field(default={})
-    match_expressions: tuple[Requirement, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether it has a requirement."""
-        return bool(self.match_labels or self.match_expressions)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
+Namespace = Annotated[str, AfterValidator(_namespace)]
 
 
 class Namespaces(Section):
     """Namespaces, by inclusion or by exclusion."""
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[Namespace, ...] = ()
+    exclude: tuple[Namespace, ...] = ()
 
     @model_validator(mode="after")
     def _one(self) -> Namespaces:

@@ -23,10 +23,7 @@ def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
     if (most := policy.max_no_of_pods_to_evict_total) is not None:
         converted["perRun"] = min(most, _MOST)
     if (most := policy.max_no_of_pods_to_evict_per_namespace) is not None:
-        text = "there is no budget per namespace; perOwner, perRun and inFlight hold"
-        notes.add(top.at("maxNoOfPodsToEvictPerNamespace"), Fate.LOST, text)
-        if most == 0:  # This forbids all evictions.
-            converted["perRun"] = 0
+        converted["perNamespace"] = min(most, _MOST)
     return converted
 
 

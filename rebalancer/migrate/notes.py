@@ -35,6 +35,10 @@ class Notes:
             problem = Problem(problem.file, 0, (), problem.message)
         self._notes[problem] = None
 
+    def place(self, path: KeyPath, message: str) -> str:
+        """Return an error at ``path``, with file and line."""
+        return str(self._document.problem(path, message))
+
     def __iter__(self) -> Iterator[Problem]:
         """Yield the notes in the order of the file, then those on the whole file."""
         return iter(sorted(self._notes, key=lambda note: (not note.line, note.line)))

@@ -12,12 +12,10 @@ from typing import Any
 from rebalancer.durations import format_duration, parse_go_duration
 from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes
-from rebalancer.migrate.scope import Scope
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
 
-_SYSTEM_CRITICAL = 2_000_000_000
 # Durations of a policy are not longer; no pod is that old.
 _LONGEST = timedelta(hours=999_999)
 Evictor = Written[EvictorArgs]
@@ -28,7 +26,7 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
     converted: dict[str, Any] = {
         "localStorage": _default_protection("PodsWithLocalStorage", evictors, notes),
         "systemCritical": _default_protection("SystemCriticalPods", evictors, notes),
-        "volumes": _strictest([_volumes(evictor) for evictor in evictors]),
+        "volumes": _volumes(evictors),
         "singleReplicas": _strictest([_single_replicas(evictor) for evictor in evictors]),
         "minPodAge": _min_age(evictors, notes),
     }
@@ -53,31 +51,13 @@ _DEFAULTS = {
 
 
 def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the path and text of each protection that cannot be expressed here."""
+    """Yield the path and text of each limit that cannot be expressed here."""
     args = evictor.value
-    if args.label_selector:
-        yield evictor.at("labelSelector"), "a policy has no selector; run -l has"
-    if Scope.selected(args.namespace_label_selector) is None:
-        yield evictor.at("namespaceLabelSelector"), "protect.namespaces takes names only"
-    if args.min_replicas > 2:
-        text = "protect.singleReplicas is the only limit by replicas"
-        yield evictor.at("minReplicas"), text
-    if (keys := args.switched("PodsWithoutPDB")) is not None:
-        text = "pods without a PodDisruptionBudget are moved here, few of an owner at once"
-        yield evictor.at(*keys), text
-    if _threshold_matters(args):
-        yield evictor.at("priorityThreshold"), "only system-critical priority protects here"
     if args.node_selector and args.node_fit:
-        yield evictor.at("nodeSelector"), "landings are predicted among all nodes"
-
-
-def _threshold_matters(args: EvictorArgs) -> bool:
-    threshold = args.priority_threshold
-    if args.switched("SystemCriticalPods"):
-        return False  # In the descheduler, both are one protection.
-    if threshold.name:
-        return threshold.name not in ("system-cluster-critical", "system-node-critical")
-    return threshold.value is not None and threshold.value < _SYSTEM_CRITICAL
+        yield (
+            evictor.at("nodeSelector"),
+            "a pod moves to where the scheduler will put it, on any node",
+        )
 
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
@@ -97,10 +77,19 @@ def _strictest(given: Sequence[bool | None]) -> bool | None:
     return any(set_values) if set_values else None
 
 
-def _volumes(evictor: Evictor) -> bool | None:
-    if evictor.value.switched("PodsWithPVC"):
-        return True
-    return False if evictor.value.refused("PodsWithPVC") else None
+def _volumes(evictors: Sequence[Evictor]) -> bool | dict[str, Any] | None:
+    """Return whether any profile protects volumes; of some storage classes only, if all that do say so."""
+    protecting = [evictor for evictor in evictors if evictor.value.switched("PodsWithPVC")]
+    if not protecting:
+        refused = any(evictor.value.refused("PodsWithPVC") for evictor in evictors)
+        return False if refused else None
+    classes: dict[str, None] = {}
+    for evictor in protecting:
+        names = evictor.value.pod_protections.config.pods_with_pvc.protected_storage_classes
+        if not names:
+            return True
+        classes.update(dict.fromkeys(one.name for one in names))
+    return {"except": {"storageClasses": {"exclude": list(classes)}}}
 
 
 def _single_replicas(evictor: Evictor) -> bool | None:
@@ -142,9 +131,11 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
     for protection, fate, text in _NEVER:
         if (keys := args.switched(protection)) is not None:
             notes.add(evictor.at(*keys), fate, f"{protection}: {text}")
-    if args.pod_protections.config.pods_with_pvc.protected_storage_classes:
-        text = "pods with volumes of any storage class are protected, or none (protect.volumes)"
-        notes.add(evictor.at("podProtections", "config"), Fate.DIFFERS, text)
+    if args.pod_protections.config.pods_with_pvc.protected_storage_classes and not args.switched(
+        "PodsWithPVC"
+    ):
+        text = "read only with PodsWithPVC in extraEnabled"
+        notes.add(evictor.at("podProtections", "config"), Fate.IDLE, text)
     threshold = args.priority_threshold
     if (threshold.name or threshold.value is not None) and args.switched("SystemCriticalPods"):
         text = "not read where SystemCriticalPods is lifted"

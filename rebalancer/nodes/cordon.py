@@ -1,4 +1,4 @@
-"""Cordons with their reason on the node: who ordered it, why, until when; and nodes as if they were cordoned."""
+"""Cordons with their author, reason and deadline on the node; and nodes as if they were cordoned."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the annotation ``rebalancer/drain`` says: a drain that was killed is gone on with by the next."""
 
     by: str
-    """Who drains: the pod, or host and process."""
+    """The process that drains: its pod, or host and number."""
     why: str
     at: str
     """RFC 3339 time since when."""
     until: str = ""
     """RFC 3339 time of the deadline; empty: none."""
     cordoned: bool = False
-    """Whether a drain has cordoned the node, and not somebody before it."""
+    """Whether a drain has cordoned the node, and not another client before it."""
+    ended: bool = False
+    """The drain gave up, in good order: the next one begins anew."""
 
 
 def order_of(node: NodeView) -> Order | None:
@@ -45,7 +47,7 @@ def order_of(node: NodeView) -> Order | None:
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """Cordon a node, and say by whom; return it as it is then, None if there is none.
 
-    What an earlier drain has left is taken over: who cordoned the node first stays known.
+    What an earlier drain has left is taken over: whether a drain cordoned the node stays known.
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -54,7 +56,9 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     def wanted(node: NodeView) -> NodeChange | None:
         before = order_of(node)
         ours = not node.unschedulable or (before is not None and before.cordoned)
-        mine = replace_order(order, before, cordoned=ours)
+        goes_on = before is not None and not before.ended
+        at = before.at if before is not None and goes_on else order.at
+        mine = msgspec.structs.replace(order, at=at, cordoned=ours)
         if node.unschedulable and before == mine:
             return None
         text = msgspec.json.encode(mine).decode()
@@ -63,12 +67,6 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
         )
 
     return change_node(client, name, wanted)
-
-
-def replace_order(order: Order, before: Order | None, *, cordoned: bool) -> Order:
-    """Return ``order`` as it is to stand on a node; the time since when is that of the first drain."""
-    at = order.at if before is None else before.at
-    return msgspec.structs.replace(order, at=at, cordoned=cordoned)
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
@@ -92,6 +90,23 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
 
     change_node(client, name, wanted)
     return ours
+
+
+def give_up(client: Client, name: str, by: str) -> None:
+    """Leave the cordon and our annotation, and say in it that the drain has ended.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        order = order_of(node)
+        if order is None or order.by != by or order.ended:
+            return None
+        text = msgspec.json.encode(msgspec.structs.replace(order, ended=True)).decode()
+        return NodeChange(annotations={DRAIN: text})
+
+    change_node(client, name, wanted)
 
 
 def as_cordoned(snapshot: Snapshot, nodes: Bools) -> Snapshot:

@@ -16,6 +16,8 @@ from rebalancer.stop import Stop
 
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""
+_LONGEST_PAUSE = 30.0
+"""Between rounds in which nothing could go: each reads the whole cluster."""
 _FAILURES = 10
 """So many looks or rounds in a row may fail: an API server that is restarted comes back."""
 
@@ -101,30 +103,41 @@ def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
     Raises:
         ClusterReadError: the cluster could not be read, again and again, or refuses us.
     """
-    failures, why = 0, None
+    failures = idle = 0
+    why: str | None = None
     while True:
+        left = Left()
         try:
-            left = steps.look()
-            if not left:
+            if not (left := steps.look()):
                 return None
-            if (stopped := stop.reason()) is not None:
-                return stopped
+            if (ended := stop.reason() or _refused(left)) is not None:
+                return ended
             steps.left(left, why)
-            if left.refused and not left.to_evict:
-                return f"pods came that are not evicted without a flag: {_few(left.refused)}"
             why = steps.evict() if left.to_evict else None
             failures = 0
-        except ForbiddenError:
-            raise
         except ClusterReadError as error:
-            if (stopped := stop.reason()) is not None:
-                return stopped
             failures += 1
-            if failures > _FAILURES:
+            if isinstance(error, ForbiddenError) or failures > _FAILURES:
                 raise
-            left, why = Left(), str(error)
-        waits = bool(left.batch or left.unread)
+            why = str(error)
+        idle = 0 if why is None and left.to_evict else idle + 1
+        waits = (*left.batch, *left.unread)
         if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
-            return f"work did not end in time: {_few((*left.batch, *left.unread))}"
-        pause = _PAUSE if why is not None or not left.to_evict else 1.0
-        stop.wait(min(pause, max(0.1, batch_until - stop.now())) if waits else pause)
+            return f"work did not end in time: {_few(waits)}"
+        if (ended := stop.wait(_pause(idle, left, why))) is not None:
+            return ended
+
+
+def _refused(left: Left) -> str | None:
+    if left.refused and not left.to_evict:
+        return f"pods came that are not evicted without a flag: {_few(left.refused)}"
+    return None
+
+
+def _pause(idle: int, left: Left, why: str | None) -> float:
+    """Return the seconds until the next look; a round that could not go on is waited for longer and longer."""
+    if idle == 0:
+        return 1.0
+    if left.to_evict or why is not None:
+        return min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(idle - 1, 5))
+    return _PAUSE

@@ -15,7 +15,7 @@ import msgspec
 from rebalancer.errors import PolicyError
 
 SECONDS = 300.0
-"""For one node; who began to remove a machine longer ago than that was killed."""
+"""For one node; a process that began to remove a machine longer ago than that was killed."""
 _SHOWN = 300
 
 

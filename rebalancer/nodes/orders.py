@@ -30,7 +30,7 @@ def ordered_policy(
     was ordered. Windows are not asked.
     """
     given = loaded.policy
-    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL}
+    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
     params = known[STRATEGY].model_validate(
         {
             "nodes": list(nodes),
@@ -60,7 +60,7 @@ class Protections:
         """May change from round to round: once batch work is waited for no longer."""
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are held as in any run."""
+        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are protected as in any run."""
         bits = protect(snapshot, rules, scope).copy()
         for one in self.triaged(snapshot):
             goes = (

@@ -113,7 +113,7 @@ def _next_group(
     now = nodes.stages()
     busy = [name for name, stage in now.items() if stage and stage.phase in BUSY]
     if len(busy) > pace.most:
-        # Another process began at the same moment. Whoever sees that steps back, and nobody has evicted yet.
+        # Another process began at the same moment. The one that sees it steps back; nothing is evicted yet.
         for name in begun:
             nodes.enter(name, Phase.WAITING, [now[name]])
         return [], None

@@ -35,7 +35,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     phase: Phase
     by: str
-    """Who has brought it there."""
+    """The process that has brought it there."""
     at: float
     """Unix seconds."""
 

@@ -19,7 +19,7 @@ from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import JOB
 from rebalancer.wire import objects as o
-from rebalancer.wire.opt_outs import EVICT, OptOut
+from rebalancer.wire.opt_outs import OptOut
 
 _DAEMON_SET = "DaemonSet"
 
@@ -50,6 +50,7 @@ class Why(enum.StrEnum):
     LOCAL_DATA = "LocalData"
     NO_CONTROLLER = "NoController"
     OPTED_OUT = "OptedOut"
+    OWN_POD = "OwnPod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Orders:
     pod_selector: o.LabelSelector | None = None
     evict_batch: bool = False
     """Batch work is no longer waited for."""
+    own_pod: str | None = None
+    """``namespace/name`` of the pod that this process lives in."""
     missing: frozenset[tuple[str, str]] = frozenset()
     """(namespace, name) of the DaemonSets that pods name and the API server does not have."""
 
@@ -86,7 +89,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return what becomes of every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, Why, str]] = {}
-    found: list[Triaged] = []
+    triage: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
         cls = int(snapshot.pods.cls[pod])
         if cls not in of_class:
@@ -94,8 +97,14 @@ def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
         fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
             fate, why, message = Fate.WAIT, Why.OPTED_OUT, still
-        found.append(Triaged(pod, fate, why, message))
-    return found
+        if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
+            fate, why, message = (
+                Fate.REFUSE,
+                Why.OWN_POD,
+                "this command's own pod: run it elsewhere",
+            )
+        triage.append(Triaged(pod, fate, why, message))
+    return triage
 
 
 def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
@@ -135,8 +144,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
         return Fate.STAY, Why.NOT_SELECTED, ""
     if cls.controller_kind == "Node":
         return Fate.STAY, Why.MIRROR, ""
-    if cls.controller_kind == _DAEMON_SET and (found := _of_daemon_set(snapshot, cls, orders)):
-        return found
+    if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
+        return fate
     return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
 
 
@@ -168,15 +177,23 @@ def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tup
 
 
 def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
-    """Return what keeps pods of ``cls`` where they are for as long as they live, in words."""
+    """Return what keeps pods of ``cls`` where they are for as long as they live, or until a time, in words."""
     for own in cls.opt_outs:
-        if own.seconds == math.inf and not _until_done(own):
+        if _lasts(snapshot, own) and not _until_done(own):
             return own.text
-    if cls.owner >= 0 and snapshot.owners[cls.owner].opted_out:
-        return f'its {snapshot.owners[cls.owner].kind} is annotated {EVICT}: "false"'
-    if cls.namespace in snapshot.opted_out:
-        return f'its namespace is annotated {EVICT}: "false"'
+    if cls.owner >= 0:
+        owner = snapshot.owners[cls.owner]
+        for own in owner.opt_outs:
+            if _lasts(snapshot, own):
+                return f"its {owner.kind} is {own.text}"
+    of_namespace = snapshot.opt_outs.get(cls.namespace)
+    if of_namespace is not None and _lasts(snapshot, of_namespace):
+        return f"its namespace is {of_namespace.text}"
     return None
+
+
+def _lasts(snapshot: Snapshot, own: OptOut) -> bool:
+    return own.seconds == math.inf and snapshot.captured_at < own.until
 
 
 def _until_done(own: OptOut) -> bool:

@@ -14,6 +14,8 @@ class Code(enum.StrEnum):
     """A protection forbids it; the message names which."""
     NOT_RECREATED = "NotRecreated"
     """A protection, too: its controller is not known to create it anew once it is evicted."""
+    NOT_SELECTED = "NotSelected"
+    """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
     NO_ROOM = "NoRoom"
     """No node would take the replacement."""
     COMES_BACK = "ComesBack"
@@ -100,6 +102,8 @@ class Move:
 
     makes_way_for: str = ""
     """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
+    marks: tuple[str, ...] = ()
+    """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
 
     @property
     def ref(self) -> str:

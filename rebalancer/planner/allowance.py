@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from rebalancer.planner.pace import RunTime
+from rebalancer.planner.places import Places
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -24,9 +25,11 @@ class _Tally:
     """What one set of budgets has been used for."""
 
     def __init__(
-        self, snapshot: Snapshot, budgets: Budgets, settings: Settings, movable: int
+        self, problem: Problem, budgets: Budgets, settings: Settings, movable: int
     ) -> None:
+        snapshot = problem.snapshot
         self._snapshot, self._lifted = snapshot, settings.lifted
+        self.places = Places(problem, budgets, lifted=settings.lifted)
         self._in_flight_most = budgets.in_flight_of(movable)
         self._per_run = budgets.per_run_of(movable)
         self._hour_left = max(0, budgets.per_hour_of(movable) - settings.moved_last_hour)
@@ -72,17 +75,18 @@ class _Tally:
         most = self._most_of_owner(self._snapshot.owners[owner].replicas)
         if self._owners[owner] >= most:
             return f"perOwner {most}"
-        return None
+        return self.places.waits(node)
 
     def fly(self, owner: int, node: int) -> None:
         """Count a pod that is in flight."""
         self._in_flight += 1
-        self._nodes[node] += 1
         self._owners[owner] += 1
+        self.leave(node)
 
     def leave(self, node: int) -> None:
         """Count a pod that leaves ``node``, and whose replacement is counted as starting."""
         self._nodes[node] += 1
+        self.places.leave(node)
 
     def start(self, owner: int, pods: int) -> None:
         """Count replacements that are not Ready yet."""
@@ -90,10 +94,16 @@ class _Tally:
         self._in_flight += pods
         self._owners[owner] += pods
 
-    def count(self) -> None:
-        """Count a move of this run."""
+    def count(self, cls: int) -> None:
+        """Count a move of a pod of ``cls`` in this run."""
         self._run += 1
         self._of_wave += 1
+        self.places.count(cls)
+
+    @property
+    def in_flight(self) -> int:
+        """Moves in flight now."""
+        return self._in_flight
 
     def full(self) -> bool:
         """Return whether nothing more may be in flight."""
@@ -111,6 +121,7 @@ class _Tally:
         self._in_flight = self._starting.total()
         self._nodes.clear()
         self._owners = self._starting.copy()
+        self.places.land()
 
 
 def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
@@ -125,13 +136,13 @@ class Allowance:
     """Counts what a plan uses. What is in flight in the snapshot counts as used in the first wave."""
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
-        self._snapshot = snapshot = problem.snapshot
+        self._snapshot = problem.snapshot
         self._disruptions = problem.disruptions
         self._planned = settings.planned
         movable = problem.unprotected if settings.movable is None else settings.movable
-        self._all = _Tally(snapshot, settings.budgets, settings, movable)
+        self._all = _Tally(problem, settings.budgets, settings, movable)
         self._of_strategy = {
-            name: _Tally(snapshot, budgets, settings, movable)
+            name: _Tally(problem, budgets, settings, movable)
             for name, budgets in settings.of_strategy.items()
         }
         self._time = RunTime(settings.seconds, settings.pace)
@@ -139,13 +150,15 @@ class Allowance:
         self._stopped: str | None = None
         self._disrupted: Counter[int] = Counter()
         self._seen_in_flight()
+        self.begins_in_flight = self._all.in_flight > 0
+        """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _seen_in_flight(self) -> None:
         """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
 
         A victim and its replacement are one move, unless the owner creates the replacement only once the
         victim is gone. Pods that start for a rollout are not ours: its owner gives none of its pods meanwhile.
-        Those of a larger scale cannot be told from replacements, and count as well.
+        Those of a larger scale cannot be distinguished from replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -191,16 +204,20 @@ class Allowance:
         own = self._of_strategy.get(strategy)
         return [self._all] if own is None else [self._all, own]
 
+    def filled_before(self) -> str | None:
+        """Return that moves of earlier runs leave nothing of this wave, if so."""
+        return self._all.filled_before()
+
     def ended(self) -> str | None:
         """Return which limit ends the run for all strategies, if one does."""
         return self._stopped or self._all.over() or self._time.over() or self._all.filled_before()
 
-    def over(self, strategy: str) -> str | None:
-        """Return which limit of the whole run is used up for a strategy, if one is."""
+    def over(self, strategy: str, cls: int) -> str | None:
+        """Return which limit of the whole run is used up for a strategy's pods of ``cls``, if one is."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
         for tally in self._tallies(strategy):
-            if (limit := tally.over()) is not None:
+            if (limit := tally.over() or tally.places.over(cls)) is not None:
                 return limit
         return None
 
@@ -209,6 +226,10 @@ class Allowance:
         if self._stopped is not None or self._time.over() is not None:
             return 0
         return min(tally.left() for tally in self._tallies(strategy))
+
+    def has_room_for_two(self, strategy: str, cls: int) -> bool:
+        """Return whether the namespace of ``cls`` has room for a move and the one that it lets go."""
+        return all(tally.places.left(cls) >= 2 for tally in self._tallies(strategy))
 
     def waits(self, cls: int, node: int, strategy: str) -> str | None:
         """Return which limit makes a move wait for a later wave, if one does."""
@@ -231,7 +252,7 @@ class Allowance:
         self._time.evict()
         self._moved = True
         for tally in self._tallies(strategy):
-            tally.count()
+            tally.count(cls)
             tally.fly(self._snapshot.classes[cls].owner, node)
         for budget in self._disruptions.of(cls):
             self._disrupted[budget] += 1

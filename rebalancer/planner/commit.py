@@ -67,7 +67,17 @@ class Commit:
         self.draft.allowance.spend(cls, node, strategy)
         landings = self._kept(verdict.prediction)
         return Chosen(
-            pod, cls, node, verdict.gain, landings, strategy, reason, wave, self.observed, other
+            pod,
+            cls,
+            node,
+            verdict.gain,
+            landings,
+            strategy,
+            reason,
+            wave,
+            self.observed,
+            other,
+            verdict.marks,
         )
 
     def _kept(self, prediction: Prediction) -> Prediction:

@@ -11,7 +11,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Signalling, Unjudged, View
 from rebalancer.plan.plan import Score
 from rebalancer.planner.allowance import Allowance
-from rebalancer.planner.problem import Problem, WeightedTerm
+from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
@@ -29,10 +29,17 @@ class Draft:
         self.view = View(problem.snapshot, self.state, problem.scheduler, problem.movable)
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
-            WeightedTerm(of.strategy, term, of.weight, of.observed)
+            WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected)
             for of in problem.contributions
-            for term in of.terms(replace(self.view, signals=of.signals))
+            for term in of.terms(self._view_of(of))
         )
+
+    def _view_of(self, of: Contribution) -> View:
+        """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
+        movable = self.view.movable
+        if of.selected is not None:
+            movable = movable & of.selected.pods(self.snapshot)
+        return replace(self.view, signals=of.signals, movable=movable, selected=of.selected)
 
     @property
     def enforced(self) -> list[WeightedTerm]:
@@ -55,7 +62,11 @@ class Draft:
     def names_pair(self, cls: int, node: int) -> bool:
         """Return whether a term of an enforced strategy names pods of ``cls`` on ``node`` as candidates."""
         of_class = np.array([cls], np.int32)
-        return any((w.term.candidates(of_class).node == node).any() for w in self.enforced)
+        return any(
+            (w.term.candidates(of_class).node == node).any()
+            for w in self.enforced
+            if w.may_move(cls, node)
+        )
 
     def bounds(self) -> list[EntryBounds]:
         """Return what the lower bound is made of, for the state as it is."""

@@ -8,15 +8,18 @@ from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict
-from rebalancer.planner.postponed import Postponed
+from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, is_gamble
+from rebalancer.planner.postponed import Postponed, falls_short
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair, Promise
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.steer import Steer
 
 # So many that promise too little anyway are judged all the same, to show people where they would land.
 _CLOSELY = 300
+# What another landing could change.
+_BY_LANDING = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN, Code.LEAVING_NODE)
 
 
 class Examination:
@@ -36,12 +39,35 @@ class Examination:
         self._closely = _CLOSELY
         self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
         self.quota = QuotaLedger(draft.snapshot)
+        self.steer = Steer(draft, self.judge)
+        self._unsteered: set[Pair] = set()
+        """Pairs that marks could not help when they were last asked about."""
         self.refusals: dict[Pair, Refusal] = {}
         self.waiting: set[Pair] = set()
         """Pairs that a limit of the whole run has kept back, and nothing else so far."""
+        self.in_flight: str | None = None
+        """The budget that moves of earlier runs use up, if that is where the plan ends."""
+        self._waits: dict[Pair, str] = {}
+        """Pairs that wait for what is in flight in this wave, and for which limit."""
 
-    def verdict(self, pair: Pair, *, only_certain: bool) -> Verdict | None:
-        """Return the verdict on a pair if it may go now; else note why not."""
+    def begin(self) -> None:
+        """Begin a wave."""
+        self._waits.clear()
+
+    def close(self) -> None:
+        """End the search: what waits in its last wave, which is empty, waits for moves of earlier runs."""
+        if not self._allowance.begins_in_flight:
+            return
+        for pair, limit in self._waits.items():
+            if (promise := self._candidates.promise(pair)) is not None:
+                self._note_waiting(pair, promise)
+                self.in_flight = self.in_flight or limit
+
+    def verdict(self, pair: Pair, *, only_certain: bool, steered: bool = False) -> Verdict | None:
+        """Return the verdict on a pair if it may go now; else note why not.
+
+        ``steered``: where the scheduler's choice is not good enough, marks may choose another landing.
+        """
         promise = self._candidates.promise(pair)
         if promise is None or self._is_limited(pair, promise):
             return None
@@ -53,23 +79,46 @@ class Examination:
                 return None
             self._closely -= 1
         verdict = self.judge.judge(pod, *pair, cost, unless_gamble=only_certain)
+        if steered:
+            verdict = self._steered(pair, promise, verdict, pod, cost)
         if verdict.refused is None:
             return verdict
         code, message = verdict.refused
         if code is Code.NO_GAIN and promise.gains[0] == promise.gains[1] == 0:
             code = Code.OVERLOAD_MOVES
             message = message.replace("nothing gets better there", "that only moves the overload")
+        if pair in self._unsteered:
+            message += "; no marks would change that"
         self._refuse(pair, promise, code, message)
         return None
+
+    def _steered(
+        self, pair: Pair, promise: Promise, verdict: Verdict, pod: int, cost: float
+    ) -> Verdict:
+        """Return the verdict on a landing chosen by marks, where ``verdict`` is not good enough and there is one."""
+        if verdict.refused is None:
+            by_landing = is_gamble(verdict) or falls_short(promise, verdict)
+        else:
+            by_landing = verdict.refused[0] in _BY_LANDING
+        # Only rules are worth marks.
+        if not (by_landing and any(promise.promised[:2])):
+            return verdict
+        better = self.steer.landing(pod, *pair, cost)
+        if better is None:
+            self._unsteered.add(pair)
+            return verdict
+        self._unsteered.discard(pair)
+        return better
 
     def _is_limited(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
         strategy = promise.strategy
-        if (limit := self._allowance.over(strategy)) is not None:
+        if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self._waits[pair] = limit
         elif (lack := self._lack(pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
         else:
@@ -100,6 +149,8 @@ class Examination:
 
     def end(self, pairs: Iterable[Pair], limit: str) -> None:
         """Note that a limit of the whole run keeps all these pairs back."""
+        if limit == self._allowance.filled_before():
+            self.in_flight = limit
         for pair in pairs:
             promise = self._candidates.promise(pair)
             if promise is not None:
@@ -107,14 +158,19 @@ class Examination:
                 self._note_waiting(pair, promise)
 
     def _note_waiting(self, pair: Pair, promise: Promise) -> None:
-        cost = float(self._draft.problem.costs[self._candidates.pods(pair)[0]])
+        pods = self._candidates.pods(pair)
+        if not pods:
+            return
+        cost = float(self._draft.problem.costs[pods[0]])
         if not self._postponed.was_refused(pair) and self._too_little(promise, cost) is None:
             self.waiting.add(pair)
 
     def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
-        """Return whether budgets and quotas let a pod move now so that another can go after it."""
+        """Return whether ``select``, budgets and quotas let a pod move now so that another can go after it."""
         return (
             not self._candidates.is_cooling(cls)
+            and self._draft.problem.may_move(strategy, cls, node)
+            and self._allowance.has_room_for_two(strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
             and self._lack(cls) is None
         )

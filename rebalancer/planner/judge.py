@@ -43,6 +43,8 @@ class Verdict:
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
     """Where it is refused: a few nodes of its landings where no rule is mended, the most probable first."""
+    marks: tuple[int, ...] = ()
+    """Nodes that are to be marked for this landing, ascending; without marks it would be another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Judge:
         rules = [w.term for w in terms if w.term.entry is not Entry.IMBALANCE]
         alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
         self._seen_from = alike if len(alike) == len(rules) + 1 else None
+        self._selected_nodes = [w.selected.nodes for w in terms if w.selected is not None]
         self._known: dict[tuple[int, int, float], _Known] = {}
         self._alike: dict[Hashable, _Known] = {}
         """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
@@ -156,7 +159,8 @@ class Judge:
         replacement = self._view.snapshot.classes[cls].replacement
         seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
         # The prediction is kept with the verdict, so that its identity stands for it.
-        return cls, cost, id(prediction), rules, seen
+        may_move = tuple([bool(nodes[node]) for nodes in self._selected_nodes])
+        return cls, cost, id(prediction), rules, seen, may_move
 
     def _stamped(
         self, cls: int, node: int, prediction: Prediction, *, balance: bool
@@ -183,8 +187,25 @@ class Judge:
         best = (float(most[0]), float(most[1]), float(most[2]))
         if refused is None:
             return expected.verdict(best, None)
-        vain = expected.prediction.nodes[_signs(expected.changes[:2]) >= 0]
+        vain = expected.prediction.nodes[signs(expected.changes[:2]) >= 0]
         return expected.verdict(best, refused, tuple(vain[:DRAWING].tolist()))
+
+    def judge_landing(self, cls: int, node: int, cost: float, prediction: Prediction) -> Verdict:
+        """Return the verdict on moving a pod of ``cls`` off ``node`` if its replacement lands as ``prediction`` says."""
+        return self._judge(cls, node, cost, prediction)
+
+    def changes(self, cls: int, node: int, nodes: Int32s) -> NDArray[np.float64]:
+        """Return the change of each entry (3, K) if a pod of ``cls`` goes from ``node`` to each of ``nodes``.
+
+        Infinite where a hard rule that holds would break. Pending pods that the move feeds are left out.
+        """
+        replacement = self._view.snapshot.classes[cls].replacement
+        anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
+        changes, _ = self._changes(cls, node, replacement, anywhere, [])
+        if self._guards(cls, replacement):
+            broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
+            changes[0, broken] = np.inf
+        return changes
 
     def harmless(self, pod: int, cls: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
@@ -245,12 +266,17 @@ class Judge:
         expected: dict[tuple[int, str], float] = {}
         for index, (weighted, concerns) in enumerate(self._asked):
             entry = int(weighted.term.entry)
-            before = expected.setdefault((entry, weighted.strategy), 0.0)
+            may_move = weighted.may_move(cls, node)
+            before = expected.setdefault((entry, weighted.strategy), 0.0) if may_move else 0.0
             added = worse[index] if worse else 0.0
             if not (added or concerns(cls, replacement)):
                 continue
             delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
             change = weighted.weight * (delta + added)
+            if not may_move:
+                # What a strategy gains by a pod that it may not move is no reason to move it; harm counts.
+                changes[entry] += np.maximum(0.0, change)
+                continue
             changes[entry] += change
             expected[entry, weighted.strategy] = before - float(change @ prediction.probability)
         changes[np.abs(changes) < TOLERANCE] = 0.0
@@ -271,7 +297,7 @@ class Judge:
         if (refused := self._leaving(prediction)) is not None:
             return refused
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
-        sign = _signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
+        sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
         better = sign < 0
         back = float(probability[nodes == node].sum())
         if back >= 0.5:
@@ -362,7 +388,7 @@ def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
     return term.stamp if isinstance(term, Stamped) else None
 
 
-def _signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:
+def signs(changes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return -1 where a landing (K,) makes the cost better, +1 where worse, entries left to right."""
     decided = np.zeros(changes.shape[1])
     for entry in changes[::-1]:

@@ -90,7 +90,7 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
         before=before,
         after=after,
         lower_bound=_bound(bounds, left, result, len(moves), backlog),
-        stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped),
+        stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
         warnings=notices(draft),

@@ -16,15 +16,18 @@ from rebalancer.planner.plan import Callbacks, Decision, Onlooker, never, plan
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
+from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy, Protect
+from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.marks import without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.snapshot.selected import selected
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 
@@ -73,7 +76,8 @@ class Planning:
         self._seconds, self._pace = seconds, Pace()
         self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
-        self._scope, self._lifted = scope, lifted
+        self._scope = replace(scope, policy_select=loaded.policy.select)
+        self._lifted = lifted
         self._moved_last_hour = 0
         self._hour_unknown: str | None = None
         self._signals: Mapping[str, Signals] | None = None
@@ -84,7 +88,9 @@ class Planning:
     def needs_usage(self) -> bool:
         """Whether a strategy of the policy wants to know what is really used."""
         return any(
-            isinstance(strategy := self._registry.strategy(name), Measuring)
+            isinstance(
+                strategy := self._registry.strategy(self._policy.strategy_of(name)), Measuring
+            )
             and strategy.needs_usage(self._policy.strategies[name].params)
             for name in self._active
         )
@@ -137,7 +143,9 @@ class Planning:
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
-        return Planned(snapshot, made.plan, reasons, made.signals, made.ended)
+        notes = tuple(scope_notes(self._policy, snapshot))
+        noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
+        return Planned(snapshot, noted, reasons, made.signals, made.ended)
 
     def _decide(self, problem: Problem, settings: Settings, callbacks: Callbacks) -> Decision:
         """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
@@ -165,10 +173,11 @@ class Planning:
     def problem(self, snapshot: Snapshot) -> Problem:
         """Return ``snapshot`` as a problem under the policy's strategies and protections."""
         policy = self._policy
+        snapshot = without_passing_marks(snapshot)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
-            list(self._contributions(snapshot.captured_at)),
+            list(self._contributions(snapshot)),
             self._protections(snapshot, policy.protect, self._scope),
         )
 
@@ -186,9 +195,10 @@ class Planning:
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,
+            steer=policy.steer is Steer.MARKS,
         )
 
-    def _contributions(self, now: float) -> Iterator[Contribution]:
+    def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:
         remembered = self._signals
         for name in self._active:
             of_strategy = self._policy.strategies[name]
@@ -196,9 +206,10 @@ class Planning:
             yield Contribution(
                 strategy=name,
                 weight=of_strategy.weight,
-                observed=observes or not self._policy.allows(name, now),
-                terms=_terms(self._registry, name, of_strategy.params),
+                observed=observes or not self._policy.allows(name, snapshot.captured_at),
+                terms=_terms(self._registry, self._policy.strategy_of(name), of_strategy.params),
                 signals=None if remembered is None else remembered.get(name, Signals()),
+                selected=selected(snapshot, of_strategy.select),
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rebalancer.planner.judge import GAMBLE, Verdict, is_gamble
 from rebalancer.planner.promises import Pair, Promise
 
@@ -21,6 +23,16 @@ class Postponed:
     def begin(self) -> None:
         """Begin a wave."""
         self._again = self._spared = self._passed_over = 0
+        self._retried: set[Pair] = set()
+        """Pairs that a move of this wave concerns: these are looked at again."""
+
+    def retry(self, pairs: Iterable[Pair]) -> None:
+        """Look at pairs again in this wave, refused or not."""
+        self._retried.update(pairs)
+
+    def is_retried(self, pair: Pair) -> bool:
+        """Return whether a move of this wave concerns a pair."""
+        return pair in self._retried
 
     def refuse(self, pair: Pair) -> None:
         """Note that a closer look at a pair ended in a refusal."""
@@ -35,7 +47,7 @@ class Postponed:
 
         The most promising are, in every wave; all of them, thousands perhaps, only once nothing else is left.
         """
-        if pair not in self._refused:
+        if pair in self._retried or pair not in self._refused:
             return False
         self._again += 1
         if self._again <= _AGAIN:
@@ -43,9 +55,16 @@ class Postponed:
         self._spared += 1
         return True
 
+    def is_surely_spared(self, pair: Pair) -> bool:
+        """Return whether :meth:`is_spared` is true whatever comes before the pair in the queue.
+
+        Then what it promises need not be asked again.
+        """
+        return self._again >= _AGAIN and self.is_spared(pair)
+
     def passes_over(self, pair: Pair, promise: Promise | None, verdict: Verdict) -> bool:
         """Return whether a move waits until no other is left: it is a gamble, or falls short of its promise."""
-        if promise is not None and _falls_short(promise, verdict):
+        if promise is not None and falls_short(promise, verdict):
             self._short.add(pair)
             self._refused.add(pair)
         elif not is_gamble(verdict):
@@ -68,7 +87,7 @@ class Postponed:
         return True
 
 
-def _falls_short(promise: Promise, verdict: Verdict) -> bool:
+def falls_short(promise: Promise, verdict: Verdict) -> bool:
     """Return whether the pod would break a rule where it lands as it mends another where it was.
 
     It, or another of its class, would have to be moved again. Once others have moved, it may land better.

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.term import Candidates, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN
+from rebalancer.snapshot.selected import Selected, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,19 @@ class WeightedTerm:
     weight: float
     observed: bool = False
     """The strategy only observes, or its window is closed: its moves are shown, not carried out."""
+    selected: Selected | None = None
+    """The pods that the strategy may move; None: all."""
+
+    def selected_rows(self, rows: Candidates) -> Candidates:
+        """Return the candidates among ``rows`` that the strategy may move."""
+        if self.selected is None or not len(rows.cls):
+            return rows
+        mine = self.selected.pairs(rows.cls, rows.node)
+        return Candidates(rows.cls[mine], rows.node[mine], rows.gain[mine])
+
+    def may_move(self, cls: int, node: int) -> bool:
+        """Return whether the strategy may move pods of ``cls`` off ``node``."""
+        return self.selected is None or self.selected.has(cls, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,8 @@ class Contribution:
     terms: Callable[[View], Sequence[Term]]
     signals: Signals | None = None
     """What it has seen in earlier runs, see ``View.signals``."""
+    selected: Selected | None = None
+    """The pods that it may move; None: all."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +69,44 @@ class Problem:
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
     """(P,) what it costs to evict each pod."""
+    selected: Bools = field(init=False)
+    """(P,) pods that at least one strategy may move by its ``select``."""
     movable: Bools = field(init=False)
-    """(P,) pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
+    """(P,) selected pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
 
     def __post_init__(self) -> None:
         disruptions = DisruptionBudgets(self.snapshot)
-        movable = ((self.protected & ~COOL_DOWN) == 0) & ~disruptions.forbidden_pods()
+        selected = union([of.selected for of in self.contributions] or [None], self.snapshot)
+        kept = ((self.protected & ~COOL_DOWN) != 0) | disruptions.forbidden_pods()
         object.__setattr__(self, "disruptions", disruptions)
         object.__setattr__(self, "costs", eviction_cost(self.snapshot))
-        object.__setattr__(self, "movable", movable)
+        object.__setattr__(self, "selected", selected)
+        object.__setattr__(self, "movable", selected & ~kept)
+
+    @property
+    def is_unprotected(self) -> Bools:
+        """(P,) selected pods that no protection keeps in place."""
+        return self.selected & (self.protected == 0)
 
     @property
     def unprotected(self) -> int:
-        """How many pods no protection keeps in place: what shares of the policy's budgets refer to."""
-        return int(np.count_nonzero(self.protected == 0))
+        """How many they are: what shares of the policy's budgets refer to."""
+        return int(np.count_nonzero(self.is_unprotected))
+
+    def may_move(self, strategy: str, cls: int, node: int) -> bool:
+        """Return whether a strategy of this name may move pods of ``cls`` off ``node``."""
+        return any(
+            of.selected is None or of.selected.has(cls, node)
+            for of in self.contributions
+            if of.strategy == strategy
+        )
+
+    def may_move_both(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
+        """Return whether some strategy may move pods of both pairs of a class and a node."""
+        return any(
+            of.selected is None or (of.selected.has(*one) and of.selected.has(*other))
+            for of in self.contributions
+        )
 
     def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
         """Return the index of each pod that the snapshot has among ``uids``."""

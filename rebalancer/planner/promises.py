@@ -35,6 +35,8 @@ class Promises:
     def __init__(self, terms: Sequence[WeightedTerm]) -> None:
         self._terms = terms
         self._of_class: dict[int, dict[int, Promise]] = {}
+        self._ruled: dict[int, bool] = {}
+        """Class -> whether a hard or soft rule names a pair of it, where that was asked for."""
         self.seen: set[Pair] = set()
         """Every pair that was ever named."""
         of_balance = [w for w in terms if w.term.entry is Entry.IMBALANCE]
@@ -57,9 +59,10 @@ class Promises:
         """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
         for cls in classes.tolist() if classes is not None else list(self._of_class):
             self._of_class.pop(cls, None)
+            self._ruled.pop(cls, None)
         pairs: dict[Pair, None] = {}
         for weighted in self._terms:
-            rows = weighted.term.candidates(classes)
+            rows = weighted.selected_rows(weighted.term.candidates(classes))
             if not len(rows.cls):
                 continue
             entry = int(weighted.term.entry)
@@ -76,7 +79,11 @@ class Promises:
 
     def has_rules(self, cls: int) -> bool:
         """Return whether a hard or soft rule names a pair of the class."""
-        return any(p.promised[0] or p.promised[1] for p in self._of_class.get(cls, {}).values())
+        ruled = self._ruled.get(cls)
+        if ruled is None:
+            promises = self._of_class.get(cls, {}).values()
+            ruled = self._ruled[cls] = any(p.promised[0] or p.promised[1] for p in promises)
+        return ruled
 
     def renew(self, pair: Pair) -> None:
         """Ask the terms again about a pair that is only about imbalance."""
@@ -86,7 +93,7 @@ class Promises:
             return
         self._of_class.get(cls, {}).pop(node, None)
         for weighted, term in self._pricing:
-            if (gain := term.gain_of(cls, node)) > 0:
+            if weighted.may_move(cls, node) and (gain := term.gain_of(cls, node)) > 0:
                 self._add(
                     cls, node, int(Entry.IMBALANCE), gain * weighted.weight, weighted.strategy
                 )

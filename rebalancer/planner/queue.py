@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from rebalancer.planner.candidates import Candidates, Entry, Key
 from rebalancer.planner.judge import TOLERANCE
+from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Pair
 
 # A promise is looked at before what is known only if it is larger by more than this share of it.
@@ -16,8 +17,8 @@ _CLEARLY = 0.05
 class Queue:
     """Entries of one wave. What promises less when its turn comes goes back to its place."""
 
-    def __init__(self, candidates: Candidates) -> None:
-        self._candidates = candidates
+    def __init__(self, candidates: Candidates, postponed: Postponed) -> None:
+        self._candidates, self._postponed = candidates, postponed
         self._heap = candidates.entries()
         heapq.heapify(self._heap)
 
@@ -49,6 +50,8 @@ class Queue:
             key, pair = heapq.heappop(self._heap)
             if (named := self._candidates.refresh_stale(pair)) is not None:
                 self.push(named)
+                continue
+            if self._postponed.is_surely_spared(pair):
                 continue
             renewed = self._candidates.renew(pair)
             current = self._candidates.entry(pair)

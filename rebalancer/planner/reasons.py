@@ -26,8 +26,8 @@ def skips_of(draft: Draft, refusals: Mapping[Pair, Refusal], pairs: set[Pair]) -
 
     ``refusals`` are the search's. The state is the one after the plan.
     """
-    left = _left(draft)
-    why = _waiting(draft)
+    left, why = _left(draft), _unselected(draft)
+    why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
     skips: list[Skip] = []
     for pair in sorted((pairs & left.keys()) | why.keys()):
@@ -45,10 +45,25 @@ def _left(draft: Draft) -> dict[Pair, str]:
     """Return the pairs that terms still name, with the first strategy to do so."""
     strategies: dict[Pair, str] = {}
     for weighted in draft.terms:
-        rows = weighted.term.candidates()
+        rows = weighted.selected_rows(weighted.term.candidates())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             strategies.setdefault(pair, weighted.strategy)
     return strategies
+
+
+def _unselected(draft: Draft) -> dict[Pair, Refusal]:
+    """Return the pairs that terms still name, none of which may move them, by the ``select`` of its strategy."""
+    refusals: dict[Pair, Refusal] = {}
+    may_move: set[Pair] = set()
+    for weighted in draft.terms if any(w.selected is not None for w in draft.terms) else ():
+        rows = weighted.term.candidates()
+        for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
+            if weighted.may_move(*pair):
+                may_move.add(pair)
+            else:
+                text = f"the select of {weighted.strategy} does not match it"
+                refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))
+    return {pair: refusal for pair, refusal in refusals.items() if pair not in may_move}
 
 
 def _waiting(draft: Draft) -> dict[Pair, Refusal]:
@@ -57,7 +72,7 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     for weighted in draft.terms:
         if not isinstance(weighted.term, Signalling):
             continue
-        rows = weighted.term.waiting()
+        rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             text = weighted.term.describe(*pair)
             waiting.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))

@@ -10,10 +10,11 @@ from rebalancer.plan.plan import Move
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import Judge, Verdict
+from rebalancer.planner.judge import Judge, Verdict, is_gamble
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.steer import Steer
 from rebalancer.snapshot.protect import names_of
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
@@ -105,6 +106,7 @@ class _Check:
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
         self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
+        self._steer = Steer(draft, self._judge)
         self._rendering = Rendering(draft.problem)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
@@ -129,13 +131,21 @@ class _Check:
             return limit
         self._draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
-        now = replace(move, landings=landings, gain=cost_of_entries(verdict.gain))
+        self._steer.standing = verdict.marks
+        now = replace(
+            move,
+            landings=landings,
+            gain=cost_of_entries(verdict.gain),
+            marks=self._rendering.names(verdict.marks),
+        )
         return Rechecked(now, None, verdict.by_strategy)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if protections := names_of(int(self._problem.protected[pod])):
             return f"protected now: {', '.join(protections)}"
+        if not self._problem.selected[pod]:
+            return "no strategy selects it now"
         verdict = self._judged(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict
@@ -151,7 +161,10 @@ class _Check:
         for_balance = not (move.gain.hard or move.gain.soft)
         if for_balance and not self._draft.names_pair(cls, node):
             return "the node is no longer over-used, or none is under-used"
-        return self._judge.judge(pod, cls, node, move.cost)
+        verdict = self._judge.judge(pod, cls, node, move.cost)
+        if not move.marks or (verdict.refused is None and not is_gamble(verdict)):
+            return verdict
+        return self._steer.landing(pod, cls, node, move.cost) or verdict
 
     def _of_first(self, pod: int, other: int | None) -> Verdict | str:
         """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
@@ -159,6 +172,8 @@ class _Check:
             return "the pod that it makes way for is gone"
         if protections := names_of(int(self._problem.protected[other])):
             return f"the pod that it makes way for is protected now: {', '.join(protections)}"
+        if not self._problem.may_move_both(self._place(pod), self._place(other)):
+            return "no strategy selects it and the pod that it makes way for"
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)

@@ -32,6 +32,8 @@ class Chosen:
     observed: bool
     makes_way_for: int = -1
     """The pod that can only go once this one has; -1 for a move that pays by itself."""
+    marks: tuple[int, ...] = ()
+    """Nodes that are marked while it lands."""
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
@@ -66,7 +68,12 @@ class Rendering:
             budgets=problem.disruptions.refs(chosen.cls),
             observed=chosen.observed,
             makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
+            marks=self.names(chosen.marks),
         )
+
+    def names(self, nodes: Sequence[int]) -> tuple[str, ...]:
+        """Return the names of nodes."""
+        return tuple(self._problem.snapshot.nodes.names[node] for node in nodes)
 
     def landings(self, cls: int, prediction: Prediction) -> tuple[Landing, ...]:
         """Return where the replacement of a pod of ``cls`` may land, the most probable nodes only."""

@@ -135,7 +135,7 @@ class _Review:
         return "the move that it makes way for is not in the plan"
 
     def _in_waves(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
-        """Put moves into waves that keep every budget; who was in different waves stays so."""
+        """Put moves into waves that keep every budget; moves of different waves stay in different ones."""
         waves = Waves(draft, moves)
         placed: list[Move] = []
         for move in moves:

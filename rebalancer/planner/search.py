@@ -38,7 +38,9 @@ class Searched:
     pairs: set[Pair] = field(default_factory=set)
     """All that were candidates at any time."""
     waiting_classes: set[int] = field(default_factory=set)
-    """Classes with pairs that only a limit of the whole run keeps back."""
+    """Classes with pairs that only a limit of the whole run, or moves in flight, keep back."""
+    in_flight: str | None = None
+    """The budget that moves of earlier runs use up, if that is where the plan ends."""
 
 
 def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
@@ -57,6 +59,7 @@ def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
         result.pairs |= one.candidates.seen
         if not observed:
             result.waiting_classes = {cls for cls, _ in one.examination.waiting}
+            result.in_flight = one.examination.in_flight
     return result
 
 
@@ -90,12 +93,22 @@ class _Pass:
         while of_wave := self._next_wave(wave):
             chosen += of_wave
             wave += 1
+        self.examination.close()
         return chosen
 
     def _next_wave(self, wave: int) -> list[Chosen]:
-        """Return the moves of a wave: of the first of four ways that leads to any."""
-        of_wave = self._wave(wave, only_certain=True)
+        """Return the moves of a wave: of the first way that leads to any.
+
+        Where marks may choose landings, they do so before pods move for balance alone.
+        """
+        self.examination.begin()
+        steers = self._draft.settings.steer
+        of_wave = self._wave(wave, only_certain=True, only_rules=steers)
         if not of_wave and self._postponed.admit_spared():
+            of_wave = self._wave(wave, only_certain=True, only_rules=steers)
+        if not of_wave and steers:
+            of_wave = self._wave(wave, only_certain=True, only_rules=True, steered=True)
+        if not of_wave and steers:
             of_wave = self._wave(wave, only_certain=True)
         if not of_wave and self._postponed.admit_passed_over():
             of_wave = self._wave(wave, only_certain=False)
@@ -106,7 +119,9 @@ class _Pass:
         self.examination.quota.reset()
         return of_wave
 
-    def _wave(self, wave: int, *, only_certain: bool) -> list[Chosen]:
+    def _wave(
+        self, wave: int, *, only_certain: bool, only_rules: bool = False, steered: bool = False
+    ) -> list[Chosen]:
         """Return the moves of one wave.
 
         Moves that might land badly, or break one rule as they mend another, wait until no other is left:
@@ -114,13 +129,15 @@ class _Pass:
         """
         chosen: list[Chosen] = []
         self._postponed.begin()
-        queue = Queue(self.candidates)
-        retried: set[Pair] = set()
+        self.examination.steer.standing = ()
+        queue = Queue(self.candidates, self._postponed)
         while queue and self._goes_on(queue) and (popped := queue.pop()) is not None:
             key, pair = popped
-            if pair not in retried and self._postponed.is_spared(pair):
+            if only_rules and not any(key[:2]):
+                break
+            if self._postponed.is_spared(pair):
                 continue
-            verdict = self.examination.verdict(pair, only_certain=only_certain)
+            verdict = self.examination.verdict(pair, only_certain=only_certain, steered=steered)
             if verdict is None:
                 continue
             promise = self.candidates.promise(pair)
@@ -133,11 +150,13 @@ class _Pass:
                 queue.push_back(exact, pair)
                 continue
             chosen.append(self._commit.move(pod, pair, verdict, wave))
+            self.examination.steer.standing = verdict.marks
             refusals = self.examination.refusals
             refusals.pop(pair, None)
             concerned = self.candidates.refresh(pair)
-            queue.push(p for p in concerned if not (p in refusals and p in retried))
-            retried.update(concerned)
+            retried = self._postponed.is_retried
+            queue.push(p for p in concerned if not (p in refusals and retried(p)))
+            self._postponed.retry(concerned)
         return chosen
 
     def _goes_on(self, queue: Queue) -> bool:

@@ -1,4 +1,4 @@
-"""What the planner is told by the policy."""
+"""What the policy asks of a plan: thresholds, budgets, and what earlier runs have used of them."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ class Settings:
     """Time of the run: the plan holds no more than can be carried out in it. Infinite: all is planned."""
     pace: Pace = field(default_factory=Pace)
     """How fast earlier runs were."""
+    steer: bool = False
+    """Marks may choose landings where the scheduler's choice mends nothing."""
 
     planned: frozenset[str] = frozenset()
     """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which

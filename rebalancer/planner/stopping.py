@@ -14,8 +14,13 @@ def stopped(
     after: Mapping[str, Score],
     backlog: Backlog,
     cut: str | None = None,
+    in_flight: str | None = None,
 ) -> str:
-    """Say in one line why the plan ends where it does; ``cut``: why planning was ended early, if so."""
+    """Return in one line why the plan ends where it does.
+
+    ``cut``: why planning was ended early, if so. ``in_flight``: the budget that is used up by moves which
+    earlier runs have in flight, if so.
+    """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
@@ -28,6 +33,8 @@ def stopped(
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
     if cut is not None:
         return f"Planning was ended early: {cut}. {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
+    if in_flight is not None:
+        return f"Moves in flight use up a budget ({in_flight}): {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
     if backlog.moves:
         return f"This run can do no more: {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"

@@ -32,7 +32,7 @@ class Waves:
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
         if (forbidden := self._disruptions.forbidden(cls)) is not None:
             return forbidden
-        if (limit := self._allowance.over(move.strategy)) is not None:
+        if (limit := self._allowance.over(move.strategy, cls)) is not None:
             return Code.BUDGET, limit
         if move.wave != self._planned:
             self._next()

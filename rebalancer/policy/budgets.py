@@ -10,6 +10,8 @@ from rebalancer.policy.values import Limit, LimitField
 # Lower limit of a share, so that moves are possible in small clusters, too.
 _FLOORS = {"in_flight": 5, "per_node": 1, "per_owner": 1, "per_run": 10, "per_hour": 20}
 
+_FEWEST_MARKS = 10
+
 
 class Budgets(Section):
     """Limits of evictions: counts, or shares that are rounded down, but not to 0.
@@ -38,6 +40,19 @@ class Budgets(Section):
         default=Limit.parse("30%"),
         description="Evictions in any hour over all runs, of all movable pods; a share is at least 20.",
     )
+    per_namespace: LimitField | None = Field(
+        default=None,
+        description="Evictions in one run in one namespace, of its movable pods; a share is at least 1; absent: any.",
+    )
+    per_zone: LimitField | None = Field(
+        default=None,
+        description="Pods in flight that left one zone, of its pods; a share is at least 1; absent: any.",
+    )
+
+    marks: LimitField = Field(
+        default=Limit.parse("25%"),
+        description="Nodes that carry a mark at once, of all nodes, where the policy steers; a share is at least 10.",
+    )
 
     def in_flight_of(self, movable: int) -> int:
         """Return the pods that may be in flight at once, given the number of movable pods."""
@@ -59,6 +74,18 @@ class Budgets(Section):
         """Return the evictions allowed in any hour, given the number of movable pods."""
         return self.per_hour.of(movable, _FLOORS["per_hour"])
 
+    def per_namespace_of(self, movable: int) -> int | None:
+        """Return the evictions allowed in a run in a namespace with so many movable pods; None: any number."""
+        return None if self.per_namespace is None else self.per_namespace.of(movable)
+
+    def per_zone_of(self, pods: int) -> int | None:
+        """Return the pods that may be in flight from a zone with this number of pods; None: any number."""
+        return None if self.per_zone is None else self.per_zone.of(pods)
+
+    def marks_of(self, nodes: int) -> int:
+        """Return how many of this number of nodes may carry a mark at once."""
+        return self.marks.of(nodes, _FEWEST_MARKS)
+
 
 class StrategyBudgets(Section):
     """Budgets of one strategy's moves, in addition to the policy's; absent ones are not limited further."""
@@ -68,8 +95,16 @@ class StrategyBudgets(Section):
     per_owner: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_run: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_hour: LimitField | None = Field(default=None, description="As in the policy's budgets.")
+    per_namespace: LimitField | None = Field(
+        default=None, description="As in the policy's budgets."
+    )
+    per_zone: LimitField | None = Field(default=None, description="As in the policy's budgets.")
 
     def within(self, outer: Budgets) -> Budgets:
         """Return the budgets of this strategy's moves: its own, and the policy's for absent ones."""
-        own = {name: value for name in _FLOORS if (value := getattr(self, name)) is not None}
+        own = {
+            name: value
+            for name in StrategyBudgets.model_fields
+            if (value := getattr(self, name)) is not None
+        }
         return outer.model_copy(update=own)

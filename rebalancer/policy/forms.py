@@ -120,12 +120,31 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
         )
         for inner, definition in own.pop("$defs", {}).items():
             definitions[f"{name}.{inner}"] = definition
-        strategies[name] = _strategy_schema(envelope, own)
+        definitions[f"strategy.{name}"] = _strategy_schema(envelope, own, name)
+        strategies[name] = {
+            "description": own.get("description", ""),
+            "$ref": f"#/$defs/strategy.{name}",
+        }
+    named = [
+        {
+            "if": {"properties": {"strategy": {"const": name}}},
+            "then": {"$ref": f"#/$defs/strategy.{name}"},
+        }
+        for name in sorted(known)
+    ]
     whole["properties"]["strategies"] = {
-        "description": "Mode, weight, budgets, windows and options of each strategy.",
+        "description": "Mode, weight, budgets, windows, select and options of each strategy.",
         "type": "object",
-        "additionalProperties": False,
         "properties": strategies,
+        "additionalProperties": {
+            "description": "One more of a strategy, under a name of its own.",
+            "type": "object",
+            "properties": {
+                "strategy": {"description": "Which strategy it is.", "enum": sorted(known)}
+            },
+            "required": ["strategy"],
+            "allOf": named,
+        },
     }
     whole["required"] = ["apiVersion", "kind"]
     return {
@@ -135,8 +154,11 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
     }
 
 
-def _strategy_schema(envelope: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _strategy_schema(
+    envelope: Mapping[str, Any], own: Mapping[str, Any], name: str
+) -> dict[str, Any]:
     properties = {k: v for k, v in envelope["properties"].items() if k != "params"}
+    properties["strategy"] = {"description": "Absent, or the name itself.", "const": name}
     return {
         "description": own.get("description", ""),
         "type": ["object", "null"],

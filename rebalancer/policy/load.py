@@ -5,6 +5,7 @@ All problems are collected before any is reported, each with file, line, key and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -20,9 +21,12 @@ from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.params import Params
 from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.select import Select
 
 BUILT_IN = "built-in default"
 _MAIN_FILE = "rebalancer.yaml"
+# They are file names, keys of ConfigMaps and of the report.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,20 @@ def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> Loa
     sources = _Sources(known)
     sources.add(raw, source, "Policy")
     return sources.loaded(source)
+
+
+def parse_select(text: str, source: str) -> Select:
+    """Return the YAML ``{namespaces: [shop-*], minReplicas: 3}`` as a ``select``; messages name it ``source``.
+
+    Raises PolicyError with all problems.
+    """
+    document, problems = parse(text.encode(), source)
+    select: Select | None = None
+    if document is not None and not problems:
+        select, problems = validated(Select, document.data, document, ())
+    if select is None or problems:
+        raise PolicyError([str(problem) for problem in problems])
+    return select
 
 
 @dataclass(slots=True)
@@ -258,13 +276,28 @@ class _Sources:
         return policy.model_copy(update={"params": params})
 
     def _params_model(self, strategy: _Strategy) -> type[Params] | None:
+        name, at = strategy.name, strategy.base
+        given = strategy.value.get("strategy") if isinstance(strategy.value, dict) else None
         try:
-            if strategy.name in self.known:
-                return self.known[strategy.name]
-            message = f"unknown strategy {strategy.name}{did_you_mean(strategy.name, self.known)}"
+            if given is None and name in self.known:
+                return self.known[name]
+            if given is None:
+                message = f"unknown strategy {name}{did_you_mean(name, self.known)}"
+                message += " A name of your own needs the key strategy below it"
+            elif not isinstance(given, str):
+                return None  # The envelope says so.
+            elif given not in self.known:
+                at = (*at, "strategy")
+                message = f"unknown strategy {given}{did_you_mean(given, self.known)}"
+            elif name in self.known and name != given:
+                message = f"{name} is a strategy itself; give this {given} another name"
+            elif not _NAME.match(name):
+                message = f"{shown(name)} is no name; write lower-case letters, digits and hyphens"
+            else:
+                return self.known[given]
         except PluginError as error:
             message = str(error)
-        self._problem(strategy.document, strategy.base, message)
+        self._problem(strategy.document, at, message)
         return None
 
     def _laxer_modes(self, policy: Policy) -> Iterator[str]:

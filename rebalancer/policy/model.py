@@ -15,7 +15,8 @@ from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.cluster import Safety, Scheduler
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
-from rebalancer.policy.windows import Window, is_open
+from rebalancer.policy.select import Select
+from rebalancer.policy.windows import Window, is_open, next_allowed
 
 
 class Mode(enum.StrEnum):
@@ -51,9 +52,22 @@ class Eagerness(enum.StrEnum):
     RELENTLESS = "relentless"
 
 
+class Steer(enum.StrEnum):
+    """Whether a run may influence where replacements land."""
+
+    OFF = "off"
+    """The scheduler chooses."""
+    MARKS = "marks"
+    """Soft taints of a run keep replacements off nodes where they would mend nothing."""
+
+
 class StrategyPolicy(Section):
     """One strategy: the keys that all strategies have (the envelope), and its own options beside them."""
 
+    strategy: str | None = Field(
+        default=None,
+        description="The strategy, where it stands under a name of its own; absent: the name says it.",
+    )
     mode: ModeField | None = Field(
         default=None,
         description="off, observe or enforce; absent: the policy's. Never laxer than the policy's.",
@@ -68,6 +82,10 @@ class StrategyPolicy(Section):
     windows: tuple[Window, ...] = Field(
         default=(),
         description="When this strategy's moves are allowed, in addition to the policy's windows; none: always.",
+    )
+    select: Select = Field(
+        default=Select(),
+        description="Which pods the strategy moves; all pods count. Absent: all that the policy lets move.",
     )
     params: SerializeAsAny[Params] = Field(
         default=Params(), description="The strategy's own options."
@@ -99,6 +117,14 @@ class Policy(Section):
     windows: tuple[Window, ...] = Field(
         default=(), description="When moves are allowed; none: always. A dry run is always allowed."
     )
+    select: Select = Field(
+        default=Select(), description="Which pods may be moved at all; all pods count. Absent: all."
+    )
+    steer: Annotated[Steer, BeforeValidator(_mode)] = Field(
+        default=Steer.OFF,
+        description="off, or marks: where a replacement would mend nothing, soft taints on other nodes choose its landing."
+        " Needs get and patch on nodes.",
+    )
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
         default=Scheduler(), description="Differences of the cluster's scheduler from the default."
@@ -106,7 +132,7 @@ class Policy(Section):
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
-        description="Mode, weight, budgets, windows and options of each strategy.",
+        description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",
     )
 
     def mode_of(self, strategy: str) -> Mode:
@@ -121,11 +147,22 @@ class Policy(Section):
         own = self.strategies.get(strategy)
         return self.budgets if own is None else own.budgets.within(self.budgets)
 
+    def strategy_of(self, name: str) -> str:
+        """Return which strategy stands in the policy under ``name``."""
+        return self.strategies[name].strategy or name
+
+    def windows_of(self, name: str) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
+        """Return the windows of the policy, and those of a strategy: both have to allow its moves."""
+        named = self.strategies.get(name)
+        return self.windows, named.windows if named is not None else ()
+
     def allows(self, strategy: str, now: float) -> bool:
-        """Return whether the windows of the policy and of ``strategy`` are open at ``now`` (Unix seconds)."""
-        named = self.strategies.get(strategy)
-        windows = named.windows if named is not None else ()
-        return is_open(self.windows, now) and is_open(windows, now)
+        """Return whether the windows of the policy and of ``strategy`` allow moves at ``now`` (Unix seconds)."""
+        return all(is_open(windows, now) for windows in self.windows_of(strategy))
+
+    def next_allowed(self, strategy: str, now: float) -> float | None:
+        """Return the first time from ``now`` on at which they do, None if there is none."""
+        return next_allowed(self.windows_of(strategy), now)
 
 
 __all__ = [
@@ -137,6 +174,8 @@ __all__ = [
     "Protect",
     "Safety",
     "Scheduler",
+    "Select",
+    "Steer",
     "StrategyBudgets",
     "StrategyPolicy",
     "Window",

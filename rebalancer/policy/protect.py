@@ -3,84 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from rebalancer.plain_text import shown
 from rebalancer.policy.params import Section
-from rebalancer.policy.values import Duration, Labels
-
-_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
-
-
-def _namespace_pattern(text: str) -> str:
-    if not _PATTERN.match(text):
-        raise ValueError(f"{shown(text)} is no namespace, nor a pattern of some, like kube-*")
-    return text
+from rebalancer.policy.select import Select
+from rebalancer.policy.values import Duration
 
 
-NamespacePattern = Annotated[
-    str,
-    AfterValidator(_namespace_pattern),
-    WithJsonSchema({"type": "string", "pattern": _PATTERN.pattern.replace(r"\Z", "$")}),
-]
-"""A namespace, or a pattern of some: ``*``, ``?``, ``[ab]`` and ``[!ab]`` as a shell reads them (fnmatch)."""
+class Exempting(Section):
+    """A protection with an exception."""
 
+    except_: Select = Field(alias="except", description="Pods that may be moved all the same.")
 
-def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
-    return any(fnmatchcase(namespace, pattern) for pattern in patterns)
-
-
-class Selection(Section):
-    """Pods by namespace and labels; a pod must meet both, and what is absent admits all."""
-
-    namespaces: tuple[NamespacePattern, ...] = Field(
-        default=(), description="Namespaces, or patterns like kube-*; none means all."
-    )
-    labels: Labels = Field(
-        default_factory=dict, description="Labels that the pod must carry; none means all pods."
-    )
-
-    def admits(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod of ``namespace`` with ``labels`` is selected."""
-        if self.namespaces and not _any_matches(self.namespaces, namespace):
-            return False
-        return all(labels.get(key) == value for key, value in self.labels.items())
-
-
-class SystemCritical(Section):
-    """Protects pods of system-critical priority (2,000,000,000 and more), with an exception."""
-
-    except_: Selection = Field(
-        alias="except", description="Pods that may be moved although they are system-critical."
-    )
+    @model_validator(mode="after")
+    def _names_some(self) -> Exempting:
+        if not self.except_:
+            raise ValueError("except names no pods; write false to lift the protection for all")
+        return self
 
 
 def _switch_or_exception(value: Any) -> str:
-    return "exception" if isinstance(value, (dict, SystemCritical)) else "switch"
+    return "exception" if isinstance(value, (dict, Exempting)) else "switch"
 
 
-class NamespaceFilter(Section):
-    """Which namespaces' pods may be moved; the pods of the others still count."""
-
-    include: tuple[NamespacePattern, ...] = Field(
-        default=(),
-        description="Only these namespaces' pods may be moved, names or patterns like shop-*; none means all.",
-    )
-    exclude: tuple[NamespacePattern, ...] = Field(
-        default=(),
-        description="These namespaces' pods are never moved, names or patterns like kube-*; stronger than include.",
-    )
-
-    def admits(self, namespace: str) -> bool:
-        """Return whether pods of ``namespace`` may be moved."""
-        if _any_matches(self.exclude, namespace):
-            return False
-        return not self.include or _any_matches(self.include, namespace)
+Switch = Annotated[
+    Annotated[bool, Tag("switch")] | Annotated[Exempting, Tag("exception")],
+    Discriminator(_switch_or_exception),
+]
+"""``true`` protects, ``false`` does not, ``{except: ...}`` protects all but some."""
 
 
 _GROUP_KIND = r"^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$"
@@ -108,43 +62,41 @@ GroupKind = Annotated[
 
 
 class Protect(Section):
-    """The protections that a policy may lift, each named; true protects.
+    """The protections that a policy may lift, each named; true protects, ``{except: ...}`` protects all but some.
 
     Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, pods of custom
     controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, also of owners and namespaces; the descheduler's, Cluster Autoscaler's, Karpenter's),
     owners in a rollout or with unready replicas, PodDisruptionBudgets and ResourceQuotas.
     """
 
-    volumes: bool = Field(default=True, description="Pods with a PersistentVolumeClaim.")
-    local_storage: bool = Field(
+    volumes: Switch = Field(default=True, description="Pods with a PersistentVolumeClaim.")
+    local_storage: Switch = Field(
         default=True, description="Pods with an emptyDir or hostPath volume: its content is lost."
     )
-    single_replicas: bool = Field(
+    single_replicas: Switch = Field(
         default=True, description="Pods whose owner has one replica: nothing serves meanwhile."
     )
     min_pod_age: Duration = Field(
         default=timedelta(minutes=5), description="Pods younger than this; 0s protects none."
     )
-    system_critical: Annotated[
-        Annotated[bool, Tag("switch")] | Annotated[SystemCritical, Tag("exception")],
-        Discriminator(_switch_or_exception),
-    ] = Field(
-        default=True,
-        description="Pods of system-critical priority; an exception names namespaces and labels.",
+    system_critical: Switch = Field(
+        default=True, description="Pods of system-critical priority (2,000,000,000 and more)."
     )
-    jobs: bool = Field(default=True, description="Pods of Jobs: their work starts again.")
+    jobs: Switch = Field(default=True, description="Pods of Jobs: their work starts again.")
     recreated_by: tuple[GroupKind, ...] = Field(
         default=(),
         description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that create a pod anew once it"
         " is evicted, beside ReplicaSet, StatefulSet and ReplicationController; pods of any other kind stay, and pods"
         " whose restartPolicy is not Always stay whatever is named here.",
     )
-    namespaces: NamespaceFilter = Field(
-        default=NamespaceFilter(), description="Which namespaces' pods may be moved."
+    pods: tuple[Select, ...] = Field(
+        default=(), description="Pods that are not moved: those that any of these selects."
     )
 
-    def spares_critical(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod of system-critical priority is protected."""
-        if isinstance(self.system_critical, SystemCritical):
-            return not self.system_critical.except_.admits(namespace, labels)
-        return self.system_critical
+    @model_validator(mode="after")
+    def _pods_named(self) -> Protect:
+        if not all(self.pods):
+            raise ValueError(
+                "an entry of pods names none, and would protect all; use mode: observe"
+            )
+        return self

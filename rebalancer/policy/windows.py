@@ -1,4 +1,7 @@
-"""Windows: when moves are allowed. They are allowed while any window is open, and always without windows."""
+"""Windows: when moves are allowed.
+
+They are allowed while any window with ``allow`` is open, or always without one, but never while one with ``deny`` is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.plain_text import shown
 from rebalancer.policy.params import Section
@@ -64,21 +67,40 @@ def _valid_zone(name: str) -> str:
     return name
 
 
-class Window(Section):
-    """A time in which moves are allowed: it opens when ``allow`` matches, and is open for the time ``for``.
+Cron = Annotated[str, AfterValidator(_valid_cron)]
 
-    ``allow`` is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward,
+
+class Window(Section):
+    """A time in which moves are allowed, or denied: it opens when ``allow`` or ``deny`` matches, for the time ``for``.
+
+    The expression is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward,
     an opening in the skipped hour is at the time of the change. When they are set back, an opening in the
     repeated hour is the first one only, unless the hour field is a wildcard. These are cron(8)'s rules.
     """
 
-    allow: Annotated[str, AfterValidator(_valid_cron)] = Field(
-        description="Cron expression of five fields: when the window opens."
+    allow: Cron | None = Field(
+        default=None,
+        description="Cron expression of five fields: when a time begins in which moves are allowed.",
+    )
+    deny: Cron | None = Field(
+        default=None,
+        description="The same for a time in which no moves are allowed, whatever other windows allow.",
     )
     for_: PositiveDuration = Field(alias="for", description="How long it stays open, like 8h.")
     time_zone: Annotated[str, AfterValidator(_valid_zone)] = Field(
         default="UTC", description="IANA time zone of the cron expression, like Asia/Tokyo."
     )
+
+    @model_validator(mode="after")
+    def _allows_or_denies(self) -> Window:
+        if (self.allow is None) == (self.deny is None):
+            raise ValueError("a window has either allow or deny, with a cron expression")
+        return self
+
+    @property
+    def expression(self) -> str:
+        """The cron expression: when the window opens."""
+        return self.allow or self.deny or ""
 
     def is_open(self, now: float) -> bool:
         """Return whether the window is open at ``now`` (Unix seconds)."""
@@ -138,7 +160,7 @@ class Window(Section):
 
     def _cron(self, start: datetime) -> croniter:
         # In wall-clock time without a zone, because croniter's rules for clock changes differ from ours.
-        return _cron(self.allow, start)
+        return _cron(self.expression, start)
 
     def _wall(self, now: float) -> datetime:
         return datetime.fromtimestamp(now, ZoneInfo(self.time_zone)).replace(
@@ -158,7 +180,7 @@ class Window(Section):
         if first == second:
             return (first,)
         if first < second:  # In the repeated hour.
-            return (first, second) if self.allow.split()[1].startswith("*") else (first,)
+            return (first, second) if self.expression.split()[1].startswith("*") else (first,)
         return (_change(zone, second, first),)
 
 
@@ -176,25 +198,46 @@ def _change(zone: ZoneInfo, low: float, high: float) -> float:
 
 
 def is_open(windows: Sequence[Window], now: float) -> bool:
-    """Return whether moves are allowed at ``now``: no windows at all, or one that is open."""
-    return not windows or any(window.is_open(now) for window in windows)
+    """Return whether moves are allowed at ``now``: one window allows them, if any has ``allow``, and none denies them."""
+    allowing = [window for window in windows if window.allow is not None]
+    if allowing and not any(window.is_open(now) for window in allowing):
+        return False
+    return not any(window.is_open(now) for window in windows if window.deny is not None)
 
 
-def closes(windows: Sequence[Window], now: float, within: float = 86400.0) -> float | None:
-    """Return when moves end to be allowed (Unix seconds), None if not within ``within`` seconds or not allowed now.
+def next_allowed(sets: Sequence[Sequence[Window]], now: float) -> float | None:
+    """Return the first time from ``now`` on (Unix seconds) at which all ``sets`` of windows allow moves.
 
-    Adjacent and overlapping openings are joined.
+    None if there is none before the calendar ends, or among the first four hundred times that a window opens or closes.
     """
     at = now
-    while at <= now + within:
-        ends = [end for window in windows if (end := window.closes(at)) is not None]
-        if not ends:
-            return at if at > now else None
-        at = max(ends)
+    for _ in range(_MOST_CHANGES):
+        closed = [windows for windows in sets if not is_open(windows, at)]
+        if not closed:
+            return at
+        later = [_next_change(windows, at) for windows in closed]
+        known = [time for time in later if time is not None]
+        if len(known) < len(later):
+            return None
+        at = max(known)
     return None
 
 
-def next_opening(windows: Sequence[Window], now: float) -> float | None:
-    """Return the first time after ``now`` at which one of the windows opens, None if there is none."""
-    starts = [start for window in windows if (start := window.next_opening(now)) is not None]
+_MOST_CHANGES = 400
+
+
+def _next_change(windows: Sequence[Window], at: float) -> float | None:
+    """Return the first time after ``at`` at which windows that allow no moves may allow some; None if there is none."""
+    denied = [
+        end
+        for window in windows
+        if window.deny is not None and (end := window.closes(at)) is not None
+    ]
+    if denied:
+        return max(denied)
+    starts = [
+        start
+        for window in windows
+        if window.allow is not None and (start := window.next_opening(at)) is not None
+    ]
     return min(starts, default=None)

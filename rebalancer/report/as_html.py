@@ -65,7 +65,7 @@ def as_html(report: RunReport) -> Iterator[str]:
             data=_data(report),
             staying=words.count(summary.staying_pods, "pod"),
             stays=[_stays(summary, i) for i in range(len(summary.stays))],
-            funnel=_funnel(summary),
+            funnel=_funnel(report),
             timings=", ".join(
                 f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items()
             ),
@@ -242,13 +242,13 @@ def _strip(label: str, before: float, after: float) -> dict[str, Any]:
     }
 
 
-def _funnel(summary: Summary) -> list[dict[str, str]]:
-    if not summary.report.plan.funnel:
+def _funnel(report: RunReport) -> list[dict[str, str]]:
+    if not report.plan.funnel:
         return []
-    most = summary.funnel[0][1]
+    stages = words.funnel_stages(report.plan.funnel)
     return [
-        {"name": name, "number": f"{number:,}", "width": _width(number, most, _FUNNEL)}
-        for name, number in summary.funnel
+        {"name": name, "number": f"{number:,}", "width": _width(number, stages[0][1], _FUNNEL)}
+        for name, number in stages
     ]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 
 from rebalancer import API_VERSION
 from rebalancer.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, Score, Skip
+from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
 
@@ -99,10 +99,7 @@ def _indented(value: Any, margin: str) -> str:
 
 def as_yaml(report: RunReport) -> str:
     """Return the report as YAML: the same keys and values as the JSON."""
-    # libyaml is ten times faster, which shows with thousands of skipped pods.
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(as_data(report), Dumper=dumper, sort_keys=False, width=100)
-    return text
+    return yaml_text(as_data(report))
 
 
 def reviewed_plan(plan: ReviewedPlan | None) -> dict[str, Any] | None:
@@ -157,6 +154,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "budgets": list(move.budgets),
         "observed": move.observed,
         "makesWayFor": move.makes_way_for or None,
+        "marks": list(move.marks),
         "outcome": outcome.status.value,
         "message": outcome.message,
         "landed": outcome.landed,

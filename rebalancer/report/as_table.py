@@ -184,6 +184,8 @@ class _TableReport:
             f"{move.strategy}, gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}"
         )
         screen.prose(f"{gain}: {move.reason}", _INDENT)
+        if move.marks:
+            screen.prose(words.marks_words(move), _INDENT)
         if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
             screen.prose(outcome.message, _INDENT, style=_STATUS_STYLE[outcome.status])
 

@@ -7,17 +7,15 @@ only a look at the cluster could show is null.
 from __future__ import annotations
 
 import html
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rebalancer import API_VERSION
-from rebalancer.plain_text import printable, printable_json
+from rebalancer.plain_text import printable
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_csv import HEAD
 from rebalancer.report.as_json import reviewed_plan
+from rebalancer.report.data_text import DATA_FORMS, data_text
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
@@ -45,11 +43,8 @@ class LeaseTakenReport:
 
 def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     """Return the report in the form ``output``, one of ``render.FORMS``."""
-    if output == "json":
-        return printable_json(json.dumps(_as_data(report), indent=2, ensure_ascii=False)) + "\n"
-    if output == "yaml":
-        text: str = yaml.safe_dump(_as_data(report), sort_keys=False, width=100)
-        return text
+    if output in DATA_FORMS:
+        return data_text(_as_data(report), output)
     if output == "html":
         line = html.escape(printable(report.line))
         head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'

@@ -62,6 +62,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     reason: str = ""
     cost: float = 1.0
     landings: list[_Landing] = []
+    marks: list[_Name] = []
     outcome: str = Status.PLANNED.value
 
 
@@ -285,6 +286,7 @@ def _move(move: _Move) -> Move:
         cost=move.cost,
         wave=move.wave,
         makes_way_for=move.makes_way_for or "",
+        marks=tuple(move.marks),
     )
 
 

@@ -8,7 +8,9 @@ from rebalancer.report.as_json import as_json, as_yaml
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import WIDTH
 
-FORMS = ("table", "wide", "json", "yaml", "html", "markdown", "csv")
+TABLES = ("table", "wide")
+"""For a terminal."""
+FORMS = (*TABLES, "json", "yaml", "html", "markdown", "csv")
 
 
 def render(

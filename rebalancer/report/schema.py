@@ -65,6 +65,7 @@ class MoveOfReport(_Object):
     budgets: Annotated[list[str], Meta(description="PodDisruptionBudgets, namespace/name")]
     observed: bool
     makes_way_for: Annotated[str | None, Meta(description="uid of a pod that moves later")]
+    marks: Annotated[list[str], Meta(description="nodes marked while its replacement is placed")]
     outcome: Status
     message: str
     landed: str | None

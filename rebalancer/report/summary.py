@@ -86,10 +86,10 @@ class Summary:
         if not moves:
             return report.plan.stopped
         if report.dry_run:
-            return f"{self._planned} {self._mended}{self._bound}."
+            return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
         line = f"{words.count(evicted, 'pod')} evicted of {len(moves):,} planned"
-        return f"{line}, {self._mended}{self._bound}."
+        return f"{line}{self._mended}{self._bound}."
 
     @property
     def _planned(self) -> str:
@@ -105,10 +105,14 @@ class Summary:
     def _mended(self) -> str:
         was = sum(rule.before.violated for rule in self.rules)
         will = sum(rule.planned.violated for rule in self.rules)
-        if not was:
-            return "to even nodes out"
-        least = "all" if not will else f"{was - will:,}"
-        return f"to mend {least} of {words.count(was, 'unmet rule')}"
+        if was > will:
+            least = "all" if not will else f"{was - will:,}"
+            return f" to mend {least} of {words.count(was, 'unmet rule')}"
+        pairs = [(rule.before.cost, rule.planned.cost) for rule in self.rules]
+        if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
+            return f" to mend a part of {words.count(was, 'unmet rule')}"
+        evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
+        return " to even nodes out" if evened else ""
 
     @property
     def _bound(self) -> str:
@@ -147,20 +151,6 @@ class Summary:
     def staying_pods(self) -> int:
         """How many pods stay although a rule would have them elsewhere."""
         return len({(skip.namespace, skip.pod) for skip in self.report.plan.skips})
-
-    @cached_property
-    def funnel(self) -> tuple[tuple[str, int], ...]:
-        """From all pods to the moves; each number is a part of the one before."""
-        funnel = self.report.plan.funnel
-        return tuple(
-            (name, number)
-            for name, number in (
-                ("pods", funnel.get("pods", 0)),
-                ("where a rule is unmet", funnel.get("candidates", 0)),
-                ("of them free to move", words.free_to_move(funnel)),
-                ("moves", funnel.get("moves", 0)),
-            )
-        )
 
     @cached_property
     def next_steps(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Cost, Landing, Move, Score, Skip
 from rebalancer.policy.model import Mode
@@ -15,6 +16,7 @@ from rebalancer.wire.times import rfc3339
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
     Code.NOT_RECREATED: "its controller is not known to create it anew",
+    Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
     Code.NO_GAIN: "nothing would improve, or something would get worse",
@@ -35,6 +37,7 @@ WHY_LEFT: Mapping[Code, str] = {
 """What each code means, as a heading over its examples."""
 
 _WORTH_A_WORD = 0.001
+_SHOWN_MARKS = 4
 
 
 def count(number: int, noun: str) -> str:
@@ -215,48 +218,37 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
     return f"{shown} and {left:,} more" if left > 0 else shown
 
 
-def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``: each a part of the one before.
+def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the way from all pods to the moves; each number is a part of the one before.
 
-    Of a plan that was reviewed: ``412 pods > 5 moves planned > 3 still to make``.
+    A plan that was reviewed has no candidates: of its moves, some may be over already.
     """
-    pods, moves = count(funnel.get("pods", 0), "pod"), funnel.get("moves", 0)
     if (planned := funnel.get("planned")) is not None:
-        return f"{pods} > {count(planned, 'move')} planned > {moves:,} still to make"
-    candidates = f"{funnel.get('candidates', 0):,} where a rule is unmet"
-    free = f"{free_to_move(funnel):,} of them free to move"
-    return " > ".join([pods, candidates, free, count(moves, "move")])
+        moves = ("moves planned", planned), ("still to make", funnel.get("moves", 0))
+        return ("pods", funnel.get("pods", 0)), *moves
+    return (
+        ("pods", funnel.get("pods", 0)),
+        ("where a rule is unmet", funnel.get("candidates", 0)),
+        ("of them free to move", free_to_move(funnel)),
+        ("moves", funnel.get("moves", 0)),
+    )
+
+
+def funnel_words(funnel: Mapping[str, int]) -> str:
+    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
+    return " > ".join(
+        f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
+        for stage, n in funnel_stages(funnel)
+    )
 
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
-    held = sum(funnel.get(code.value, 0) for code in (Code.PROTECTED, Code.NOT_RECREATED))
+    held = sum(
+        funnel.get(code.value, 0)
+        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.NOT_SELECTED)
+    )
     return funnel.get("candidates", 0) - held
-
-
-def owners_of(moves: Iterable[Move], most: int = 3) -> str:
-    """Return how many of ``moves`` each owner has: ``60 of Deployment/shop/web, 28 of ...``."""
-    owners = Counter(move.owner for move in moves)
-    ranked = sorted(owners.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{n:,} of {owner}" for owner, n in ranked[:most])
-    left = len(ranked) - most
-    return f"{shown} and {count(left, 'other owner')}" if left > 0 else shown
-
-
-def planned_line(report: RunReport) -> str:
-    """Return how many moves there are, and how few there could be."""
-    moves = report.plan.moves
-    if not moves:
-        return "No moves."
-    acting = [move for move in moves if not move.observed]
-    line = count(len(moves), "move")
-    if len(acting) < len(moves):
-        line += f" ({len(moves) - len(acting):,} observed only)"
-    waves = max(move.wave for move in moves)
-    line += f" in {count(waves, 'wave')}" if waves > 1 else ""
-    if (bound := report.plan.lower_bound) > 0:
-        line += f"; {bound_words(bound, len(moves))}"
-    return f"{line}."
 
 
 def bound_words(bound: int, moves: int) -> str:
@@ -305,4 +297,21 @@ def ending(report: RunReport) -> str:
         return f"Standing still: {'; '.join(report.standstill)}."
     if report.cut is not None:
         return f"Stopped early: {report.cut}."
-    return report.plan.stopped
+    stopped = report.plan.stopped
+    # Of a reviewed plan it says what is left of it, and nothing of the rules.
+    of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
+    if report.dry_run or not of_rules or all(map(_as_planned, report.outcomes)):
+        return stopped
+    return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
+
+
+def _as_planned(outcome: Outcome) -> bool:
+    return outcome.status is Status.OBSERVED or outcome.predicted is True
+
+
+def marks_words(move: Move) -> str:
+    """Return which nodes are marked for a move, in a few words."""
+    names = ", ".join(printable(node) for node in move.marks[:_SHOWN_MARKS])
+    more = len(move.marks) - _SHOWN_MARKS
+    others = f" and {more} more" if more > 0 else ""
+    return f"steered: {names}{others} marked until it has its node"

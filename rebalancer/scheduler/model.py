@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +23,7 @@ from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import RawScores, Scorer
 from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.steering import Steering
 from rebalancer.scheduler.unoffered_resources import UnofferedResources
 from rebalancer.scheduler.validity import unmodelled
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -154,7 +157,7 @@ class SchedulerModel:
             with state.evicted(pod, gone=gone):
                 return self._predicted(state, replacement)
 
-        if gone or self.filters.unusual(replacement):
+        if gone or self.placement.marked is not None or self.filters.unusual(replacement):
             return make()[0]
         counted, spread = self._counted_by(replacement)
         source = self._source(cls, node, replacement) if cls in spread else ()
@@ -165,6 +168,36 @@ class SchedulerModel:
             self.columns.of(state, replacement),
             self.static_mask(replacement),
             make,
+        )
+
+    @contextmanager
+    def marking(self, nodes: Int32s) -> Iterator[None]:
+        """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
+        before = self.placement.marked
+        marked = np.zeros(len(self.snapshot.nodes), bool)
+        marked[nodes] = True
+        self.placement.marked = marked if len(nodes) else None
+        try:
+            yield
+        finally:
+            self.placement.marked = before
+
+    def steering(self, state: ClusterState, cls: int) -> Steering | None:
+        """Return what marks it takes to have a pod of the class land on each feasible node; None if it is not predictable.
+
+        Exact where all nodes are scored. Where the scheduler samples them, what :meth:`predict` says while they are
+        marked is to be asked.
+        """
+        nodes = self.feasible(state, cls).nonzero()[0].astype(np.int32)
+        if self.unmodelled(cls) or (len(nodes) > 1 and self._fails_to_score(cls) is not None):
+            return None
+        raw = self._scorer.raw(state, cls)
+        return Steering(
+            nodes,
+            self._scorer.total(raw, nodes),
+            raw.taints[nodes],
+            self.profile.weights,
+            tolerated=self.placement.tolerates_marks(cls),
         )
 
     def _counted_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:

@@ -15,6 +15,7 @@ from rebalancer.snapshot.labels import unparsable
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
+from rebalancer.wire.marks import ANY_MARK
 
 _HARD = ("NoSchedule", "NoExecute")
 _PREFER = ("PreferNoSchedule",)
@@ -46,6 +47,8 @@ class Placement:
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
         self._unparsable: dict[int, str | None] = {}
+        self.marked: Bools | None = None
+        """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return what the class says of node affinity and of taints, as keys of caches."""
@@ -90,10 +93,15 @@ class Placement:
         return ~self._snapshot.nodes.unschedulable
 
     def preferred_taints(self, cls: int) -> Ints:
-        """Return how many PreferNoSchedule taints (N,) the class does not tolerate."""
-        return self._cache.get(
+        """Return how many PreferNoSchedule taints (N,) the class does not tolerate, marks included."""
+        counts = self._cache.get(
             ("prefer", self.signature(cls)[1]), lambda: self._untolerated(cls, _PREFER)
         )
+        return counts if self.marked is None or self.tolerates_marks(cls) else counts + self.marked
+
+    def tolerates_marks(self, cls: int) -> bool:
+        """Return whether marks mean nothing to pods of the class."""
+        return tolerates(self._class(cls).spec.tolerations or (), ANY_MARK)
 
     def preferred_affinity(self, cls: int) -> Ints | None:
         """Return the weights (N,) of matching preferred node affinity terms; None if it has none."""

@@ -23,7 +23,7 @@ from rebalancer.snapshot.pod_table import PodTable, SettledPods
 from rebalancer.snapshot.usage import MEASURED
 from rebalancer.wire import objects as o
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
-from rebalancer.wire.opt_outs import opted_out
+from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
 
 WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
@@ -229,11 +229,11 @@ class Settled:
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
-            opted_out=frozenset(
-                item.metadata.name
+            opt_outs={
+                item.metadata.name: opt_out
                 for item in self._all("Namespace")
-                if opted_out(item.metadata.annotations)
-            ),
+                if (opt_out := evict_opt_out(item.metadata.annotations)) is not None
+            },
             quotas=fold_quotas(self._all("ResourceQuota")),
             volumes=self._volumes(),
             missing=missing,

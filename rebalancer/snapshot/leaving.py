@@ -63,18 +63,18 @@ class Notice(NamedTuple):
 def notices_of(node: o.Node) -> tuple[Notice, ...]:
     """Return what is announced of a node; of its conditions, all that are True but Ready."""
     annotations = node.metadata.annotations or {}
-    found: list[Notice] = []
+    notices: list[Notice] = []
     if (value := annotations.get(LEAVE)) is not None:
         at = 0.0 if value == "now" else unix_seconds(value) or None
-        found.append(Notice(Source.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
+        notices.append(Notice(Source.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
     if DRAIN in annotations and node.spec.unschedulable:
-        found.append(Notice(Source.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
-    found += [
+        notices.append(Notice(Source.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    notices += [
         Notice(Source.CONDITION, condition.type, 0.0, f"condition {condition.type}")
         for condition in node.status.conditions or ()
         if condition.status == "True" and condition.type != "Ready"
     ]
-    return tuple(found)
+    return tuple(notices)
 
 
 def is_leaving(node: o.Node, notices: tuple[Notice, ...]) -> bool:

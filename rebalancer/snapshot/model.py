@@ -147,8 +147,8 @@ class Owner:
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
     """Changes with what the owner's pods ask for: memory of earlier moves holds only for the same."""
-    opted_out: bool = False
-    """``rebalancer/evict: "false"`` on the object itself, or on a ReplicaSet of its own."""
+    opt_outs: tuple[OptOut, ...] = ()
+    """``rebalancer/evict: "false"``, also for a time, on the object itself, or on a ReplicaSet of its own."""
     rollout: bool = False
     """Its pods are of two templates: those of the older one are being replaced."""
 
@@ -233,8 +233,8 @@ class Snapshot:
     """Of the pod list, where a watch may go on from."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
-    opted_out: frozenset[str] = frozenset()
-    """Namespaces annotated ``rebalancer/evict: "false"``."""
+    opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
+    """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
     """What is really used; None where it was not asked for, or nothing measures it."""
 

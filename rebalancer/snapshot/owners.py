@@ -11,7 +11,7 @@ import msgspec
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.model import Owner
 from rebalancer.wire import objects as o
-from rebalancer.wire.opt_outs import opted_out
+from rebalancer.wire.opt_outs import evict_opt_out
 
 _INTERMEDIATE = ("ReplicaSet", "Job")
 _UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
@@ -105,7 +105,11 @@ class Ownership:
             unsettled=_unsettled(kind, read, replicas, counted),
             waits=_waits(kind, read[-1]),
             fingerprint=_fingerprint(read[-1]),
-            opted_out=any(opted_out(each.metadata.annotations) for each in (*read, *parts)),
+            opt_outs=tuple(
+                own
+                for each in (*read, *parts)
+                if (own := evict_opt_out(each.metadata.annotations)) is not None
+            ),
             rollout=counted.replica_sets > 1
             or (kind == "StatefulSet" and _rolling(read[-1], replicas)),
         )

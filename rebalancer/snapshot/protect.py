@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.policy.protect import Protect
+from rebalancer.policy.protect import Exempting, Protect
+from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.selected import selected
 from rebalancer.wire import objects as o
-from rebalancer.wire.opt_outs import EVICT
+from rebalancer.wire.opt_outs import OptOut
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -39,12 +41,13 @@ NAMES = (
     "singleReplica",
     "ownerUnsettled",
     "young",
-    "namespace",
+    "notSelected",
     "selector",
     "schedulingGate",
     "coolDown",
     "notRecreated",
     "evictionInProgress",
+    "pods",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -65,12 +68,16 @@ TEXTS: Mapping[str, str] = {
     "singleReplica": "the only replica of its owner",
     "ownerUnsettled": "its owner is not at rest",
     "young": "younger than protect.minPodAge",
-    "namespace": "its namespace is left out by the policy",
-    "selector": "left out by -n or -l",
+    "notSelected": "not among the pods that the policy's select matches",
+    "selector": "left out by -n, -l or --select",
+    "pods": "named by protect.pods",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
     NOT_RECREATED: "its controller is not known to create it anew (protect.recreatedBy names such kinds)",
 }
+
+
+_ALL = Select()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,10 @@ class Scope:
     """Only pods of this namespace (-n)."""
     selector: o.LabelSelector | None = None
     """Only pods with these labels (-l)."""
+    select: Select = _ALL
+    """Only these pods (--select)."""
+    policy_select: Select = _ALL
+    """Only these pods (the policy's ``select``)."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod this run lives in."""
     cooling: Mapping[str, str] = field(default_factory=dict)
@@ -92,10 +103,33 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
     of_class = np.array([_of_class(snapshot, c, rules, scope) for c in snapshot.classes], np.int32)
     bits = of_class[snapshot.pods.cls] if len(of_class) else np.zeros(0, np.int32)
     bits = bits | _of_pods(snapshot, rules)
+    for name, lifted in _exceptions(snapshot, rules):
+        bits[lifted] &= ~_BIT[name]
+    for name, only in (("notSelected", scope.policy_select), ("selector", scope.select)):
+        if (picked := selected(snapshot, only)) is not None:
+            bits[~picked.pods(snapshot)] |= _BIT[name]
+    for named in rules.pods:
+        if (picked := selected(snapshot, named, unknown=True)) is not None:
+            bits[picked.pods(snapshot)] |= _BIT["pods"]
     if scope.own_pod is not None:
         bits |= _own(snapshot, scope.own_pod)
     bits.setflags(write=False)
     return bits
+
+
+def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools]]:
+    """Yield the protections that have an exception, each with the pods (P,) for which it is lifted."""
+    for name, switch in (
+        ("volumes", rules.volumes),
+        ("localStorage", rules.local_storage),
+        ("singleReplica", rules.single_replicas),
+        ("systemCritical", rules.system_critical),
+        ("job", rules.jobs),
+    ):
+        if isinstance(switch, Exempting):
+            picked = selected(snapshot, switch.except_)
+            if picked is not None:
+                yield name, picked.pods(snapshot)
 
 
 def names_of(bits: int) -> list[str]:
@@ -132,30 +166,27 @@ def _annotated(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
     yield from (own.text for own in cls.opt_outs if own.protection == name)
     if name != "optedOut":
         return
-    if cls.owner >= 0 and snapshot.owners[cls.owner].opted_out:
-        yield f'its {snapshot.owners[cls.owner].kind} is annotated {EVICT}: "false"'
-    if cls.namespace in snapshot.opted_out:
-        yield f'its namespace is annotated {EVICT}: "false"'
+    if cls.owner >= 0:
+        owner = snapshot.owners[cls.owner]
+        yield from (f"its {owner.kind} is {own.text}" for own in owner.opt_outs)
+    if (of_namespace := snapshot.opt_outs.get(cls.namespace)) is not None:
+        yield f"its namespace is {of_namespace.text}"
 
 
 def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -> int:
     bits = _of_owner(snapshot, cls, rules)
-    if cls.priority >= SYSTEM_CRITICAL and rules.spares_critical(cls.namespace, cls.labels):
-        bits |= _BIT["systemCritical"]
+    if cls.priority >= SYSTEM_CRITICAL:
+        bits |= _BIT["systemCritical"] * bool(rules.system_critical)
     for volume in cls.spec.volumes or ():
         claimed = volume.persistent_volume_claim is not None or volume.ephemeral is not None
         if claimed or volume.disk is not None:
-            bits |= _BIT["volumes"] * rules.volumes
+            bits |= _BIT["volumes"] * bool(rules.volumes)
         elif volume.empty_dir is not None or volume.host_path is not None:
-            bits |= _BIT["localStorage"] * rules.local_storage
-    if not rules.namespaces.admits(cls.namespace):
-        bits |= _BIT["namespace"]
+            bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not _in_scope(cls, scope):
         bits |= _BIT["selector"]
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]
-    if cls.namespace in snapshot.opted_out:
-        bits |= _BIT["optedOut"]
     if cls.owner >= 0 and snapshot.owners[cls.owner].ref in scope.cooling:
         bits |= _BIT["coolDown"]
     return bits
@@ -177,15 +208,13 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
     if cls.controller_kind == "Node":
         bits |= _BIT["mirror"]
     if cls.controller == JOB:
-        bits |= _BIT["job"] * rules.jobs
+        bits |= _BIT["job"] * bool(rules.jobs)
     elif owner.replicas <= 1:
-        bits |= _BIT["singleReplica"] * rules.single_replicas
+        bits |= _BIT["singleReplica"] * bool(rules.single_replicas)
     if not _recreated(cls, rules):
         bits |= _BIT[NOT_RECREATED]
     if owner.unsettled is not None:
         bits |= _BIT["ownerUnsettled"]
-    if owner.opted_out:
-        bits |= _BIT["optedOut"]
     return bits
 
 
@@ -223,13 +252,40 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
 
 
 def _timed(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
-    """Yield the protections that annotations ask for, each with the seconds (C,) for which it holds."""
+    """Yield the protections that annotations ask for, each with the seconds (C,) of a pod's life for which it holds."""
     seconds_of: dict[str, Floats] = {}
     for index, cls in enumerate(snapshot.classes):
-        for own in cls.opt_outs:
-            seconds = seconds_of.setdefault(own.protection, np.zeros(len(snapshot.classes)))
-            seconds[index] = max(seconds[index], own.seconds)
+        for own in _opt_outs(snapshot, cls):
+            if snapshot.captured_at < own.until:
+                seconds = seconds_of.setdefault(own.protection, np.zeros(len(snapshot.classes)))
+                seconds[index] = max(seconds[index], own.seconds)
     yield from seconds_of.items()
+
+
+def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:
+    """Yield what a pod of ``cls``, its owner and its namespace are annotated with."""
+    yield from cls.opt_outs
+    if cls.owner >= 0:
+        yield from snapshot.owners[cls.owner].opt_outs
+    if (of_namespace := snapshot.opt_outs.get(cls.namespace)) is not None:
+        yield of_namespace
+
+
+def not_understood(snapshot: Snapshot) -> list[str]:
+    """Return the annotations that protect although they are not understood, in a line each, with what carries them."""
+    texts: set[str] = set()
+    for cls in snapshot.classes:
+        owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
+        pods = f"pods of {owner.ref}" if owner is not None else f"a pod of {cls.namespace}"
+        texts.update(f"{pods}: {own.text}" for own in cls.opt_outs if not own.understood)
+    for owner in snapshot.owners:
+        texts.update(f"{owner.ref}: {own.text}" for own in owner.opt_outs if not own.understood)
+    texts.update(
+        f"namespace {name}: {own.text}"
+        for name, own in snapshot.opt_outs.items()
+        if not own.understood
+    )
+    return [f"{text}: not moved" for text in sorted(texts)]
 
 
 def _own(snapshot: Snapshot, own: tuple[str, str]) -> Int32s:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.cost.inspection import Described, Gauging, Grouped, Standing
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.telling import Gauging, Grouped, Standing, Told
 from rebalancer.cost.term import (
     Candidates,
     Concerned,
@@ -117,7 +117,7 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
 
 
 def _check_protocols(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.telling``)."""
+    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.inspection``)."""
     if isinstance(term, Concerned):
         _check_concerns(view, term, where)
     if isinstance(term, Signalling) and isinstance(twin, Signalling):
@@ -150,7 +150,7 @@ def _check_groups(view: View, term: Grouped, where: str) -> None:
                 f"{where}: groups_of returns a group without the class as a member",
             )
             texts = [group.label]
-            texts += [group.wish(), group.standing()] if isinstance(group, Told) else []
+            texts += [group.requirement(), group.standing()] if isinstance(group, Described) else []
             lines = all(text.strip() and "\n" not in text for text in texts)
             _require(lines, f"{where}: a text of a group is not one line")
     _require(before == _weight(term), f"{where}: groups_of changes the term")

@@ -40,6 +40,7 @@ def carry_out(
         replace(pace, in_order=len(moves)),
         waves,
         domains=world.nodes.labels_of,
+        marks=simulated,
     )
     return executor.run(moves, recheck), waves.count
 
@@ -86,6 +87,12 @@ class _Simulated:
 
     def announce(self, move: Move) -> None:
         pass
+
+    # -- marks: see rebalancer.evictor.marks.Marks -----------------------------------------------------
+
+    def stand_on(self, nodes: Collection[str]) -> str | None:
+        self._world.mark(nodes)
+        return None
 
     # -- the feed: see rebalancer.evictor.landing.Feed ---------------------------------------------
 

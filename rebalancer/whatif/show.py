@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from rebalancer import API_VERSION
-from rebalancer.plain_text import printable_json, printable_lines
+from rebalancer.plain_text import printable_lines
 from rebalancer.plan.plan import Cost, Score
+from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.words import count
 from rebalancer.whatif.cycles import Course, Cycle, total
 from rebalancer.wire.times import rfc3339
 
+FORMS = ("table", *DATA_FORMS)
 _HEAD = (
     "CYCLE",
     "TIME",
@@ -27,10 +28,9 @@ _HEAD = (
 
 
 def render_course(course: Course, output: str, *, source: str, policy: str) -> str:
-    """Return the simulation in the form ``output``, ``table`` or ``json``."""
-    if output == "json":
-        data = as_data(course, source=source, policy=policy)
-        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
+    """Return the simulation in the form ``output``, one of ``FORMS``."""
+    if output in DATA_FORMS:
+        return data_text(as_data(course, source=source, policy=policy), output)
     warnings = [f"Warning: {text}" for text in course.warnings]
     lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(course.cycles), ""]
     lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]

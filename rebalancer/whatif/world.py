@@ -95,6 +95,7 @@ class World:
         self._drop_terminating()
         self._snapshot = self._living = snapshot
         self._wave: _Wave | None = None
+        self._marked = np.zeros(0, np.int32)
         self._renew()
 
     @property
@@ -172,8 +173,16 @@ class World:
             ready=bool(self._flags[row] & PodFlag.READY),
         )
 
+    def mark(self, nodes: Collection[str]) -> None:
+        """Have exactly these nodes carry a mark of the run."""
+        self._marked = np.array([self.nodes.index[node] for node in nodes], np.int32)
+
     def evict(self, uid: str) -> Replaced:
         """Evict a pod and land its replacement; the next eviction is a while later."""
+        with self._of_wave().model.marking(self._marked):
+            return self._replaced(uid)
+
+    def _replaced(self, uid: str) -> Replaced:
         wave = self._of_wave()
         state = wave.state
         self._let_go(state)

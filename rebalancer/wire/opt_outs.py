@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from rebalancer.durations import parse_go_duration
 from rebalancer.wire.pods import ANNOTATION_NAMES, PodAnnotations
+from rebalancer.wire.times import unix_seconds
 
 EVICT = ANNOTATION_NAMES["evict"]
 
@@ -22,6 +24,14 @@ class OptOut(NamedTuple):
     """The annotation as it stands there."""
     seconds: float = math.inf
     """How long it protects from the pod's start."""
+    until: float = math.inf
+    """Until when it protects (Unix seconds)."""
+    understood: bool = True
+    """Whether the value is one of those that the annotation is documented to have; if not, it protects all the same."""
+
+    def protects(self, age: float, now: float) -> bool:
+        """Return whether it protects a pod that started ``age`` seconds ago, at ``now`` (Unix seconds)."""
+        return age < self.seconds and now < self.until
 
 
 @lru_cache(1024)
@@ -31,10 +41,11 @@ def opt_outs(annotations: PodAnnotations) -> tuple[OptOut, ...]:
 
 
 def _of_pod(annotations: PodAnnotations) -> Iterator[OptOut]:
-    for field in ("evict", "peer_evict"):
-        value = getattr(annotations, field)
-        if value is not None and value.lower() != "true":
-            yield _opt_out("optedOut", field, value, known=("false",))
+    if (ours := _evict(annotations.evict)) is not None:
+        yield ours
+    value = annotations.peer_evict
+    if value is not None and value.lower() != "true":
+        yield _opt_out("optedOut", "peer_evict", value, known=("false",))
     if annotations.peer_prefer_no_eviction is not None:
         name = ANNOTATION_NAMES["peer_prefer_no_eviction"]
         yield OptOut("preferNoEviction", f"annotated {name}")
@@ -58,12 +69,46 @@ def _of_pod(annotations: PodAnnotations) -> Iterator[OptOut]:
 
 def _opt_out(protection: str, field: str, value: str, known: tuple[str, ...]) -> OptOut:
     text = f'annotated {ANNOTATION_NAMES[field]}: "{value}"'
-    return OptOut(
-        protection, text if value.lower() in known else f"{text}, which is not understood"
-    )
+    if value.lower() in known:
+        return OptOut(protection, text)
+    return OptOut(protection, f"{text}, which is not understood", understood=False)
 
 
-def opted_out(annotations: Mapping[str, str] | None) -> bool:
-    """Return whether an owner or a namespace with these annotations keeps its pods where they are."""
-    value = (annotations or {}).get(EVICT)
-    return value is not None and value.lower() != "true"
+_FOR_A_TIME = re.compile(r"false\s+(until|for)\s+(\S+)", re.ASCII | re.IGNORECASE)
+
+
+def _evict(value: str | None) -> OptOut | None:
+    """Return what our own annotation says: true, false, ``false until 2026-12-01``, ``false for 4h``."""
+    if value is None or value.lower() == "true":
+        return None
+    plain = _opt_out("optedOut", "evict", value, known=("false",))
+    match = _FOR_A_TIME.fullmatch(value.strip())
+    if match is None:
+        return plain
+    until = match[1].lower() == "until"
+    end = _moment(match[2]) if until else _span(match[2])
+    if end <= 0:
+        return plain
+    timed = _opt_out("optedOut", "evict", value, known=(value.lower(),))
+    return timed._replace(until=end) if until else timed._replace(seconds=end)
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)
+
+
+def _moment(text: str) -> float:
+    """Return ``2026-12-01`` (its first second in UTC) or ``2026-12-01T08:00Z`` as Unix seconds; 0 if it is neither."""
+    return unix_seconds(text) if _MOMENT.fullmatch(text.upper()) else 0.0
+
+
+def _span(text: str) -> float:
+    """Return ``4h`` in seconds, 0 if it is no duration."""
+    try:
+        return parse_go_duration(text).total_seconds()
+    except ValueError:
+        return 0.0
+
+
+def evict_opt_out(annotations: Mapping[str, str] | None) -> OptOut | None:
+    """Return what keeps the pods of an owner or a namespace with these annotations where they are, if anything does."""
+    return _evict((annotations or {}).get(EVICT))

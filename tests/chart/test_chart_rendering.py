@@ -11,6 +11,7 @@ from rebalancer.kube.access import (
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
+    MARK_RULES,
     READ_RULES,
     USAGE_RULES,
     act_rules,
@@ -20,6 +21,7 @@ from rebalancer.kube.access import (
 from rebalancer.kube.resources import Rule
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from tests.chart.helm import HelmError, one, pod_spec, render
 from tests.chart.values import OWN, shipped
@@ -178,6 +180,8 @@ def judged_by(signal):
         (judged_by("requests"), False),
         (judged_by("usage"), True),
         (judged_by("larger"), True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}}, True),
+        ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, False),
         ({**judged_by("usage"), "mode": "observe"}, True),
         ({"rbac": {"usage": True}}, True),
         ({"existingPolicy": "mine"}, False),
@@ -191,6 +195,27 @@ def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(value
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == {*READ_RULES, *usage}
     acting = rules(one(manifests, "ClusterRole", name))
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"steer": "off"}}, False),
+        ({"policy": {"steer": False}}, False),
+        ({"policy": {"steer": "marks"}}, True),
+        ({"rbac": {"marks": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"marks": True}}, True),
+    ],
+)
+def test_nodes_may_be_patched_only_where_the_policy_steers(values, wanted):
+    manifests = render(values)
+    name = f"rebalancing-{NAME}"
+    marks = set(MARK_RULES) if wanted else set()
+    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
+    acting = rules(one(manifests, "ClusterRole", name))
+    assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *marks}
 
 
 @pytest.mark.parametrize("mode", ["observe", "off", False])
@@ -301,6 +326,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "rbac.create": False,
+    "rbac.marks": True,
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
@@ -366,6 +392,16 @@ def words(value):
     return [] if isinstance(value, bool) else [str(value)]
 
 
+def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
+    given = {"strategy": "topology-spread", "select": {"namespaces": ["shop"]}}
+    avoid = {"avoid": {"capacity": "spot"}}
+    manifests = render({"strategies": {"spread-shop": given, "placement": avoid}})
+    policy = policy_of(manifests, tmp_path).policy
+    assert policy.strategy_of("spread-shop") == "topology-spread"
+    assert policy.strategies["spread-shop"].select == Select.model_validate(given["select"])
+    assert "placement" in policy.strategies
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -375,6 +411,7 @@ def words(value):
         ({"policy": {"protect": {"minPodAge": ""}}}, "minPodAge"),
         ({"policy": {"mode": "observe"}}, "mode"),
         ({"strategies": {"duplicate": {}}}, "duplicate"),
+        ({"strategies": {"mine": {"strategy": "duplicates", "selekt": {}}}}, "selekt"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
         ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.manifests import deployment, node
+from rebalancer.embedded.manifests import ZONE, deployment, node
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
 
@@ -82,6 +82,30 @@ def _leaving(cluster: EmbeddedCluster) -> None:
     _settled(cluster, node("node-b1", zone="zone-b", annotations=going, unschedulable=True))
 
 
+def _pod_affinity(cluster: EmbeddedCluster) -> None:
+    """Pods prefer the zone of a cache that has come after them."""
+    _nodes(cluster, "a", "b")
+    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
+    near = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "podAffinityTerm": term}
+        ]
+    }
+    _settled(cluster, deployment("web", 2, affinity={"podAffinity": near}))
+    pool = {"pool": "cache"}
+    cluster.add_node("node-c1", "zone-c", labels=pool)
+    cluster.advance(_MINUTES)
+    _settled(cluster, deployment("cache", 2, nodeSelector=pool))
+
+
+def _placement(cluster: EmbeddedCluster) -> None:
+    """One of two nodes is spot capacity, and a third one joins that is not."""
+    cluster.add_node("node-a1", "zone-a", labels={"capacity": "spot"})
+    _nodes(cluster, "b")
+    _settled(cluster, deployment("web", 2))
+    _nodes(cluster, "c")
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -89,6 +113,8 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "node-affinity": _node_affinity,
     "taints": _taints,
     "leaving": _leaving,
+    "pod-affinity": _pod_affinity,
+    "placement": _placement,
 }
 
 

@@ -73,53 +73,75 @@ def strategies() -> str:
 def policy_keys() -> str:
     """Return every key of a policy file, without the strategies' own options."""
     whole = schema(Registry.installed())
-    rows = list(_rows(whole, whole, ""))
-    own = next(iter(whole["properties"]["strategies"]["properties"].values()))
-    shared = {key: own["properties"][key] for key in ENVELOPE if key in own["properties"]}
-    rows += list(_rows(whole, {"properties": shared}, "strategies.NAME."))
+    keys = _Keys(whole)
+    named = whole["properties"]["strategies"]["additionalProperties"]["properties"]
+    shared = {**_of_strategy(whole, next(iter(Registry.installed()))), **named}
+    of_all = {"properties": {key: shared[key] for key in ENVELOPE if key in shared}}
+    rows = [*keys.rows(whole, ""), *keys.rows(of_all, "strategies.NAME.")]
     return table(("key", "default", "meaning"), rows)
 
 
 def options(name: str) -> str:
     """Return the own options of a strategy."""
     whole = schema(Registry.installed())
-    own = whole["properties"]["strategies"]["properties"][name]["properties"]
-    rest = {
-        key: entry for key, entry in own.items() if key not in {*ENVELOPE, "apiVersion", "kind"}
-    }
-    rows = list(_rows(whole, {"properties": rest}, ""))
+    not_own = {*ENVELOPE, "apiVersion", "kind", "strategy"}
+    own = {key: entry for key, entry in _of_strategy(whole, name).items() if key not in not_own}
+    rows = list(_Keys(whole).rows({"properties": own}, ""))
     return (
         table(("option", "default", "meaning"), rows) if rows else "It has no options of its own."
     )
 
 
-def _rows(whole: Mapping[str, Any], of: Mapping[str, Any], prefix: str) -> Iterator[Sequence[str]]:
-    for key, entry in of["properties"].items():
-        if f"{prefix}{key}" == "strategies":
-            continue
-        inner, many = _inner(whole, entry)
-        yield f"`{prefix}{key}`", _default(entry), plain(entry.get("description", ""))
-        if inner:
-            yield from _rows(whole, inner, f"{prefix}{key}{'[]' if many else ''}.")
+def _of_strategy(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    keys: Mapping[str, Any] = whole["$defs"][f"strategy.{name}"]["properties"]
+    return keys
 
 
-def _inner(
-    whole: Mapping[str, Any], entry: Mapping[str, Any]
-) -> tuple[Mapping[str, Any] | None, bool]:
-    """Return the object that a key holds, and whether it holds a list of them; None for a plain value."""
-    for one in (entry, *entry.get("anyOf", ()), *entry.get("oneOf", ()), *entry.get("allOf", ())):
-        target = _resolved(whole, one)
-        if target.get("properties"):
-            return target, False
-        items = _resolved(whole, target.get("items", {}))
-        if items.get("properties"):
-            return items, True
-    return None, False
+class _Keys:
+    """Rows of keys, with the keys below them; the keys of one definition are listed once."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self._whole = whole
+        self._listed: dict[str, str] = {}
+        """Definition -> the key below which its keys are listed."""
+
+    def rows(self, of: Mapping[str, Any], prefix: str) -> Iterator[Sequence[str]]:
+        """Yield key, default and meaning of each key of an object."""
+        for key, entry in of["properties"].items():
+            if f"{prefix}{key}" == "strategies":
+                continue
+            path = f"{prefix}{key}"
+            inner, name, many = self._inner(entry)
+            text = plain(entry.get("description", ""))
+            if name in self._listed:
+                yield (
+                    f"`{path}`",
+                    _default(entry),
+                    f"{text} Keys as below `{self._listed[name]}`.".strip(),
+                )
+                continue
+            yield f"`{path}`", _default(entry), text
+            if inner:
+                self._listed[name] = path
+                yield from self.rows(inner, f"{path}{'[]' if many else ''}.")
+
+    def _inner(self, entry: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, bool]:
+        """Return the object that a key holds, its definition's name, and whether it is a list of them."""
+        for one in (entry, *(one for kind in _CHOICES for one in entry.get(kind, ()))):
+            target, name = self._resolved(one)
+            if target.get("properties"):
+                return target, name, False
+            items, name = self._resolved(target.get("items", {}))
+            if items.get("properties"):
+                return items, name, True
+        return None, "", False
+
+    def _resolved(self, entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+        name = entry.get("$ref", "").removeprefix("#/$defs/")
+        return (self._whole["$defs"][name] if name else entry), name
 
 
-def _resolved(whole: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    name = entry.get("$ref", "").removeprefix("#/$defs/")
-    return whole["$defs"][name] if name else entry
+_CHOICES = ("anyOf", "oneOf", "allOf")
 
 
 def _default(entry: Mapping[str, Any]) -> str:

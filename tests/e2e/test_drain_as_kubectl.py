@@ -1,6 +1,6 @@
 """A drain chooses and refuses the pods that ``kubectl drain --dry-run=server`` does, on random nodes of a real API server.
 
-But for two groups that kubectl evicts: pods that have ended are left for whoever reads their results, and batch work
+But for two groups that kubectl evicts: pods that have ended are left to those that read their results, and batch work
 is waited for.
 """
 

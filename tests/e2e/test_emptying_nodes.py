@@ -22,13 +22,19 @@ from rebalancer.nodes.stages import BUSY, STAGE
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.product import PATIENCE, grant, rebalancer
+from tests.e2e.product import PATIENCE, Product, grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 ACCOUNT = "system:serviceaccount:default:rebalancer"
 OLD, NEW = [f"old-{i}" for i in range(3)], [f"new-{i}" for i in range(3)]
 WEB = {"app": "web"}
 REPLICAS = 6
+LEAVING = """
+apiVersion: rebalancer/v1
+kind: Policy
+protect: {minPodAge: 0s}
+strategies: {leaving: {}}
+"""
 
 
 def nodes(plane, names, generation):
@@ -125,7 +131,7 @@ def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed
     arguments = command(cluster, kubeconfig)
     kills, code = 0, None
     with watched(cluster) as unavailable:
-        while code in (None, -signal.SIGKILL) and kills < 9:
+        while code in (None, -signal.SIGKILL) and kills < 7:
             # Each one is killed a little later in its life: after it has cordoned, evicted, removed.
             code = killed_at(arguments, 1 + kills)
             kills += code == -signal.SIGKILL
@@ -170,6 +176,32 @@ def test_two_drains_at_once_empty_the_node_and_evict_nobody_twice(cluster):
         node = cluster.api.get(f"/api/v1/nodes/{name}")
         assert node["spec"]["unschedulable"]
         assert "rebalancer/drain" not in (node["metadata"].get("annotations") or {})
+
+
+def test_a_run_empties_nodes_that_are_announced_to_go_without_the_right_to_change_one(
+    cluster, tmp_path
+):
+    nodes(cluster, OLD, "old")
+    operations.wait_nodes_ready(cluster.api, 3)
+    cluster.apply([objects.deployment("web", REPLICAS, labels=WEB)])
+    operations.wait_pods_ready(cluster.api, REPLICAS)
+    nodes(cluster, NEW, "new")
+    operations.wait_nodes_ready(cluster.api, 6)
+    product = Product(cluster, tmp_path, LEAVING)
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
+    cluster.api.patch(f"/api/v1/nodes/{OLD[0]}", {"spec": {"taints": [taint]}})
+    announced = {"annotations": {"rebalancer/leave": "now"}}
+    spec = {"unschedulable": True}
+    cluster.api.patch(f"/api/v1/nodes/{OLD[1]}", {"metadata": announced, "spec": spec})
+    gone = [node for node in whereabouts(cluster) if node in OLD[:2]]
+    assert gone
+    done = product.run()
+    assert done.code == 0, done.err
+    assert len(done.evicted) == len(gone)
+    assert {move["strategy"] for move in done.evicted} == {"leaving"}
+    wait_until(lambda: len(whereabouts(cluster)) == REPLICAS, 30, "the service whole")
+    assert not set(whereabouts(cluster)) & set(OLD[:2])
+    assert product.run().report["moves"] == []
 
 
 def test_what_the_server_would_say_is_asked_without_an_eviction(cluster):

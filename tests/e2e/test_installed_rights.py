@@ -5,7 +5,7 @@ The last tests of the suite: they look back at the runs of all tests before them
 
 import pytest
 
-from rebalancer.kube.access import USAGE_RULES
+from rebalancer.kube.access import DRAIN_RULES, USAGE_RULES, lease_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.resources import Rule
 from tests.controlplane import audit
@@ -88,6 +88,8 @@ def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     installed = Installed(cluster, tmp_path, rbac={"usage": True})
     rules = granted(installed, acting=True)
     assert set(USAGE_RULES) <= rules
+    # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one.
+    rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     assert installed.run().code == 0
     seen = sum(request.agent == USER_AGENT for request in all_runs.requests())
     record_property("requests", seen)

@@ -22,14 +22,17 @@ from rebalancer.api import (
 )
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
+from rebalancer.testing.workloads import ZONE
+from strategies.placement import PlacementParams
 from strategies.utilisation.params import LowUtilisationParams
 
 REGISTRY = Registry.installed()
+PARAMS = {"placement": PlacementParams.model_validate({"avoid": {ZONE: "zone-a"}})}
 
 
 @pytest.mark.parametrize("name", [listed.name for listed in REGISTRY.listed()])
 def test_an_installed_strategy_keeps_the_contract(name):
-    check_strategy(REGISTRY.strategy(name))
+    check_strategy(REGISTRY.strategy(name), PARAMS.get(name))
 
 
 @pytest.mark.parametrize("signal", ["usage", "larger"])

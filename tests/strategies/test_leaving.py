@@ -89,8 +89,8 @@ def test_the_policy_names_nodes_or_selects_them():
 
 
 def test_each_source_can_be_left_out():
-    told = {"rebalancer/drain": "{}"}
-    assert plan([leaving(annotations=told), node("n1"), *WEB], drains=False).moves == ()
+    announced = {"rebalancer/drain": "{}"}
+    assert plan([leaving(annotations=announced), node("n1"), *WEB], drains=False).moves == ()
     objects = [leaving(conditions=["DrainInProgress"]), node("n1"), *WEB]
     assert plan(objects, conditions=[]).moves == ()
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
@@ -109,10 +109,10 @@ def test_a_time_that_is_not_understood_is_named():
 
 
 def test_nobody_lands_on_another_node_that_leaves():
-    told = {"rebalancer/leave": "now"}
+    announced = {"rebalancer/leave": "now"}
     objects = [
-        leaving("n0", annotations=told),
-        leaving("n1", annotations=told, cordoned=False),
+        leaving("n0", annotations=announced),
+        leaving("n1", annotations=announced, cordoned=False),
         *workload("web", ["n0", "n0"]),
     ]
     result = plan(objects)

@@ -107,7 +107,10 @@ def places(plane):
 
 def planned(log):
     """How many moves a run's report speaks of."""
-    return sum(int(number) for number in re.findall(r"^Plan: (\d+) moves?\b", log, re.MULTILINE))
+    found = re.findall(
+        r"^(?:(\d+) evictions?\b|\d+ pods? evicted of (\d+) planned)", log, re.MULTILINE
+    )
+    return sum(int(observed or acted) for observed, acted in found)
 
 
 def test_two_ticks_mend_and_the_next_five_evict_nothing_while_an_observer_only_reports(

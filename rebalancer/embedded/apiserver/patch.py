@@ -21,7 +21,6 @@ _MERGE_KEYS = {
     "ports": "containerPort",
     "volumes": "name",
     "ownerReferences": "uid",
-    "taints": "key",
     "topologySpreadConstraints": "topologyKey",
 }
 

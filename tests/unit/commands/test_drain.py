@@ -1,5 +1,6 @@
 """``rebalancer drain`` in an embedded cluster: what it empties, waits for, refuses and leaves behind."""
 
+import io
 import json
 import threading
 import time
@@ -8,8 +9,17 @@ from typing import Any
 
 import pytest
 
+from rebalancer.commands.drain import DrainOptions, command, drain
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.nodes import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
+from rebalancer.testing.workloads import node, workload
 from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "_PAUSE", 0.2)
 
 
 def annotation(cluster, node):
@@ -167,6 +177,7 @@ def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
         left = json.loads(annotation(cluster, "n1"))
         assert left["why"] == "kernel"
         assert left["cordoned"] is True
+        assert left["ended"] is True
         assert left["by"]
         assert left["until"] >= left["at"]
         done = drained(cluster, "n1", timeout="1s", reason="kernel", uncordon_on_failure=True)
@@ -179,12 +190,12 @@ def test_a_cordon_that_was_there_before_is_not_taken_away():
     with nodes("n1", "n2") as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
-        node = (pods_on(cluster, "n1") and "n1") or "n2"
-        cluster.cordon([node])
-        done = drained(cluster, node, wait_batch="0s", uncordon_on_failure=True)
+        name = (pods_on(cluster, "n1") and "n1") or "n2"
+        cluster.cordon([name])
+        done = drained(cluster, name, wait_batch="0s", uncordon_on_failure=True)
         assert done.code == 4
-        assert is_cordoned(cluster, node)
-        assert annotation(cluster, node) is None
+        assert is_cordoned(cluster, name)
+        assert annotation(cluster, name) is None
 
 
 def test_a_dry_run_changes_nothing():
@@ -237,3 +248,31 @@ def test_a_signal_ends_it_in_good_order():
         assert done.code == 4
         assert time.monotonic() - started < 60
         assert not is_cordoned(cluster, "n1")
+
+
+def test_the_pre_flight_needs_no_cluster(tmp_path):
+    objects = [node("n1"), node("n2"), *workload("web", ["n1", "n2"])]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    out = io.StringIO()
+    environment = Environment(SystemClock(), {}, out, io.StringIO(), threading.Event())
+    options = DrainOptions(nodes=("n1",), snapshot_path=str(path), output="json")
+    assert drain(options, environment) == 0
+    report = json.loads(out.getvalue())
+    assert (report["dryRun"], report["source"]) == (True, str(path))
+    assert [of["verdict"] for of in report["nodes"]] == ["drainable"]
+
+
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        (["--dry-run", "n1"], {"dry_run": "client", "nodes": ("n1",)}),
+        (["n1", "--dry-run=server"], {"dry_run": "server"}),
+        (["--force=true", "n1"], {"force": True}),
+        (["--ignore-daemonsets=false", "n1"], {"ignore_daemonsets": False}),
+        (["--delete-emptydir-data", "n1", "n2"], {"delete_emptydir_data": True}),
+    ],
+)
+def test_flags_are_taken_as_kubectl_takes_them(args, given):
+    context = command.make_context("drain", list(args))
+    assert {name: context.params[name] for name in given} == given

@@ -5,7 +5,9 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
+from rebalancer.cli import command as main
 from rebalancer.testing.workloads import apart, node, spread, workload
 
 
@@ -110,3 +112,20 @@ def test_an_unknown_command_is_a_usage_error():
     done = run("walk")
     assert done.returncode == 2
     assert "walk" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate",),
+        ("explain", "workload", "web"),
+        ("explain", "node", "n-a"),
+        ("explain", "pod", "default/web-0"),
+    ],
+)
+def test_whatever_is_written_as_json_is_written_as_yaml(drifted, command, capsys):
+    texts = []
+    for form in ("json", "yaml"):
+        assert main([*command, f"--snapshot={drifted}", "-o", form]) == 0
+        texts.append(capsys.readouterr().out)
+    assert yaml.safe_load(texts[1]) == json.loads(texts[0])

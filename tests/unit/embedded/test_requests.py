@@ -94,8 +94,15 @@ JSON = "application/json-patch+json"
         ),
         (
             STRATEGIC,
-            {"taints": [{"key": "a"}, {"key": "b"}]},
-            {"taints": [{"key": "a", "$patch": "delete"}]},
+            {"volumes": [{"name": "a"}, {"name": "b"}]},
+            {"volumes": [{"name": "a", "$patch": "delete"}]},
+            {"volumes": [{"name": "b"}]},
+        ),
+        # Taints have none (``listType=atomic``): a patch replaces them all.
+        (
+            STRATEGIC,
+            {"taints": [{"key": "a"}]},
+            {"taints": [{"key": "b"}]},
             {"taints": [{"key": "b"}]},
         ),
         (STRATEGIC, {"args": ["a"]}, {"args": ["b"]}, {"args": ["b"]}),

@@ -11,6 +11,7 @@ from typing import Any
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import Execution, Executor, Pace
 from rebalancer.evictor.landing import Replacement
+from rebalancer.evictor.marks import Marks
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
@@ -187,7 +188,12 @@ def stop_of(clock: Time, *, deadline: float = 600.0, signal_at: float = math.inf
 
 
 def executor_of(
-    world: World, stop: Stop, *, in_order: int = 50, progress: RecordedProgress | None = None
+    world: World,
+    stop: Stop,
+    *,
+    in_order: int = 50,
+    progress: RecordedProgress | None = None,
+    marks: Marks | None = None,
 ) -> Executor:
     return Executor(
         world,
@@ -196,6 +202,7 @@ def executor_of(
         Pace(parallel=1, in_order=in_order),
         progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
+        marks=marks,
     )
 
 
@@ -211,9 +218,10 @@ def execute(
     signal_at: float = math.inf,
     in_order: int = 50,
     stop: Stop | None = None,
+    marks: Marks | None = None,
 ) -> Execution:
     stop = stop or stop_of(world.clock, deadline=deadline, signal_at=signal_at)
-    executor = executor_of(world, stop, in_order=in_order)
+    executor = executor_of(world, stop, in_order=in_order, marks=marks)
     return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
 
 

@@ -97,7 +97,7 @@ def test_a_landing_too_unlikely_for_the_report_is_told_all_the_same(explaining):
         (
             {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
             "leaving",
-            "marked for deletion",
+            "announced to go",
         ),
         ({"ready": False}, "ordinary", "not Ready, but no taint says so"),
         ({"cpu": "-1"}, "none", "unreadable"),

@@ -166,6 +166,11 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
             'annotated karpenter.sh/do-not-disrupt: "876000h"',
         ),
         ({"karpenter.sh/do-not-disrupt": "1s"}, None),
+        ({"rebalancer/evict": "false until 2001-01-01"}, None),
+        (
+            {"rebalancer/evict": "false until 9001-01-01"},
+            'annotated rebalancer/evict: "false until 9001-01-01"',
+        ),
     ],
 )
 def test_the_same_read_tells_whether_the_pod_has_opted_out(

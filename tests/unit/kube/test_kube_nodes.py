@@ -71,11 +71,11 @@ def test_what_is_taken_away_is_null_in_the_patch(
 
 def test_a_node_that_is_as_wanted_is_not_written(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", PATH, Say(node(unschedulable=True, taints=[OTHERS_TAINT])))
-    found = change_node(client_of(server.url, tmp_path), "n1", cordon)
+    node_now = change_node(client_of(server.url, tmp_path), "n1", cordon)
     assert not server.to(PATH, "PATCH")
-    assert found is not None
-    assert found.annotations == {"theirs": "kept"}
-    assert found.taints == (OTHERS_TAINT,)
+    assert node_now is not None
+    assert node_now.annotations == {"theirs": "kept"}
+    assert node_now.taints == (OTHERS_TAINT,)
 
 
 def test_who_was_slower_reads_again_and_decides_again(
@@ -97,14 +97,14 @@ def test_a_lost_reply_is_looked_up_and_not_repeated(server: ScriptedServer, tmp_
 
     server.handle("GET", PATH, lambda _: Say(node(**state)))
     server.handle("PATCH", PATH, patch)
-    found = change_node(client_of(server.url, tmp_path), "n1", cordon)
-    assert found is not None
-    assert found.unschedulable
+    node_now = change_node(client_of(server.url, tmp_path), "n1", cordon)
+    assert node_now is not None
+    assert node_now.unschedulable
     assert len(server.to(PATH, "PATCH")) == 1
 
 
 def test_a_node_that_is_gone_is_none(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", PATH, Say(status_body(404, "nodes not found"), 404))
+    server.on("GET", PATH, Say(status_body(404, "nodes not node_now"), 404))
     client = client_of(server.url, tmp_path)
     assert read_node(client, "n1") is None
     assert change_node(client, "n1", cordon) is None

@@ -31,23 +31,43 @@ def test_a_protection_that_both_know_is_carried_over(profile, evictor, ours):
 
 
 @pytest.mark.parametrize(
-    ("evictor", "key", "note"),
+    ("evictor", "select"),
     [
-        ("{labelSelector: {matchLabels: {a: b}}}", "labelSelector", "a policy has no selector; run -l has"),
-        ("{namespaceLabelSelector: {matchLabels: {a: b}}}", "namespaceLabelSelector", "protect.namespaces takes names only"),
-        ("{minReplicas: 3}", "minReplicas", "protect.singleReplicas is the only limit by replicas"),
-        ("{priorityThreshold: {value: 10000}}", "priorityThreshold", "only system-critical priority protects here"),
-        ("{priorityThreshold: {name: high}}", "priorityThreshold", "only system-critical priority protects here"),
-        ("{ignorePodsWithoutPDB: true}", "ignorePodsWithoutPDB", "pods without a PodDisruptionBudget are moved here, few of an owner at once"),
-        ("{nodeFit: true, nodeSelector: a=b}", "nodeSelector", "landings are predicted among all nodes"),
+        ("{labelSelector: {matchLabels: {a: b}}}", "labels: {a: b}"),
+        ("{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}", "labels:\n    matchExpressions:\n    - {key: a, operator: Exists}"),
+        ("{namespaceLabelSelector: {matchLabels: {a: b}}}", "namespaces:\n    labels: {a: b}"),
+        ("{minReplicas: 3}", "{minReplicas: 3}"),
+        ("{priorityThreshold: {value: 10000}}", "priority: {below: 10000}"),
+        ("{priorityThreshold: {name: high}}", "priority: {below: high}"),
+        ("{ignorePodsWithoutPDB: true}", "{podDisruptionBudget: true}"),
     ],
 )  # fmt: skip
-def test_a_protection_that_we_lack_makes_what_it_protected_observe_only(
-    profile, evictor, key, note
-):
-    ours, notes = profile(evictor)
+def test_a_limit_to_some_pods_becomes_a_select_and_is_enforced(profile, evictor, select):
+    written = f" {select}\n" if select.startswith("{") else f"\n  {select}\n"
+    assert profile(evictor)[0] == f"select:{written}{DUPLICATES}"
+
+
+def test_a_limit_that_we_lack_makes_what_it_limited_observe_only(profile):
+    ours, notes = profile("{nodeFit: true, nodeSelector: a=b}")
     assert ours == f"mode: observe\n{DUPLICATES}"
-    assert f"6: {ARGS}.{key}: not carried over: {note}{OBSERVES}" in notes
+    note = "not carried over: a pod moves to where the scheduler will put it, on any node"
+    assert f"6: {ARGS}.nodeSelector: {note}{OBSERVES}" in notes
+
+
+def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
+    ours, _ = migrate(
+        "profiles:\n- pluginConfig:\n  - name: DefaultEvictor\n"
+        "    args: {labelSelector: {matchLabels: {a: b, c: d}}}\n"
+        "  - name: RemovePodsViolatingNodeTaints\n"
+        "    args: {labelSelector: {matchLabels: {a: x}, matchExpressions: [{key: e, operator: Exists}]}}\n"
+        "  plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}\n"
+    )
+    assert ours == (
+        "select:\n  labels:\n    matchLabels: {a: x, c: d}\n    matchExpressions:\n"
+        "    - {key: e, operator: Exists}\n"
+        "    - key: a\n      operator: In\n      values: [b]\n"
+        "strategies:\n  taints: {}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,13 +89,15 @@ def test_what_we_do_in_any_case_is_told_and_still_enforced(profile, evictor, key
     assert f"6: {ARGS}.{key}: {note}" in notes
 
 
-def test_some_storage_classes_alone_cannot_be_protected(profile):
-    ours, notes = profile(
+def test_some_storage_classes_alone_are_protected(profile):
+    ours, _ = profile(
         "{podProtections: {extraEnabled: [PodsWithPVC],"
         " config: {PodsWithPVC: {protectedStorageClasses: [{name: fast}]}}}}"
     )
-    assert ours == DUPLICATES
-    assert any("pods with volumes of any storage class are protected, or none" in n for n in notes)
+    assert ours == (
+        "protect:\n  volumes:\n    except:\n      storageClasses:\n        exclude: [fast]\n"
+        + DUPLICATES
+    )
 
 
 def test_a_priority_threshold_at_the_system_critical_one_is_ours(profile):
@@ -96,13 +118,14 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
 @pytest.mark.parametrize(
     ("top", "ours", "note"),
     [
-        ("nodeSelector: a=b", "mode: observe\n", f"not carried over: a policy is for all nodes{OBSERVES}"),
+        ("nodeSelector: a=b", "select:\n  nodes: {a: b}\n", "differs: pods leave these nodes only; all nodes count, and may take them"),
+        ("nodeSelector: 'a in (b,c)'", "select:\n  nodes:\n    matchExpressions:\n    - key: a\n      operator: In\n      values: [b, c]\n", "differs: pods leave these nodes only; all nodes count, and may take them"),
         ("maxNoOfPodsToEvictTotal: 7", "budgets: {perRun: 7}\n", None),
         ("maxNoOfPodsToEvictTotal: 0", "budgets: {perRun: 0}\n", None),
         ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNode: 2}\n", "differs: perNode is of pods in flight, not of a run; at most 2"),
         ("maxNoOfPodsToEvictPerNode: 5000", "", "differs: perNode is of pods in flight, not of a run; at most 5"),
-        ("maxNoOfPodsToEvictPerNamespace: 9", "", "not carried over: there is no budget per namespace; perOwner, perRun and inFlight hold"),
-        ("maxNoOfPodsToEvictPerNamespace: 0", "budgets: {perRun: 0}\n", "not carried over: there is no budget per namespace; perOwner, perRun and inFlight hold"),
+        ("maxNoOfPodsToEvictPerNamespace: 9", "budgets: {perNamespace: 9}\n", None),
+        ("maxNoOfPodsToEvictPerNamespace: 0", "budgets: {perNamespace: 0}\n", None),
         ("gracePeriodSeconds: 5", "", "not carried over: pods keep their own grace period"),
         ("evictionFailureEventNotification: true", "", "not carried over: the report names what was refused, and why"),
         ("tracing: {sampleRate: 1.0}", "", "had no effect there: nothing reads it"),
@@ -139,72 +162,31 @@ def two(migrate):
 BOTH = "  anti-affinity: {preferred: false}\n  duplicates: {}\n"
 
 
-@pytest.mark.parametrize(
-    ("duplicates", "anti_affinity", "namespaces", "strategies"),
-    [
-        ("{include: [b, a]}", "{include: [a, b]}", "include: [a, b]", BOTH),
-        ("{exclude: [x]}", "{exclude: [x]}", "exclude: [x]", BOTH),
-        ("{exclude: [x]}", "{exclude: [y]}", "exclude: [x, y]", BOTH),
-        ("{exclude: [x]}", "{}", "exclude: [x]", BOTH),
-        ("{include: [a]}", "{include: [a, b]}", "include: [a, b]", "  anti-affinity: {preferred: false}\n  duplicates: {mode: observe}\n"),
-        ("{include: [a]}", "{exclude: [x]}", "exclude: [x]", "  anti-affinity: {preferred: false}\n  duplicates: {mode: observe}\n"),
-    ],
-)  # fmt: skip
-def test_no_strategy_reaches_beyond_its_own_namespaces(
-    two, duplicates, anti_affinity, namespaces, strategies
-):
-    ours, _ = two(duplicates, anti_affinity)
-    assert ours == f"protect:\n  namespaces:\n    {namespaces}\nstrategies:\n{strategies}"
+def test_namespaces_that_all_share_are_written_once(two):
+    ours, _ = two("{include: [b, a]}", "{include: [b, a]}")
+    assert ours == f"select:\n  namespaces: [b, a]\nstrategies:\n{BOTH}"
+    ours, _ = two("{exclude: [x]}", "{exclude: [x]}")
+    assert ours == f"select:\n  namespaces:\n    exclude: [x]\nstrategies:\n{BOTH}"
 
 
-@pytest.mark.parametrize(
-    ("selector", "ours"),
-    [
-        ("{matchLabels: {kubernetes.io/metadata.name: a}}", "include: [a]"),
-        ("{matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [b, a]}]}", "include: [a, b]"),
-        ("{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [x]}]}", "exclude: [x]"),
-    ],
-)  # fmt: skip
-def test_a_selector_of_namespaces_by_name_is_carried_over(profile, selector, ours):
-    text, notes = profile(f"{{namespaceLabelSelector: {selector}}}")
-    assert text == f"protect:\n  namespaces:\n    {ours}\n{DUPLICATES}"
-    assert len(notes) == 1
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        "{matchLabels: {kubernetes.io/metadata.name: a, b: c}}",
-        "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: Exists}]}",
-        "{matchLabels: {b: c}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [a]}]}",
-    ],
-)
-def test_a_selector_of_namespaces_by_anything_else_is_not(profile, selector):
-    assert profile(f"{{namespaceLabelSelector: {selector}}}")[0] == f"mode: observe\n{DUPLICATES}"
-
-
-def test_no_namespace_at_all_is_not_taken_for_all(migrate):
-    ours, _ = migrate(
-        "profiles:\n- pluginConfig:\n  - name: DefaultEvictor\n"
-        "    args: {namespaceLabelSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}\n"
-        "  - {name: RemoveDuplicates, args: {namespaces: {exclude: [a]}}}\n"
-        "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+def test_others_stand_with_their_strategy(two):
+    ours, _ = two("{include: [a]}", "{exclude: [x]}")
+    assert ours == (
+        "strategies:\n"
+        "  anti-affinity:\n    select:\n      namespaces:\n        exclude: [x]\n    preferred: false\n"
+        "  duplicates:\n    select:\n      namespaces: [a]\n"
     )
-    assert ours == f"mode: observe\n{DUPLICATES}"
 
 
-def test_disjoint_namespaces_make_both_observe(two):
-    ours, notes = two("{include: [a]}", "{include: [b]}")
-    assert (
-        ours == f"mode: observe\nprotect:\n  namespaces:\n    include: [a, b]\nstrategies:\n{BOTH}"
-    )
-    text = "namespaces hold for all strategies, and others have more of them; what it limited"
-    assert sum(text in note for note in notes) == 2
+def test_a_selector_of_nodes_that_the_descheduler_refuses_is_refused(refused):
+    text = "nodeSelector: 'a ! b'\nprofiles:\n- pluginConfig: [{name: RemoveDuplicates}]\n"
+    text += "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+    assert refused(text) == ["3: nodeSelector: 'a ! b' is no label selector"]
 
 
 def test_a_name_like_a_number_stays_text(two):
     ours, _ = two("{exclude: ['089', 1e3x, '1e3']}", "{}")
-    assert "- '089'\n    - '1e3'\n    - 1e3x\n" in ours
+    assert "- '089'\n        - 1e3x\n        - '1e3'\n" in ours
 
 
 # -- several profiles ----------------------------------------------------------------------------------
@@ -243,27 +225,24 @@ def test_what_one_profile_protects_is_protected(profiles):
     assert f"7: {ARGS}.evictLocalStoragePods: {lost}" in notes
 
 
-def test_a_limit_of_one_profile_holds_back_its_strategies_alone(profiles):
+def test_a_limit_of_one_profile_is_of_its_strategies_alone(profiles):
     ours, _ = profiles((SELF, "{}", "{minReplicas: 5}"), (TAINTS, "{}", "{}"))
     assert ours == (
-        "strategies:\n  anti-affinity: {mode: observe, preferred: false}\n  taints: {}\n"
+        "strategies:\n  anti-affinity:\n    select: {minReplicas: 5}\n    preferred: false\n  taints: {}\n"
     )
 
 
-def test_a_plug_in_of_two_profiles_is_one_strategy_if_its_options_agree(profiles):
+def test_a_plug_in_of_two_profiles_is_one_strategy_if_options_and_pods_agree(profiles):
+    given = (SELF, "{namespaces: {include: [a]}}", "{}")
+    ours, _ = profiles(given, given)
+    assert ours == "select:\n  namespaces: [a]\nstrategies:\n  anti-affinity: {preferred: false}\n"
+
+
+def test_with_other_options_or_pods_it_stands_twice(profiles):
     ours, _ = profiles(
-        (SELF, "{namespaces: {include: [a]}}", "{}"), (SELF, "{namespaces: {include: [b]}}", "{}")
-    )
-    assert ours == (
-        "protect:\n  namespaces:\n    include: [a, b]\n"
-        "strategies:\n  anti-affinity: {preferred: false}\n"
-    )
-
-
-def test_with_other_options_the_first_profile_holds(profiles):
-    ours, notes = profiles(
         (TAINTS, "{}", "{}"), (TAINTS, "{includePreferNoSchedule: true}", "{minReplicas: 9}")
     )
-    assert ours == "strategies:\n  taints: {}\n"
-    text = "runs in another profile with other options, which hold"
-    assert f"15: profiles[1].pluginConfig[1].args: not carried over: {TAINTS}: {text}" in notes
+    assert ours == (
+        "strategies:\n  taints: {}\n  taints-2:\n    strategy: taints\n"
+        "    select: {minReplicas: 9}\n    preferNoSchedule: true\n"
+    )

@@ -175,11 +175,12 @@ def test_the_result_always_loads_and_is_always_the_same(policy):
     enabled = {
         config["name"] for profile in policy["profiles"] for config in profile["pluginConfig"]
     }
-    ours = load_text(text.encode(), "x", KNOWN).policy.strategies
+    policy_of_ours = load_text(text.encode(), "x", KNOWN).policy
+    ours = {policy_of_ours.strategy_of(name) for name in policy_of_ours.strategies}
     # A strategy is left out only if its options leave nothing to do.
-    left_out = {OURS[name] for name in enabled if name in OURS} - set(ours)
+    left_out = {OURS[name] for name in enabled if name in OURS} - ours
     assert left_out <= {"node-affinity", "taints"}
-    assert set(ours) <= {OURS[name] for name in enabled if name in OURS}
+    assert ours <= {OURS[name] for name in enabled if name in OURS}
 
 
 @settings(deadline=None, max_examples=30)
@@ -270,25 +271,65 @@ def peer_moves(policy, pod):
             yield from (OURS[name] for name in args if plug_in_admits(args[name], pod))
 
 
+def label_matches(select, labels):
+    return all(labels.get(k) == v for k, v in select.match_labels.items()) and all(
+        {
+            "In": labels.get(rule.key) in rule.values,
+            "NotIn": labels.get(rule.key) not in rule.values,
+        }[rule.operator]
+        for rule in select.match_expressions
+    )
+
+
+def select_admits(select, pod):
+    """What a select says of a pod, in plain words; pods have no PodDisruptionBudget."""
+    namespaces, priority = select.namespaces, select.priority
+    if namespaces is not None:
+        labels = namespaces.labels
+        if not namespaces.admits_name(pod.namespace):
+            return False
+        if labels is not None and not label_matches(labels, {NAME: pod.namespace}):
+            return False
+    if select.labels is not None and not label_matches(select.labels, {"app": pod.app}):
+        return False
+    below = None if priority is None else {"high": 5}.get(priority.below, priority.below)
+    return (
+        (below is None or pod.priority < below)
+        and pod.replicas >= (select.min_replicas or 0)
+        and not select.pod_disruption_budget
+    )
+
+
 def we_move(policy, pod):
     protect = policy.protect
     if (
-        not protect.namespaces.admits(pod.namespace)
+        not select_admits(policy.select, pod)
         or (pod.volume and protect.volumes)
         or (pod.local and protect.local_storage)
         or (pod.replicas < 2 and protect.single_replicas)
-        or (pod.priority >= 2_000_000_000 and protect.spares_critical(pod.namespace, {}))
+        or (pod.priority >= 2_000_000_000 and protect.system_critical)
     ):
         return set()
-    return {name for name in policy.strategies if policy.mode_of(name) is Mode.ENFORCE}
+    return {
+        policy.strategy_of(name)
+        for name, strategy in policy.strategies.items()
+        if policy.mode_of(name) is Mode.ENFORCE and select_admits(strategy.select, pod)
+    }
 
 
 @settings(deadline=None, max_examples=300)
 @given(policies)
 def test_no_pod_is_moved_that_was_protected(policy):
-    found = of(policy)
-    ours = load_text(as_file(found.data, "", KNOWN).encode(), "x", KNOWN).policy
-    if policy.get("nodeSelector"):
-        assert ours.mode is Mode.OBSERVE or not ours.strategies
+    ours = load_text(as_file(of(policy).data, "", KNOWN).encode(), "x", KNOWN).policy
+    assert (
+        policy.get("nodeSelector") != "a=b" or not ours.strategies or _nodes_of(ours) == {"a": "b"}
+    )
     for pod in PODS:
         assert we_move(ours, pod) <= set(peer_moves(policy, pod)), pod
+
+
+def _nodes_of(policy):
+    """The node labels that every strategy selects by."""
+    selects = [policy.select, *(one.select for one in policy.strategies.values())]
+    (labels,) = {json.dumps(one.nodes.match_labels) for one in selects if one.nodes is not None}
+    return json.loads(labels)

@@ -88,12 +88,12 @@ def test_what_differs_is_told(plugin, name, args, note):
     assert f"6: profiles[0].pluginConfig[0].args.{note}" in plugin(name, args)[1]
 
 
-def test_a_label_selector_makes_its_strategy_observe_only(plugin):
-    ours, notes = plugin(
-        TAINTS, "{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}"
+def test_a_label_selector_is_carried_over(plugin):
+    ours, _ = plugin(TAINTS, "{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}")
+    assert ours == (
+        "select:\n  labels:\n    matchExpressions:\n    - {key: a, operator: Exists}\n"
+        "strategies:\n  taints: {}\n"
     )
-    assert ours == "mode: observe\nstrategies:\n  taints: {}\n"
-    assert notes[-1].endswith("a policy has no selector; run -l has; what it limited only observes")
     assert plugin(TAINTS, "{labelSelector: {}}")[0] == "  taints: {}\n"
 
 

@@ -37,8 +37,9 @@ strategies:
         head=V1ALPHA1,
     )
     assert ours == (
+        "select:\n  namespaces:\n    exclude: [kube-system]\n"
         "budgets: {perNode: 3}\n"
-        "protect:\n  volumes: false\n  localStorage: false\n  namespaces:\n    exclude: [kube-system]\n"
+        "protect: {volumes: false, localStorage: false}\n"
         "strategies:\n"
         "  duplicates:\n    excludeOwnerKinds: [StatefulSet]\n"
         "  low-utilisation:\n    under: {cpu: 10%}\n    over: {cpu: 70.5%}\n"
@@ -71,8 +72,8 @@ strategies:
     ]
 
 
-def test_a_threshold_of_priority_holds_back_its_own_strategy(migrate):
-    ours, notes = migrate(
+def test_a_threshold_of_priority_is_of_its_own_strategy(migrate):
+    ours, _ = migrate(
         """strategies:
   RemoveDuplicates:
     enabled: true
@@ -82,10 +83,8 @@ def test_a_threshold_of_priority_holds_back_its_own_strategy(migrate):
         head=V1ALPHA1,
     )
     assert ours == (
-        "strategies:\n  anti-affinity: {preferred: false}\n  duplicates: {mode: observe}\n"
-    )
-    assert notes[0].startswith(
-        "6: strategies.RemoveDuplicates.params.thresholdPriorityClassName: not carried over: "
+        "strategies:\n  anti-affinity: {preferred: false}\n"
+        "  duplicates:\n    select:\n      priority: {below: high}\n"
     )
 
 

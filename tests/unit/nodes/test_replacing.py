@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 
 class World:
-    """The nodes as they are, whoever looks at them."""
+    """The nodes as they are, for all processes."""
 
     def __init__(self, most, working=()):
         self.most = most

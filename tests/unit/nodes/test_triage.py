@@ -143,6 +143,12 @@ def test_an_opt_out_of_the_namespace_counts():
     assert fate(REPLICA, FORCE, space) == (Fate.EVICT, Why.ORDERED)
 
 
+def test_the_pod_of_the_command_itself_refuses():
+    own = Orders(force=True, own_pod="default/p")
+    assert fate(REPLICA, own) == fate(JOB, own) == (Fate.REFUSE, Why.OWN_POD)
+    assert fate(REPLICA, Orders(own_pod="other/p")) == (Fate.EVICT, Why.ORDERED)
+
+
 def test_the_daemon_sets_to_look_up_are_those_on_the_nodes():
     snapshot = snapshot_of([node("n1"), node("n2"), AGENT])
     assert daemon_sets_on(snapshot, mask_of(snapshot, ["n1"])) == {("default", "agent")}

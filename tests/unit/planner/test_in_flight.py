@@ -99,6 +99,36 @@ def test_pods_that_start_for_a_rollout_are_not_in_flight(plan):
     assert moved(plan, *rolled_out(starting("slow", 2, 60), 2))[:2] == (4, 2)
 
 
+def crowded(plan, *objects, **budgets):
+    settings = Settings(budgets=Budgets(**{k: Limit.parse(v) for k, v in budgets.items()}))
+    nodes = [node(name) for name in NODES]
+    twins = workload("web", ["n0", "n0"])
+    return plan([*nodes, *twins, *objects], strategies=["duplicates"], settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "limit"),
+    [
+        ({"in_flight": 1}, "inFlight 1: 1 in flight already"),
+        # The victim leaves n0, from which the duplicate would go, too.
+        ({"in_flight": 5, "per_node": 1}, "perNode 1"),
+    ],
+)
+def test_where_moves_in_flight_use_up_a_budget_the_plan_says_so(plan, budgets, limit):
+    going = ending(workload("slow", ["n1", "n2", "n3", "n0"]), 1, anew=False)
+    result = crowded(plan, *going, **budgets)
+    assert result.stopped == (
+        f"Moves in flight use up a budget ({limit}): 1 rule(s) are unmet. "
+        "At least 1 move waits for 1 further run."
+    )
+    assert (result.moves, result.backlog.moves) == ((), 1)
+
+
+def test_a_budget_of_nothing_is_not_used_up_by_moves_in_flight(plan):
+    result = crowded(plan, per_node=0)
+    assert result.stopped == "Nothing can be gained: 1 rule(s) stay unmet (2 Budget)."
+
+
 # -- between waves -----------------------------------------------------------------------------
 
 CROWDED = [

@@ -30,7 +30,9 @@ def test_the_effective_policy_spells_out_defaults_and_modes(load):
         "perOwner": "10%",
         "perRun": "10%",
         "perHour": "30%",
+        "marks": "25%",
     }
+    assert shown["steer"] == "off"
     assert shown["protect"]["minPodAge"] == "5m"
     assert shown["strategies"]["plain"]["mode"] == "observe"
 
@@ -68,9 +70,16 @@ def test_the_schema_forbids_other_keys_and_requires_the_header(known):
     assert described["required"] == ["apiVersion", "kind"]
     assert described["additionalProperties"] is False
     strategies = described["properties"]["strategies"]
-    assert strategies["additionalProperties"] is False
     assert sorted(strategies["properties"]) == ["load", "plain", "spread"]
-    assert strategies["properties"]["spread"]["additionalProperties"] is False
+    assert described["$defs"]["strategy.spread"]["additionalProperties"] is False
+    named = strategies["additionalProperties"]
+    assert named["required"] == ["strategy"]
+    assert named["properties"]["strategy"]["enum"] == ["load", "plain", "spread"]
+    assert [one["then"]["$ref"] for one in named["allOf"]] == [
+        "#/$defs/strategy.load",
+        "#/$defs/strategy.plain",
+        "#/$defs/strategy.spread",
+    ]
 
 
 def test_the_schemas_defaults_are_written_as_the_file_would(known):
@@ -78,7 +87,7 @@ def test_the_schemas_defaults_are_written_as_the_file_would(known):
     budgets = described["$defs"]["Budgets"]["properties"]
     assert (budgets["inFlight"]["default"], budgets["perNode"]["default"]) == ("2%", 5)
     assert described["$defs"]["Protect"]["properties"]["minPodAge"]["default"] == "5m"
-    under = described["properties"]["strategies"]["properties"]["load"]["properties"]["under"]
+    under = described["$defs"]["strategy.load"]["properties"]["under"]
     assert under["default"] == {"cpu": "20%"}
 
 

@@ -1,3 +1,4 @@
+import re
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -8,7 +9,8 @@ from rebalancer.errors import ExitCode, PluginError, PolicyError
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Eagerness, Mode, Policy
 from rebalancer.policy.params import Params
-from rebalancer.policy.protect import SystemCritical
+from rebalancer.policy.protect import Exempting
+from rebalancer.policy.select import Select
 from rebalancer.policy.values import Limit
 
 POLICY = "apiVersion: rebalancer/v1\nkind: Policy\n"
@@ -48,7 +50,7 @@ windows: [{allow: "0 22 * * *", for: 8h, timeZone: Asia/Tokyo}]
 protect:
   minPodAge: 1h
   systemCritical: {except: {namespaces: [kube-system], labels: {k8s-app: kube-dns}}}
-  namespaces: {exclude: [dev]}
+select: {namespaces: {exclude: [dev]}}
 scheduler: {version: "1.35", weights: {NodeAffinity: 5}, defaultConstraints: []}
 safety: {maxNotReadyNodes: 1}
 strategies:
@@ -63,10 +65,12 @@ strategies:
     assert (policy.budgets.in_flight, policy.budgets.per_node) == (Limit.parse(3), Limit.parse(5))
     assert policy.windows[0].time_zone == "Asia/Tokyo"
     assert policy.protect.min_pod_age.total_seconds() == 3600
-    assert isinstance(policy.protect.system_critical, SystemCritical)
-    assert not policy.protect.spares_critical("kube-system", {"k8s-app": "kube-dns"})
-    assert policy.protect.spares_critical("kube-system", {"k8s-app": "etcd"})
-    assert not policy.protect.namespaces.admits("dev")
+    assert isinstance(policy.protect.system_critical, Exempting)
+    dns = policy.protect.system_critical.except_
+    assert dns == Select.model_validate(
+        {"namespaces": ["kube-system"], "labels": {"k8s-app": "kube-dns"}}
+    )
+    assert policy.select == Select.model_validate({"namespaces": {"exclude": ["dev"]}})
     assert policy.scheduler.version_pair() == (1, 35)
     assert policy.scheduler.default_constraints == ()
     assert policy.safety.not_ready_nodes_of(100) == 1
@@ -199,7 +203,7 @@ def test_problems_of_all_files_of_a_directory_are_told_at_once(known, tmp_path):
     assert refused(directory, known) == [
         "P/rebalancer.yaml:3: mod: unknown key; did you mean mode?",
         "P/load.yml: is not read; rename it to load.yaml",
-        "P/lod.yaml:1: unknown strategy lod; did you mean load?",
+        "P/lod.yaml:1: unknown strategy lod; did you mean load? A name of your own needs the key strategy below it",
         'P/plain.yaml:2: kind: "Policy" is not known here; write kind: Strategy',
         "P/spread.yaml:1: spread stands in P/rebalancer.yaml:4: strategies.spread, too; remove one of them",
     ]
@@ -248,7 +252,7 @@ strategies:
         "7: budgets.per_owner: unknown key; did you mean perOwner?",
         '8: windows[0].allow: "0 22 * *" is no cron expression of five fields (minute hour day month weekday), like "0 22 * * *"',
         '8: windows[0].for: "0s" should be more than 0s and at most 8784h',
-        "8: windows[0].til: unknown key; known here: allow, for, timeZone",
+        "8: windows[0].til: unknown key; known here: allow, deny, for, timeZone",
         '8: windows[0].timeZone: "Asia/Tokio" is no time zone of the IANA database; write for example Asia/Tokyo, or UTC',
         "9: protect.jobs: 1 should be true or false",
         "9: protect.systemCritical.except.namespace: unknown key; did you mean namespaces?",
@@ -263,7 +267,7 @@ strategies:
         "12: strategies.spread.defaults[0].maxSkw: unknown key; did you mean maxSkew?",
         "12: strategies.spread.defaults[0].topologyKey: is missing; add it",
         "12: strategies.spread.weight: 0 should be more than 0",
-        "13: strategies.sprad: unknown strategy sprad; did you mean spread?",
+        "13: strategies.sprad: unknown strategy sprad; did you mean spread? A name of your own needs the key strategy below it",
         "14: strategies.plain: 5 should be a mapping of keys to values; {} takes all defaults",
     ]
 
@@ -282,8 +286,16 @@ strategies:
         ("protect: {systemCritical: 5}", "3: protect.systemCritical: 5 should be true or false"),
         ("protect: {systemCritical: {}}", "3: protect.systemCritical.except: is missing; add it"),
         (
-            "protect: {namespaces: {exclude: [Kube_System]}}",
-            '3: protect.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
+            "protect: {systemCritical: {except: {}}}",
+            "3: protect.systemCritical: except names no pods; write false to lift the protection for all",
+        ),
+        (
+            "protect: {pods: [{}]}",
+            "3: protect: an entry of pods names none, and would protect all; use mode: observe",
+        ),
+        (
+            "select: {namespaces: {exclude: [Kube_System]}}",
+            '3: select.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
         ),
         (
             "protect: {recreatedBy: [CloneSet]}",
@@ -382,3 +394,85 @@ def test_the_hash_changes_with_what_takes_effect(load):
         "strategies: {load: {under: {cpu: 21%}}}",
     ]
     assert len({load(text).policy_hash for text in texts}) == len(texts)
+
+
+# -- a strategy that stands several times -----------------------------------------------------------------
+
+
+def test_a_strategy_may_stand_several_times_under_names_of_its_own(load):
+    policy = load(
+        """
+strategies:
+  spread: {select: {namespaces: {exclude: [shop]}}}
+  spread-shop: {strategy: spread, weight: 2, constraints: [hard], select: {namespaces: [shop]}}
+"""
+    ).policy
+    assert [policy.strategy_of(name) for name in sorted(policy.strategies)] == ["spread", "spread"]
+    assert policy.strategies["spread-shop"].params.constraints == ("hard",)
+    assert policy.strategies["spread-shop"].select == Select.model_validate(
+        {"namespaces": ["shop"]}
+    )
+    assert policy.mode_of("spread-shop") is Mode.ENFORCE
+
+
+def test_so_it_may_in_a_directory_with_a_file_for_each(tmp_path, known):
+    directory = in_directory(tmp_path, rebalancer_yaml=POLICY, spread_yaml=STRATEGY)
+    (directory / "spread-shop.yaml").write_text(f"{STRATEGY}strategy: spread\n")
+    policy = load_policy(directory, known).policy
+    assert {n: policy.strategy_of(n) for n in policy.strategies} == {
+        "spread": "spread",
+        "spread-shop": "spread",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{strategy: sprad}",
+            "4: strategies.mine.strategy: unknown strategy sprad; did you mean spread?",
+        ),
+        ("{strategy: 5}", "4: strategies.mine.strategy: 5 should be text; quotes make it text"),
+        (
+            "{strategy: spread, select: {priority: {belov: 5}}}",
+            "4: strategies.mine.select.priority.belov: unknown key; did you mean below?",
+        ),
+        (
+            "{strategy: spread, select: {labels: {matchLabel: {a: b}}}}",
+            "4: strategies.mine.select.labels.matchLabel: unknown key; did you mean matchLabels?",
+        ),
+        (
+            "{strategy: spread, select: {labels: {app: 5}}}",
+            "4: strategies.mine.select.labels.app: 5 should be text; quotes make it text",
+        ),
+        (
+            "{strategy: spread, select: {labels: {matchExpressions: [{key: a, operator: In}]}}}",
+            "4: strategies.mine.select.labels.matchExpressions[0]: In needs values",
+        ),
+        (
+            "{strategy: spread, select: {namespaces: [A]}}",
+            '4: strategies.mine.select.namespaces[0]: "A" is no namespace, nor a pattern of some, like kube-*',
+        ),
+        (
+            "{strategy: spread, select: {minReplicas: 0}}",
+            "4: strategies.mine.select.minReplicas: 0 should be at least 1",
+        ),
+    ],
+)
+def test_what_is_wrong_with_one_is_named_with_its_key(load, text, message):
+    with pytest.raises(PolicyError) as caught:
+        load(f"strategies:\n  mine: {text}\n")
+    problems = [problem.partition(":")[2] for problem in caught.value.problems]
+    assert message in problems
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("load", "load is a strategy itself; give this spread another name"),
+        ("My_Spread", '"My_Spread" is no name; write lower-case letters, digits and hyphens'),
+    ],
+)
+def test_a_name_of_its_own_is_no_other_strategy_and_fit_for_a_file(load, name, why):
+    with pytest.raises(PolicyError, match=re.escape(why)):
+        load(f"strategies:\n  {name}: {{strategy: spread}}\n")

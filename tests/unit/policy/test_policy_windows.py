@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rebalancer.policy.windows import Window, closes, is_open, next_opening
+from rebalancer.policy.windows import Window, is_open, next_allowed
 
 
 def window(allow, duration, zone="UTC"):
@@ -120,25 +120,81 @@ def test_windows_agree_with_a_walk_minute_by_minute(change, cron, duration, late
         assert spec.is_open(now) == any(moment <= now < moment + length for moment in opened)
 
 
+def deny(cron, length, zone="UTC"):
+    return Window.model_validate({"deny": cron, "for": length, "timeZone": zone})
+
+
 def test_no_windows_at_all_are_always_open():
     assert is_open([], 0.0)
-    assert closes([], 0.0) is None
+    assert next_allowed([[]], 5.0) == 5.0
 
 
-def test_any_open_window_will_do_and_touching_ones_close_together():
+def test_any_open_window_will_do():
     first, second = window("0 8 * * *", "4h"), window("0 12 * * *", "1h")
-    now = at("2026-11-20T09:00")
-    assert is_open([second, first], now)
-    assert closes([first, second], now) == at("2026-11-20T13:00")
-    assert next_opening([first, second], now) == at("2026-11-20T12:00")
+    assert is_open([second, first], at("2026-11-20T09:00"))
+    assert next_allowed([[first, second]], at("2026-11-20T13:00")) == at("2026-11-21T08:00")
 
 
-def test_a_window_that_never_shuts_never_closes():
-    assert closes([window("* * * * *", "1m")], at("2026-11-20T09:00"), within=3600) is None
+def test_what_one_window_denies_no_other_allows():
+    night, freeze = window("0 22 * * *", "8h"), deny("0 0 24 12 *", "72h")
+    assert is_open([night, freeze], at("2026-12-23T23:59"))
+    assert not is_open([night, freeze], at("2026-12-24T00:00"))
+    assert not is_open([night, freeze], at("2026-12-25T23:00"))
+    assert is_open([night, freeze], at("2026-12-27T00:00"))
 
 
-def test_outside_a_window_nothing_closes():
-    assert closes([window("0 8 * * *", "4h")], at("2026-11-20T13:00")) is None
+def test_a_window_that_denies_leaves_all_other_time_open():
+    office = deny("0 9 * * 1-5", "8h")
+    assert is_open([office], at("2026-11-20T08:59"))
+    assert not is_open([office], at("2026-11-20T09:00"))
+    assert next_allowed([[office]], at("2026-11-20T09:00")) == at("2026-11-20T17:00")
+
+
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [
+        ("2026-11-20T12:00", "2026-11-20T22:00"),
+        ("2026-11-20T23:00", "2026-11-20T23:00"),
+        # The night of the 24th begins denied; the 27th begins open.
+        ("2026-12-24T12:00", "2026-12-27T00:00"),
+    ],
+)
+def test_the_next_time_is_when_all_sets_allow_moves(now, then):
+    policy, strategy = [window("0 22 * * *", "8h")], [deny("0 0 24 12 *", "72h")]
+    assert next_allowed([policy, strategy], at(now)) == at(then)
+
+
+def test_windows_that_exclude_each_other_have_no_next_time():
+    never = [window("0 8 * * *", "1h"), deny("0 7 * * *", "3h")]
+    assert next_allowed([never], at("2026-11-20T09:00")) is None
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 23), st.integers(1, 30)), max_size=4),
+    st.integers(0, 48 * 60),
+)
+def test_the_next_time_agrees_with_minute_by_minute(given_windows, minute):
+    windows = [
+        (deny if denies else window)(f"0 {hour} * * *", f"{hours}h")
+        for denies, hour, hours in given_windows
+    ]
+    now = at("2026-11-20T00:00") + 60 * minute
+    expected = next(
+        (
+            t
+            for t in (now, *(now - now % 3600 + 3600 * h for h in range(1, 60)))
+            if is_open(windows, t)
+        ),
+        None,
+    )
+    assert next_allowed([windows], now) == expected
+
+
+@pytest.mark.parametrize("keys", [{}, {"allow": "0 1 * * *", "deny": "0 2 * * *"}])
+def test_a_window_either_allows_or_denies(keys):
+    with pytest.raises(ValidationError, match="either allow or deny"):
+        Window.model_validate({**keys, "for": "1h"})
 
 
 @pytest.mark.parametrize(

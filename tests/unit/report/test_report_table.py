@@ -74,7 +74,7 @@ def test_a_run_tells_what_happened_and_where_the_pod_landed(report):
     )
     text = as_table(report(moves=[move()], outcomes=[done]))
     assert text.startswith(
-        "1 pod evicted of 1 planned, to mend all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
+        "1 pod evicted of 1 planned to mend all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
         "1 evicted, 1 of 1 landed as predicted.\n"
         "After these moves every rule holds.\n\n"
         "Run with policy"
@@ -308,3 +308,24 @@ def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left)
     assert [line for line in text.splitlines()[1:] if len(line) > 80 and " " in line.strip()] == []
     heads = re.findall(r"^  (\d+) (\w+): ", text, re.MULTILINE)
     assert sum(int(number) for number, code in heads if code in set(Code)) == len(skips)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (Score(Cost(2.0), 2), Score(Cost(), 0), " to mend all of 2 unmet rules;"),
+        (Score(Cost(2.0), 2), Score(Cost(1.0), 1), " to mend 1 of 2 unmet rules;"),
+        (Score(Cost(4.0), 2), Score(Cost(2.0), 2), " to mend a part of 2 unmet rules;"),
+        (Score(Cost(0, 0, 4.0), 0), Score(Cost(0, 0, 1.0), 0), " to even nodes out;"),
+        (Score(Cost(), 0), Score(Cost(), 0), ";"),
+    ],
+)
+def test_the_sentence_says_what_the_moves_are_for(report, before, after, says):
+    given = report(moves=[move()], before={"x": before}, after={"x": after})
+    assert " ".join(as_table(given).split()).startswith(f"1 eviction{says} it cannot be done")
+
+
+def test_a_run_in_which_something_failed_does_not_say_that_every_rule_holds(report):
+    ends = [outcome(move(), Status.FAILED, "no")]
+    text = as_table(report(moves=[move()], outcomes=ends))
+    assert "\nHad all gone as planned: after these moves every rule holds.\n" in text

@@ -3,9 +3,10 @@
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
+from rebalancer.policy.select import Select
+from rebalancer.snapshot.protect import Scope, names_of, not_understood, protect, text_of
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import OLD, node, workload
+from rebalancer.testing.workloads import HOSTNAME, OLD, node, workload
 
 
 def reference(kind, api_version):
@@ -149,6 +150,12 @@ def annotated(objects, kind, value="false"):
         ("StatefulSet", "StatefulSet", "no", ["optedOut"]),
         ("Deployment", "Namespace", "false", ["optedOut"]),
         ("Deployment", "Namespace", "true", []),
+        # snapshot_of takes 2027-01-15T08:00:00Z; the pods are Ready for a day.
+        ("Deployment", "Deployment", "false until 2027-01-16", ["optedOut"]),
+        ("Deployment", "Deployment", "false until 2027-01-15T08:00:00Z", []),
+        ("Deployment", "Namespace", "false for 25h", ["optedOut"]),
+        ("Deployment", "Namespace", "false for 24h", []),
+        ("StatefulSet", "StatefulSet", "false until soon", ["optedOut"]),
     ],
 )
 def test_owners_and_namespaces_opt_out_for_their_pods(kind, controller, value, expected):
@@ -158,6 +165,67 @@ def test_owners_and_namespaces_opt_out_for_their_pods(kind, controller, value, e
     assert names_of(int(protect(snapshot, Protect(), Scope())[0])) == expected
     if expected:
         assert "is annotated rebalancer/evict" in text_of(snapshot, 0, "optedOut")
+
+
+def test_what_is_not_understood_is_named_with_what_carries_it():
+    objects = annotated(
+        [{"kind": "Namespace", "metadata": {"name": "default"}}, *workload("web", ["a", "a"])],
+        "Namespace",
+        "false till noon",
+    )
+    objects[-1]["metadata"]["annotations"] = {"rebalancer/evict": "nope"}
+    assert not_understood(snapshot_of([node("a"), *objects])) == [
+        'namespace default: annotated rebalancer/evict: "false till noon", which is not understood: not moved',
+        'pods of Deployment/default/web: annotated rebalancer/evict: "nope", which is not understood: not moved',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("switch", "spec", "name"),
+    [
+        ("volumes", {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]}, "volumes"),
+        ("localStorage", {"volumes": [{"name": "d", "emptyDir": {}}]}, "localStorage"),
+    ],
+)  # fmt: skip
+def test_a_protection_may_have_an_exception(switch, spec, name):
+    objects = workload("web", ["a", "a"], spec=spec)
+    assert held(objects) == [name]
+    assert held(objects, **{switch: {"except": {"labels": {"app": "web"}}}}) == []
+    assert held(objects, **{switch: {"except": {"labels": {"app": "db"}}}}) == [name]
+    assert held(objects, **{switch: {"except": {"nodes": {HOSTNAME: "b"}}}}) == [name]
+
+
+def claimed(storage_class):
+    """A workload with a claim of a class, None for a claim that was not read."""
+    volume = {"name": "d", "persistentVolumeClaim": {"claimName": "c"}}
+    objects = workload("web", ["a", "a"], spec={"volumes": [volume]})
+    if storage_class is None:
+        return objects
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "default"}}
+    return [*objects, {**claim, "spec": {"storageClassName": storage_class}}]
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "expected"),
+    [("nfs", []), ("fast", ["volumes"]), ("", ["volumes"]), (None, ["volumes"])],
+)
+def test_volumes_of_some_storage_classes_may_move(storage_class, expected):
+    spared = {"except": {"storageClasses": {"exclude": ["fast"]}}}
+    assert held(claimed(storage_class), volumes=spared) == expected
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ({"labels": {"app": "web"}}, ["pods"]),
+        ({"labels": {"app": "db"}}, []),
+        # Whose priority is not known is protected, as what protects must not fail.
+        ({"priority": {"below": "unheard-of"}}, ["pods"]),
+        ({"storageClasses": ["fast"], "labels": {"app": "web"}}, ["pods"]),
+    ],
+)
+def test_pods_may_be_protected_by_a_select(select, expected):
+    assert held(workload("web", ["a", "a"]), pods=[select]) == expected
 
 
 def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
@@ -170,16 +238,18 @@ def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ({"exclude": ["def*"]}, ["namespace"]),
+        ({"exclude": ["def*"]}, ["notSelected"]),
         ({"exclude": ["kube-*", "other"]}, []),
         ({"include": ["d?fault"]}, []),
-        ({"include": ["kube-*"]}, ["namespace"]),
-        ({"include": ["*"], "exclude": ["[!k]*"]}, ["namespace"]),
+        ({"include": ["kube-*"]}, ["notSelected"]),
+        ({"include": ["*"], "exclude": ["[!k]*"]}, ["notSelected"]),
         ({"include": ["default"]}, []),
     ],
 )
 def test_namespaces_may_be_patterns(rules, expected):
-    assert held(workload("web", ["a", "a"]), namespaces=rules) == expected
+    snapshot = snapshot_of([node("a"), *workload("web", ["a", "a"])])
+    select = Select.model_validate({"namespaces": rules})
+    assert names_of(int(protect(snapshot, Protect(), Scope(policy_select=select))[0])) == expected
 
 
 def test_an_exception_for_system_critical_pods_may_name_patterns():

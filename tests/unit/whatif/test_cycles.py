@@ -296,3 +296,20 @@ def test_the_books_balance(random):
     assert len(world.snapshot.pods) == course.pods == 9
     assert int((world.snapshot.pods.node >= 0).sum()) == 9
     assert len(set(world.snapshot.pods.uid)) == 9
+
+
+@pytest.mark.parametrize(("steer", "evicted", "left"), [("off", 0, 1), ("marks", 1, 0)])
+def test_a_simulation_knows_marks(tmp_path, steer, evicted, left):
+    # n1, the emptiest node, would take any replacement of web, and holds one of it already.
+    web = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spread("web"))
+    objects = [*(node(f"n{i}", "a") for i in range(3)), *web]
+    objects += workload("fill", ["n2"], cpu="800m")
+    policy = tmp_path / "policy.yaml"
+    head = f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: {steer}\n"
+    policy.write_text(head + "strategies: {duplicates: {}}\n")
+    _, course = play(objects, path=str(policy))
+    assert evictions(course) == [evicted, *[0] * (len(course.cycles) - 1)]
+    assert course.cycles[-1].after["duplicates"].cost.soft == left
+    moved = course.cycles[0].outcomes
+    assert [(o.landed, o.predicted) for o in moved] == [("n2", True)] * evicted
+    assert course.silent is not None

@@ -1,4 +1,4 @@
-"""What a term may tell of itself beside its cost, for explanations: its groups, and how full a node is."""
+"""What a term may show of itself beside its cost, for explanations: its groups, and how full a node is."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Grouped(Protocol):
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """Return the groups with a member among ``classes``; nothing that decides anything changes by it.
 
-        The groups go with the state: asked again after moves, they tell of what is then.
+        The groups go with the state: asked again after moves, they are about the state then.
         """
 
 
 @runtime_checkable
-class Told(Protocol):
-    """A group that can be told as a whole, and not only as seen from a node."""
+class Described(Protocol):
+    """A group that can be described as a whole, and not only as seen from a node."""
 
-    def wish(self) -> str:
+    def requirement(self) -> str:
         """Return what the rule asks for, in a few words."""
 
     def standing(self) -> str:

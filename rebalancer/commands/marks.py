@@ -1,0 +1,103 @@
+"""The command ``rebalancer marks``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+import yaml
+
+from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
+from rebalancer.environment import Environment, system_environment
+from rebalancer.errors import ClusterReadError, ExitCode
+from rebalancer.kube.client import connect
+from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
+from rebalancer.output import say, write
+from rebalancer.plain_text import printable
+from rebalancer.wire.times import rfc3339
+
+
+def show_marks(
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+    environment: Environment,
+    *,
+    clear: bool,
+) -> ExitCode:
+    """Print the marks of all nodes in the form ``output``; remove them first, if ``clear`` says so.
+
+    Raises:
+        ClusterReadError: the nodes could not be read.
+    """
+    client = connect(
+        kubeconfig=kubeconfig,
+        context=context,
+        environ=environment.environ,
+        stop=environment.until_signal(),
+    )
+    marks = sorted(list_marks(client), key=lambda mark: mark.node)
+    left: set[str] = set()
+    for node in sorted({mark.node for mark in marks}) if clear else ():
+        try:
+            remove_marks(client, node, lambda _: True)
+        except ClusterReadError as error:
+            say(environment.err, f"rebalancer: {error}")
+            left.add(node)
+    now = environment.clock.unix()
+    states = [_state(mark, now, cleared=clear and mark.node not in left) for mark in marks]
+    write(environment.out, [_render(marks, states, output)])
+    return ExitCode.PARTIAL if left else ExitCode.DONE
+
+
+def _state(mark: NodeMark, now: float, *, cleared: bool) -> str:
+    if cleared:
+        return "removed"
+    said = mark.mark
+    if said is None:
+        return "unreadable"
+    return "expired" if said.expires <= now else "standing"
+
+
+def _render(marks: Sequence[NodeMark], states: Sequence[str], output: str) -> str:
+    rows = [_row(mark, state) for mark, state in zip(marks, states, strict=True)]
+    if output == "json":
+        return msgspec.json.format(msgspec.json.encode({"marks": rows}), indent=2).decode() + "\n"
+    if output == "yaml":
+        text: str = yaml.safe_dump({"marks": rows}, sort_keys=False)
+        return text
+    if not rows:
+        return "No node carries a mark.\n"
+    heads = dict(zip(rows[0], ("NODE", "REASON", "EXPIRES", "RUN", "STATE"), strict=True))
+    table = [[printable(row[key] or "-") for key in heads] for row in (heads, *rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
+    lines = (
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _row(mark: NodeMark, state: str) -> dict[str, str]:
+    said = mark.mark
+    return {
+        "node": mark.node,
+        "reason": said.reason if said else mark.value,
+        "expires": rfc3339(said.expires) if said else "",
+        "run": said.run if said else "",
+        "state": state,
+    }
+
+
+@click.command("marks")
+@with_flags(CLUSTER)
+@click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
+@output_flag("table", "json", "yaml", of="list")
+def command(kubeconfig: str | None, context_name: str | None, output: str, clear: bool) -> int:
+    """Show the marks that runs have set on nodes, or remove them.
+
+    A run removes its own; what a killed run has left, the next one that steers removes.
+    """
+    environment = system_environment()
+    return int(show_marks(kubeconfig, context_name, output, environment, clear=clear))

@@ -1,0 +1,92 @@
+"""``run --dry-run --watch``: the same report again and again on one screen, with a mark where it has changed."""
+
+from __future__ import annotations
+
+import re
+
+from rebalancer.commands.context import run_context
+from rebalancer.commands.decide import make_plan, recall
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.result import run_report
+from rebalancer.commands.source import open_source
+from rebalancer.commands.terminal import Look, terminal_look
+from rebalancer.environment import Environment
+from rebalancer.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
+from rebalancer.output import write
+from rebalancer.plain_text import printable_lines
+from rebalancer.report.render import TABLES, render
+
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_GUTTER = 2
+
+
+def watch(options: RunOptions, environment: Environment, seconds: float) -> ExitCode:
+    """Show the report of a dry run every so many seconds, until a signal comes.
+
+    Raises:
+        PolicyError: the run would act, there is no terminal, or the report is none for a terminal.
+        ClusterReadError: the cluster could not be read at first; later that is shown, and tried again.
+    """
+    if not options.dry_run and options.snapshot_path is None:
+        raise PolicyError(["--watch needs --dry-run: it shows a plan, and carries none out"])
+    if not environment.out.isatty() or options.output not in TABLES:
+        raise PolicyError([f"--watch needs a terminal, and -o {' or '.join(TABLES)}"])
+    previous: str | None = None
+    while not environment.stop.is_set():
+        try:
+            text = _report(options, environment)
+        except StoppedError:
+            break
+        except ClusterReadError as error:
+            if previous is None:
+                raise
+            text = f"{printable_lines(str(error))}\nIt is tried again in {seconds:g} s.\n"
+        _show(environment, options, text, previous)
+        previous = text
+        environment.stop.wait(seconds)
+    return ExitCode.DONE
+
+
+def _report(options: RunOptions, environment: Environment) -> str:
+    look = terminal_look(environment, options.color)
+    run = run_context(options, environment)
+    with open_source(run) as source:
+        reading = source.read()
+        planned = make_plan(run, reading, recall(run, source, reading))
+        report = run_report(run, source, planned)
+    width = look.width - _GUTTER
+    return "".join(render(report, options.output, color=look.color, width=width))
+
+
+def _show(environment: Environment, options: RunOptions, text: str, previous: str | None) -> None:
+    look = terminal_look(environment, options.color)
+    lines = marked(text, previous)
+    shown = _cut(lines, look)
+    clear = "\n" if environment.environ.get("TERM") == "dumb" else _CLEAR
+    write(environment.out, [clear, "\n".join(shown), "\n"])
+
+
+def marked(text: str, previous: str | None) -> list[str]:
+    """Return the lines of ``text``, with a star before each that ``previous`` did not have.
+
+    Colours and times count for nothing: the time of the picture is another one each time.
+    """
+    known = None if previous is None else {_plain(line) for line in previous.splitlines()}
+    return [
+        f"{'*' if known is not None and _plain(line) not in known else ' '} {line}".rstrip()
+        for line in text.splitlines()
+    ]
+
+
+def _plain(line: str) -> str:
+    return _TIME.sub("", _COLORS.sub("", line)).strip()
+
+
+def _cut(lines: list[str], look: Look) -> list[str]:
+    """Return as many lines as the screen has, the last of which says how many are left out."""
+    room = look.height - 1
+    if len(lines) <= room:
+        return lines
+    return [*lines[: room - 1], f"  ... and {len(lines) - room + 1} more lines"]

@@ -1,0 +1,133 @@
+"""Marks on nodes: set, removed and listed. No other taint is ever touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeChange, NodeView, Taint, change_node
+from rebalancer.kube.resources import NODES, Rule
+from rebalancer.wire.marks import EFFECT, KEY, Mark, is_mark, parse_mark
+
+LIST_NODES = Rule("list", "", NODES.plural)
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """A mark as it stands on a node."""
+
+    node: str
+    value: str
+    """Of the taint, also where it is not in our form."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What the value says; None if it is not in our form."""
+        return parse_mark(self.value)
+
+
+def set_mark(client: Client, node: str, mark: Mark) -> str | None:
+    """Put ``mark`` on ``node``, in place of an older one of the same run; return why it cannot be there, or None.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+    refused: list[str] = []
+
+    def wanted(view: NodeView) -> NodeChange | None:
+        refused.clear()
+        standing = [_value(taint) for taint in view.taints if _is_mark(taint)]
+        if standing == [mark.value]:
+            return None
+        for value in standing:
+            other = parse_mark(value)
+            if other is None or other.run != mark.run:
+                refused.append(f"node {node} carries the mark {value} of another run")
+                return None
+        kept = tuple(taint for taint in view.taints if not _is_mark(taint))
+        return NodeChange(taints=(*kept, {"key": KEY, "value": mark.value, "effect": EFFECT}))
+
+    if change_node(client, node, wanted) is None:
+        return f"node {node} is gone"
+    return refused[0] if refused else None
+
+
+def remove_marks(client: Client, node: str, which: Callable[[str], bool]) -> None:
+    """Remove the marks of ``node`` for whose value ``which`` says so. A node that is gone has none.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+
+    def wanted(view: NodeView) -> NodeChange | None:
+        kept = tuple(t for t in view.taints if not (_is_mark(t) and which(_value(t))))
+        return None if len(kept) == len(view.taints) else NodeChange(taints=kept)
+
+    change_node(client, node, wanted)
+
+
+def list_marks(client: Client) -> Iterator[NodeMark]:
+    """Yield the marks of all nodes, in the server's order.
+
+    Raises:
+        ClusterReadError: the nodes could not be listed.
+    """
+    token: str | None = ""
+    while token is not None:
+        query: dict[str, str | int] = {"limit": _PAGE, **({"continue": token} if token else {})}
+        body = client.expect(client.get(NODES.path(), query=query), LIST_NODES).body
+        try:
+            page = _pages.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise ClusterReadError(
+                f"the API server's answer is not a list of nodes: {error}"
+            ) from None
+        for node in page.items:
+            for taint in node.spec.taints or ():
+                if is_mark(taint.key, taint.effect):
+                    yield NodeMark(node.metadata.name, taint.value)
+        token = page.metadata.continue_ or None
+
+
+def _is_mark(taint: Taint) -> bool:
+    return is_mark(str(taint.get("key", "")), str(taint.get("effect", "")))
+
+
+def _value(taint: Taint) -> str:
+    return str(taint.get("value") or "")
+
+
+class _Taint(msgspec.Struct):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class _Spec(msgspec.Struct):
+    taints: tuple[_Taint, ...] | None = None
+
+
+class _Meta(msgspec.Struct):
+    name: str
+
+
+class _Node(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    items: tuple[_Node, ...]
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+_pages = msgspec.json.Decoder(_Page)

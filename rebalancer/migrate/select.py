@@ -1,0 +1,105 @@
+"""What limits a plug-in of the descheduler to some pods, as ``select`` of a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rebalancer.errors import PolicyError
+from rebalancer.migrate.arguments import Namespaces, Selector
+from rebalancer.migrate.evictor import EvictorArgs
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.peer import PeerPolicy
+from rebalancer.migrate.uses import Use, Written
+from rebalancer.snapshot.selector_text import parse_selector
+
+_SYSTEM_CRITICAL = 2_000_000_000
+_LEAST_PRIORITY = -(2**31)
+_SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
+
+Plain = dict[str, Any]
+
+
+def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
+    """Return the ``select`` of the strategy for a plug-in as plain data; empty if it may evict any pod."""
+    evictor = use.evictor.value
+    converted = {
+        "namespaces": _namespaces(use),
+        "labels": _labels(
+            [getattr(use.args.value, "label_selector", None), evictor.label_selector]
+        ),
+        "nodes": _nodes(top, notes),
+        "priority": _priority(evictor),
+        "minReplicas": evictor.min_replicas if evictor.min_replicas > 2 else None,
+        "podDisruptionBudget": True if evictor.switched("PodsWithoutPDB") else None,
+    }
+    if converted["minReplicas"]:
+        text = "counted are the replicas that the owner asks for"
+        notes.add(use.evictor.at("minReplicas"), Fate.DIFFERS, text)
+    return {key: value for key, value in converted.items() if value not in (None, {})}
+
+
+def _namespaces(use: Use) -> Plain | list[str]:
+    converted: Plain = {}
+    for field in ("namespaces", "evictable_namespaces"):
+        given = getattr(use.args.value, field, None)
+        if isinstance(given, Namespaces):
+            converted |= {"include": list(given.include)} if given.include else {}
+            converted |= {"exclude": list(given.exclude)} if given.exclude else {}
+    if labels := _labels([use.evictor.value.namespace_label_selector]):
+        converted["labels"] = labels
+    return converted["include"] if list(converted) == ["include"] else converted
+
+
+def _labels(selectors: list[Selector | None]) -> Plain:
+    """Return one selector for what matches all of these; labels alone where that says it."""
+    labels: dict[str, str] = {}
+    expressions: list[Plain] = []
+    for selector in filter(None, selectors):
+        for key, value in selector.match_labels.items():
+            if labels.setdefault(key, value) != value:
+                expressions.append({"key": key, "operator": "In", "values": [value]})
+        for rule in selector.match_expressions:
+            expression: Plain = {"key": rule.key, "operator": rule.operator}
+            expressions.append(expression | ({"values": list(rule.values)} if rule.values else {}))
+    if not expressions:
+        return dict(labels)
+    return ({"matchLabels": labels} if labels else {}) | {"matchExpressions": expressions}
+
+
+def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
+    text = top.value.node_selector
+    if not text:
+        return {}
+    path = top.at("nodeSelector")
+    try:
+        requirements = parse_selector(text).match_expressions or ()
+    except PolicyError:
+        raise PolicyError([notes.place(path, f"{text!r} is no label selector")]) from None
+    notes.add(path, Fate.DIFFERS, "pods leave these nodes only; all nodes count, and may take them")
+    rules = [
+        {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
+        for r in requirements
+    ]
+    if all(r.operator == "In" and len(r.values or ()) == 1 for r in requirements):
+        labels = {r.key: (r.values or ("",))[0] for r in requirements}
+        if len(labels) == len(rules):
+            return labels
+    return {"matchExpressions": rules}
+
+
+def _priority(evictor: EvictorArgs) -> Plain:
+    threshold = evictor.priority_threshold
+    if evictor.switched("SystemCriticalPods"):
+        return {}  # In the descheduler, both are one protection.
+    if threshold.name:
+        return {} if threshold.name in _SYSTEM_CLASSES else {"below": threshold.name}
+    if threshold.value is None or threshold.value >= _SYSTEM_CRITICAL:
+        return {}
+    return {"below": max(threshold.value, _LEAST_PRIORITY)}
+
+
+def common(selects: Iterable[Plain]) -> Plain:
+    """Return the ``select`` that all strategies have, to be written once; empty if they differ."""
+    first, *others = list(selects) or [{}]
+    return first if all(other == first for other in others) else {}

@@ -1,0 +1,220 @@
+"""What a policy comes to on a cluster: what each select matches, and what can never have an effect."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.term import Contradicting, Directed, Direction
+from rebalancer.plan.plan import Code
+from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
+from rebalancer.policy.budgets import Budgets, StrategyBudgets
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.values import Limit
+from rebalancer.registry import Registry
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, protect
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What ``policy check`` says of a policy on a snapshot."""
+
+    selects: Mapping[str, int]
+    """Key of a select in the file -> the pods that it matches, whatever protects them."""
+    movable: int
+    """Pods that no protection keeps in place."""
+    warnings: tuple[str, ...]
+    """What has no effect, or works against something else; a line each."""
+
+
+def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings:
+    """Return what the policy comes to on ``snapshot``."""
+    protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
+    movable = int(np.count_nonzero(protected == 0))
+    warnings = [
+        *scope_notes(policy, snapshot),
+        *_idle_budgets(policy, movable),
+        *_closed_disruption_budgets(snapshot),
+        *_contradictions(policy, snapshot, registry),
+        *_against_autoscalers(policy, snapshot, registry),
+    ]
+    selects = {
+        key: int(np.count_nonzero(pods_selected(snapshot, select)))
+        for key, select in selects_of(policy)
+    }
+    return Findings(selects, movable, tuple(warnings))
+
+
+# -- budgets -------------------------------------------------------------------------------------------
+
+
+def _idle_budgets(policy: Policy, movable: int) -> Iterator[str]:
+    """Yield the budgets in the file that forbid all moves, or that another one makes useless."""
+    yield from _idle("budgets", policy.budgets, policy.budgets.model_fields_set, movable)
+    for name, strategy in sorted(policy.strategies.items()):
+        own, key = strategy.budgets, f"strategies.{name}.budgets"
+        yield from _idle(key, policy.budgets_of(name), own.model_fields_set, movable)
+        for field in sorted(own.model_fields_set):
+            mine, outer = getattr(own, field), getattr(policy.budgets, field)
+            if mine is not None and outer is not None and _at_least(mine, outer):
+                alias = _alias(field)
+                yield f"{key}.{alias} {mine} is never used up: budgets.{alias} {outer} is before it"
+
+
+_BEFORE = {
+    "in_flight": "per_run",
+    "per_run": "per_hour",
+    "per_node": "in_flight",
+    "per_owner": "in_flight",
+    "per_zone": "in_flight",
+    "per_namespace": "per_run",
+}
+"""Budget -> the one that it is a part of: what is not smaller is never used up."""
+
+
+def _idle(key: str, budgets: Budgets, written: set[str], movable: int) -> Iterator[str]:
+    for field in sorted(written & set(StrategyBudgets.model_fields)):
+        limit: Limit | None = getattr(budgets, field)
+        if limit is None:
+            continue
+        if limit.of(1_000_000) == 0:
+            yield f"{key}.{_alias(field)} is {limit}: nothing is ever moved"
+            continue
+        outer: Limit | None = getattr(budgets, _BEFORE[field]) if field in _BEFORE else None
+        # Counts alone can be compared: a share is of a node's, an owner's or a namespace's pods.
+        if outer is not None and limit.count is not None:
+            most = _most(budgets, _BEFORE[field], movable)
+            if limit.count > most:
+                yield f"{key}.{_alias(field)} {limit} is never used up: {_alias(_BEFORE[field])} allows {most}"
+
+
+def _most(budgets: Budgets, field: str, movable: int) -> int:
+    of = {
+        "in_flight": budgets.in_flight_of,
+        "per_run": budgets.per_run_of,
+        "per_hour": budgets.per_hour_of,
+    }
+    return of[field](movable)
+
+
+def _at_least(one: Limit, other: Limit) -> bool:
+    if one.count is not None and other.count is not None:
+        return one.count >= other.count
+    return one.share is not None and other.share is not None and one.share >= other.share
+
+
+def _alias(field: str) -> str:
+    return Budgets.model_fields[field].alias or field
+
+
+def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the PodDisruptionBudgets that can never allow an eviction."""
+    disruptions = DisruptionBudgets(snapshot)
+    for budget in snapshot.budgets:
+        owners = {snapshot.classes[cls].owner for cls in budget.classes.tolist()} - {-1}
+        wanted = sum(snapshot.owners[owner].replicas for owner in owners)
+        if not len(budget.classes):
+            yield f"PodDisruptionBudget {budget.ref} selects no pod"
+        elif owners and budget.desired >= wanted:
+            yield (
+                f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {wanted} replicas "
+                f"{budget.desired} have to be healthy"
+            )
+    conflicts = {
+        forbidden[1]
+        for cls in range(len(snapshot.classes))
+        if (forbidden := disruptions.forbidden(cls)) and forbidden[0] is Code.PDB_CONFLICT
+    }
+    yield from sorted(conflicts)
+
+
+# -- strategies ----------------------------------------------------------------------------------------
+
+
+def _active(policy: Policy) -> list[str]:
+    return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+
+
+def _pods_of(policy: Policy, name: str, snapshot: Snapshot) -> Bools:
+    return pods_selected(snapshot, policy.select) & pods_selected(
+        snapshot, policy.strategies[name].select
+    )
+
+
+def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> Iterator[str]:
+    """Yield the strategies that pull the same pods to different places."""
+    for one, other in itertools.combinations(_active(policy), 2):
+        both = _pods_of(policy, one, snapshot) & _pods_of(policy, other, snapshot)
+        shared = int(np.count_nonzero(both))
+        if not shared:
+            continue
+        pods = "1 pod" if shared == 1 else f"{shared} pods"
+        directions = {_direction(policy, name, registry) for name in (one, other)}
+        if directions == {Direction.SPREAD, Direction.PACK}:
+            yield f"{one} and {other} pull against each other: one spreads, one packs, and both select {pods}"
+            continue
+        named = policy.strategy_of(one), policy.strategy_of(other)
+        if named[0] != named[1]:
+            continue
+        strategy = registry.strategy(named[0])
+        params = policy.strategies[one].params, policy.strategies[other].params
+        why = (
+            strategy.contradiction(snapshot, *params)
+            if isinstance(strategy, Contradicting)
+            else None
+        )
+        if why is not None:
+            yield f"{one} and {other} pull against each other: {why}, and both select {pods}"
+        elif params[0] == params[1]:
+            yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
+
+
+def _direction(policy: Policy, name: str, registry: Registry) -> Direction | None:
+    strategy = registry.strategy(policy.strategy_of(name))
+    return strategy.direction if isinstance(strategy, Directed) else None
+
+
+_AUTOSCALER_LABELS = {
+    "karpenter.sh/nodepool": "Karpenter",
+    "karpenter.sh/provisioner-name": "Karpenter",
+}
+_AUTOSCALER_TAINTS = {
+    "DeletionCandidateOfClusterAutoscaler": "Cluster Autoscaler",
+    "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
+    "karpenter.sh/disrupted": "Karpenter",
+    "karpenter.sh/unregistered": "Karpenter",
+}
+
+
+def autoscalers(snapshot: Snapshot) -> dict[str, str]:
+    """Return the autoscalers that labels and taints of nodes, or workloads of their name, show; with what shows them."""
+    nodes = snapshot.nodes
+    seen: dict[str, str] = {}
+    for key, name in _AUTOSCALER_LABELS.items():
+        count = int(np.count_nonzero(nodes.labels.column(key) >= 0))
+        if count:
+            seen.setdefault(name, f"{count} of {len(nodes)} nodes have the label {key}")
+    for taint in sorted({taint.key for taints in nodes.taint_sets for taint in taints}):
+        if taint in _AUTOSCALER_TAINTS:
+            seen.setdefault(_AUTOSCALER_TAINTS[taint], f"a node has the taint {taint}")
+    for owner in snapshot.owners:
+        if "cluster-autoscaler" in owner.name:
+            seen.setdefault("Cluster Autoscaler", f"{owner.ref} runs")
+    return seen
+
+
+def _against_autoscalers(policy: Policy, snapshot: Snapshot, registry: Registry) -> Iterator[str]:
+    """Yield the strategies that spread what an autoscaler packs."""
+    for name in _active(policy):
+        if _direction(policy, name, registry) is Direction.SPREAD:
+            for autoscaler, why in sorted(autoscalers(snapshot).items()):
+                yield (
+                    f"{name} spreads pods over nodes that {autoscaler} packs and takes away ({why}): each may undo "
+                    "what the other does; let it take empty nodes only, or leave this strategy out"
+                )

@@ -1,0 +1,73 @@
+"""What the reader of a plan must know of its scope: selects that match nothing, closed windows, opt-outs not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.protect import Exempting
+from rebalancer.policy.select import Select
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import not_understood
+from rebalancer.snapshot.selected import selected, unresolved
+from rebalancer.wire.times import rfc3339
+
+
+def scope_notes(policy: Policy, snapshot: Snapshot) -> list[str]:
+    """Return a line for each."""
+    return [
+        *closed_windows(policy, snapshot.captured_at),
+        *_without_effect(policy, snapshot),
+        *not_understood(snapshot),
+    ]
+
+
+def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
+    """Yield every ``select`` of the policy that leaves pods out, with its key in the file."""
+    if policy.select:
+        yield "select", policy.select
+    for index, one in enumerate(policy.protect.pods):
+        yield f"protect.pods[{index}]", one
+    for name, field in type(policy.protect).model_fields.items():
+        value = getattr(policy.protect, name)
+        if isinstance(value, Exempting):
+            yield f"protect.{field.alias}.except", value.except_
+    for name, strategy in sorted(policy.strategies.items()):
+        if strategy.select and policy.mode_of(name) is not Mode.OFF:
+            yield f"strategies.{name}.select", strategy.select
+
+
+def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
+    """Return the pods (P,) that a select matches, whatever protects them."""
+    picked = selected(snapshot, select)
+    return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
+
+
+def _without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    selects = list(selects_of(policy))
+    for key, select in selects:
+        if len(snapshot.pods) and not pods_selected(snapshot, select).any():
+            yield f"{key} matches no pod"
+        for name in unresolved(snapshot, [select]):
+            yield f"{key}: no pod has the PriorityClass {name}, so its value is not known; write the value instead"
+
+
+def closed_windows(policy: Policy, now: float) -> Iterator[str]:
+    """Yield which strategies' windows allow no moves at ``now`` (Unix seconds), and when the next one opens."""
+    opens: dict[str, list[str]] = {}
+    enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
+    for name in enforced:
+        if not policy.allows(name, now):
+            at = policy.next_allowed(name, now)
+            when = f"the next one opens at {rfc3339(at)}" if at is not None else "none ever opens"
+            opens.setdefault(when, []).append(name)
+    for when, names in sorted(opens.items()):
+        yield f"{_listed(names, enforced)}: outside every window, {when}"
+
+
+def _listed(names: Iterable[str], all_names: list[str]) -> str:
+    listed = list(names)
+    return "all strategies" if listed == all_names else ", ".join(listed)

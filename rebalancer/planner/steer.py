@@ -1,0 +1,77 @@
+"""Landings that are chosen: where the scheduler's own choice mends nothing, marks on other nodes make a better one.
+
+Only rules are worth marks, not balance: of all feasible nodes the one that mends most is taken, and of those alike the
+one that needs the fewest marks. What counts is the scheduler model's prediction while the marks stand, pending pods
+that the move feeds included; it is judged as any other landing is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, signs
+from rebalancer.scheduler.steering import Steering
+from rebalancer.snapshot.columns import Int32s
+
+# So many landings of one pod are tried, the best first.
+_TRIES = 3
+# Pods of one plan for which a landing is looked for.
+_PODS = 3000
+
+
+class Steer:
+    """Looks for landings to choose; leaves the state as it was."""
+
+    def __init__(self, draft: Draft, judge: Judge) -> None:
+        self._view, self._judge = draft.view, judge
+        self._left = _PODS
+        self._most = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
+        self.standing: tuple[int, ...] = ()
+        """The marks of the move before, which stand anyway: they are taken again where they do as well."""
+
+    def landing(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can give it.
+
+        None if it mends no rule anywhere, if marks cannot do it, or if it would take too many of them.
+        """
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        view = self._view
+        replacement = view.snapshot.classes[cls].replacement
+        with view.scheduler.pending.before_landing(view.state, pod):
+            steering = view.scheduler.steering(view.state, replacement)
+        if steering is None:
+            return None
+        for place in self._best(steering, cls, node):
+            for marks in self._sets(steering, place):
+                with view.scheduler.marking(marks):
+                    prediction = view.scheduler.pending.foresee(view.state, pod)
+                verdict = self._judge.judge_landing(cls, node, cost, prediction)
+                if verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE:
+                    return replace(verdict, marks=tuple(marks.tolist()))
+        return None
+
+    def _best(self, steering: Steering, cls: int, node: int) -> list[int]:
+        """Return the places in ``steering.nodes`` that mend most, then need the fewest marks, then even out most."""
+        nodes, marks = steering.nodes, steering.marks
+        open_ = (marks <= self._most) & (nodes != node) & ~self._view.snapshot.nodes.leaving[nodes]
+        places = np.flatnonzero(open_)
+        if not len(places):
+            return []
+        changes = np.round(self._judge.changes(cls, node, nodes[places]), 9)
+        order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
+        mends = signs(changes[:2])[order] < 0
+        return [int(place) for place in places[order[mends]][:_TRIES]]
+
+    def _sets(self, steering: Steering, place: int) -> list[Int32s]:
+        """Return the sets of marks to try: those that stand, if they hold all that are needed; then the fewest."""
+        fewest = steering.to_mark(place)
+        standing = np.array(self.standing, np.int32)
+        shared = np.isin(fewest, standing).all() and steering.nodes[place] not in standing
+        if shared and len(standing) > len(fewest):
+            return [standing, fewest]
+        return [fewest]

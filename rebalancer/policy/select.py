@@ -1,0 +1,197 @@
+"""Which pods a section of the policy is about: one set of words for ``select``, ``protect`` and ``--select``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from rebalancer.plain_text import shown
+from rebalancer.policy.params import Section
+from rebalancer.policy.values import LabelKey
+from rebalancer.policy.values import Labels as LabelValues
+
+_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
+
+
+def _namespace_pattern(text: str) -> str:
+    if not _PATTERN.match(text):
+        raise ValueError(f"{shown(text)} is no namespace, nor a pattern of some, like kube-*")
+    return text
+
+
+NamespacePattern = Annotated[
+    str,
+    AfterValidator(_namespace_pattern),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN.pattern.replace(r"\Z", "$")}),
+]
+"""A namespace, or a pattern of some: ``*``, ``?``, ``[ab]`` and ``[!ab]`` as a shell reads them (fnmatch)."""
+
+
+class Requirement(Section):
+    """One of a label selector's expressions, as in Kubernetes."""
+
+    key: LabelKey = Field(description="Key of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="In, NotIn, Exists or DoesNotExist."
+    )
+    values: tuple[str, ...] = Field(
+        default=(), description="For In and NotIn; a label without this key is NotIn."
+    )
+
+    @model_validator(mode="after")
+    def _values_fit(self) -> Requirement:
+        if (self.operator in ("In", "NotIn")) != bool(self.values):
+            what = "needs values" if not self.values else "takes no values"
+            raise ValueError(f"{self.operator} {what}")
+        return self
+
+
+class LabelSelect(Section):
+    """A label selector as in Kubernetes; all of it must match."""
+
+    match_labels: LabelValues = Field(default_factory=dict, description="Labels with these values.")
+    match_expressions: tuple[Requirement, ...] = Field(
+        default=(), description="Expressions over labels."
+    )
+
+    def __bool__(self) -> bool:
+        """Whether it asks for anything."""
+        return bool(self.match_labels or self.match_expressions)
+
+    def named_keys(self) -> set[str]:
+        """Return the labels that it is about."""
+        return {*self.match_labels, *(each.key for each in self.match_expressions)}
+
+
+def _as_selector(value: Any) -> Any:
+    if isinstance(value, dict) and not any(
+        isinstance(v, dict | list | tuple) for v in value.values()
+    ):
+        return {"matchLabels": value}
+    return _with_tuples(value)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return plain data with tuples for lists, as strict models take them outside JSON."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+LabelsField = Annotated[
+    LabelSelect,
+    BeforeValidator(_as_selector, json_schema_input_type=LabelValues | LabelSelect),
+]
+"""``{app: web}``, or ``{matchLabels: ..., matchExpressions: ...}``."""
+
+
+def _as_filter(value: Any) -> Any:
+    value = _with_tuples(value)
+    return {"include": value} if isinstance(value, tuple) else value
+
+
+class NameFilter(Section):
+    """Names that are included, and names that are not."""
+
+    include: tuple[str, ...] = Field(default=(), description="Only these; none means all.")
+    exclude: tuple[str, ...] = Field(default=(), description="Not these; stronger than include.")
+
+    def __bool__(self) -> bool:
+        """Whether it leaves anything out."""
+        return bool(self.include or self.exclude)
+
+    def admits(self, *names: str) -> bool:
+        """Return whether one of the names is included, and none is excluded."""
+        if any(name in self.exclude for name in names):
+            return False
+        return not self.include or any(name in self.include for name in names)
+
+
+class NamespaceSelect(Section):
+    """Namespaces by name and by label; both must match."""
+
+    include: tuple[NamespacePattern, ...] = Field(
+        default=(), description="Only these, names or patterns like shop-*; none means all."
+    )
+    exclude: tuple[NamespacePattern, ...] = Field(
+        default=(), description="Not these, names or patterns like kube-*; stronger than include."
+    )
+    labels: LabelsField | None = Field(default=None, description="Labels of the namespace itself.")
+
+    def __bool__(self) -> bool:
+        """Whether it leaves anything out."""
+        return bool(self.include or self.exclude or self.labels)
+
+    def admits_name(self, namespace: str) -> bool:
+        """Return whether a namespace is selected by its name."""
+        if _any_matches(self.exclude, namespace):
+            return False
+        return not self.include or _any_matches(self.include, namespace)
+
+
+def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
+    return any(fnmatchcase(namespace, pattern) for pattern in patterns)
+
+
+NamesField = Annotated[
+    NameFilter, BeforeValidator(_as_filter, json_schema_input_type=tuple[str, ...] | NameFilter)
+]
+"""A list of what is included, or ``{include: ..., exclude: ...}``."""
+
+NamespacesField = Annotated[
+    NamespaceSelect,
+    BeforeValidator(
+        _as_filter, json_schema_input_type=tuple[NamespacePattern, ...] | NamespaceSelect
+    ),
+]
+"""A list of names and patterns, or ``{include: ..., exclude: ..., labels: ...}``."""
+
+
+class PrioritySelect(Section):
+    """Pods by their priority."""
+
+    below: (
+        Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | Annotated[str, Field(min_length=1)]
+    ) = Field(description="A priority, or the name of a PriorityClass: pods below it are selected.")
+
+
+class Select(Section):
+    """Pods by where they are, what they carry and what they belong to; all that is written must match.
+
+    Absent keys leave nothing out.
+    """
+
+    namespaces: NamespacesField | None = Field(
+        default=None, description="A list of names and patterns, or include, exclude and labels."
+    )
+    labels: LabelsField | None = Field(
+        default=None, description="Labels of the pod, or matchLabels and matchExpressions."
+    )
+    nodes: LabelsField | None = Field(
+        default=None, description="Labels of the node that the pod is on, in the same two forms."
+    )
+    priority: PrioritySelect | None = Field(default=None, description="Pods of lower priority.")
+    min_replicas: int | None = Field(
+        default=None, ge=1, description="Pods whose owner asks for at least so many replicas."
+    )
+    owner_kinds: NamesField | None = Field(
+        default=None,
+        description="Kinds of the pod's owner or controller, like Deployment or ReplicaSet.",
+    )
+    storage_classes: NamesField | None = Field(
+        default=None,
+        description="StorageClasses of the pod's claims: each of them must match. Pods without claims do.",
+    )
+    pod_disruption_budget: bool | None = Field(
+        default=None,
+        description="true: pods that a PodDisruptionBudget selects; false: the others.",
+    )
+
+    def __bool__(self) -> bool:
+        """Whether it leaves any pod out."""
+        given = (getattr(self, name) for name in Select.model_fields)
+        return any(one is False or bool(one) for one in given)

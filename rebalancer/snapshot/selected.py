@@ -1,0 +1,198 @@
+"""Which pods a ``select`` of the policy matches: a mask over classes and one over nodes, never one over pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.policy.select import LabelSelect, NameFilter, NamespaceSelect, Select
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.labels import matches
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.wire import objects as o
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The pods of the classes (C,) that stand on the nodes (N,)."""
+
+    classes: Bools
+    nodes: Bools
+
+    def has(self, cls: int, node: int) -> bool:
+        """Return whether pods of ``cls`` on ``node`` are selected."""
+        return bool(self.classes[cls]) and bool(self.nodes[node])
+
+    def pairs(self, cls: Int32s, node: Int32s) -> Bools:
+        """Return which of these pairs (K,) are selected."""
+        both: Bools = self.classes[cls] & self.nodes[node]
+        return both
+
+    def pods(self, snapshot: Snapshot) -> Bools:
+        """Return which pods (P,) are selected; those without a node are not."""
+        pods = snapshot.pods
+        if not len(self.classes):
+            return np.zeros(len(pods), bool)
+        on = self.nodes[pods.node] if len(self.nodes) else np.zeros(len(pods), bool)
+        return self.classes[pods.cls] & on & (pods.node >= 0)
+
+
+def wire_selector(select: LabelSelect) -> o.LabelSelector:
+    """Return a label selector of the policy as one of Kubernetes."""
+    expressions = tuple(
+        o.LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values)
+        for each in select.match_expressions
+    )
+    return o.LabelSelector(match_labels=select.match_labels, match_expressions=expressions)
+
+
+def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
+    """Return the pods that ``select`` matches, None for all.
+
+    ``unknown`` is the answer where the snapshot does not say: a PriorityClass that no pod has, a claim that could
+    not be read, a namespace without a known object. What lets pods move takes False, what protects them True.
+    """
+    if not select:
+        return None
+    rules = list(_rules(snapshot, select, unknown=unknown))
+    of_class = [
+        all(rule(index, cls) for rule in rules) for index, cls in enumerate(snapshot.classes)
+    ]
+    nodes = np.ones(len(snapshot.nodes), bool)
+    if select.nodes is not None:
+        nodes = nodes_matching(snapshot, select.nodes)
+    return Selected(np.array(of_class, bool), nodes)
+
+
+_Rule = Callable[[int, PodClass], bool]
+
+
+def _rules(snapshot: Snapshot, select: Select, *, unknown: bool) -> Iterator[_Rule]:
+    """Yield what is asked of a class, the cheapest first."""
+    if select.min_replicas is not None:
+        yield _replicas(snapshot, select.min_replicas)
+    if select.owner_kinds:
+        yield _kinds(snapshot, select.owner_kinds)
+    if select.priority is not None:
+        yield _priority(snapshot, select.priority.below, unknown=unknown)
+    if select.namespaces:
+        yield _namespaces(snapshot, select.namespaces, unknown=unknown)
+    if select.labels is not None:
+        labels = wire_selector(select.labels)
+        yield lambda _, cls: matches(labels, cls.labels)
+    if select.pod_disruption_budget is not None:
+        yield _budget(snapshot, wanted=select.pod_disruption_budget)
+    if select.storage_classes:
+        yield _storage(snapshot, select.storage_classes, unknown=unknown)
+
+
+def _replicas(snapshot: Snapshot, least: int) -> _Rule:
+    return lambda _, cls: cls.owner >= 0 and snapshot.owners[cls.owner].replicas >= least
+
+
+def _kinds(snapshot: Snapshot, kinds: NameFilter) -> _Rule:
+    def rule(_: int, cls: PodClass) -> bool:
+        top = snapshot.owners[cls.owner].kind if cls.owner >= 0 else ""
+        return kinds.admits(top, cls.controller_kind)
+
+    return rule
+
+
+# pkg/apis/scheduling/v1/helpers.go: SystemPriorityClasses.
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def priority_of_class(snapshot: Snapshot, name: str) -> int | None:
+    """Return the value of a PriorityClass, as admission wrote it into pods; None if no pod has the class.
+
+    Of a class that was made anew with another value, pods have both; the lower one selects fewer.
+    """
+    if (known := _SYSTEM_CLASSES.get(name)) is not None:
+        return known
+    values = {c.priority for c in snapshot.classes if c.spec.priority_class_name == name}
+    return min(values, default=None)
+
+
+def _priority(snapshot: Snapshot, below: int | str, *, unknown: bool) -> _Rule:
+    limit = below if isinstance(below, int) else priority_of_class(snapshot, below)
+    if limit is None:
+        return lambda *_: unknown
+    return lambda _, cls: cls.priority < limit
+
+
+def _namespaces(snapshot: Snapshot, wanted: NamespaceSelect, *, unknown: bool) -> _Rule:
+    labels = wire_selector(wanted.labels) if wanted.labels is not None else None
+
+    @cache
+    def admits(namespace: str) -> bool:
+        if not wanted.admits_name(namespace):
+            return False
+        if labels is None:
+            return True
+        # The API server labels each namespace with its name: one without labels was not read.
+        of_namespace = snapshot.namespaces.get(namespace)
+        return matches(labels, of_namespace) if of_namespace else unknown
+
+    return lambda _, cls: admits(cls.namespace)
+
+
+def _budget(snapshot: Snapshot, *, wanted: bool) -> _Rule:
+    within: set[int] = set()
+    for budget in snapshot.budgets:
+        within.update(budget.classes.tolist())
+    return lambda index, _: (index in within) is wanted
+
+
+def _storage(snapshot: Snapshot, classes: NameFilter, *, unknown: bool) -> _Rule:
+    def rule(_: int, cls: PodClass) -> bool:
+        return all(
+            unknown if name is None else classes.admits(name)
+            for name in _storage_classes(snapshot, cls)
+        )
+
+    return rule
+
+
+def _storage_classes(snapshot: Snapshot, cls: PodClass) -> Iterator[str | None]:
+    """Yield the StorageClass of each claim of a class, None where it is not known."""
+    for volume in cls.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            key = cls.namespace, volume.persistent_volume_claim.claim_name
+            claim = snapshot.volumes.claims.get(key)
+            yield (claim.spec.storage_class_name or None) if claim is not None else None
+        elif volume.ephemeral is not None:
+            spec = (volume.ephemeral.get("volumeClaimTemplate") or {}).get("spec") or {}
+            yield spec.get("storageClassName") or None
+
+
+def nodes_matching(snapshot: Snapshot, select: LabelSelect) -> Bools:
+    """Return the nodes (N,) with these labels."""
+    labels = snapshot.nodes.labels
+    mask = np.ones(len(snapshot.nodes), bool)
+    if select.match_labels:
+        mask &= labels.equal(select.match_labels)
+    for requirement in wire_selector(select).match_expressions or ():
+        mask &= labels.requirement(requirement)
+    return mask
+
+
+def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:
+    """Return the pods (P,) that any of the selects matches; None among them matches all."""
+    mask: NDArray[np.bool_] = np.zeros(len(snapshot.pods), bool)
+    for part in parts:
+        if part is None:
+            return np.ones(len(snapshot.pods), bool)
+        mask |= part.pods(snapshot)
+    return mask
+
+
+def unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[str]:
+    """Yield the PriorityClasses that selects name and whose value nothing in the snapshot says."""
+    for select in selects:
+        below = select.priority.below if select.priority is not None else 0
+        if isinstance(below, str) and priority_of_class(snapshot, below) is None:
+            yield below

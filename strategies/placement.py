@@ -1,0 +1,146 @@
+"""Placement: which nodes pods should prefer or avoid by label, where the pods themselves say nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from rebalancer.api import (
+    Bools,
+    DomainTerm,
+    Entry,
+    Floats,
+    Group,
+    LabelSelect,
+    LabelsField,
+    Params,
+    PodClass,
+    PriceGroup,
+    Snapshot,
+    Term,
+    View,
+    least_with_room,
+    nodes_matching,
+)
+
+
+class PlacementParams(Params):
+    """Options of placement. Whose pods they are about says ``select``."""
+
+    avoid: LabelsField | None = Field(
+        default=None, description="Labels of nodes that pods should not be on."
+    )
+    prefer: LabelsField | None = Field(
+        default=None, description="Labels of nodes that pods should be on."
+    )
+    hard: bool = Field(
+        default=False,
+        description="Weighs more than all soft rules and balance, and no move may break it.",
+    )
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> PlacementParams:
+        if not self.avoid and not self.prefer:
+            raise ValueError("placement needs avoid or prefer, with labels of nodes")
+        return self
+
+
+class Placement:
+    """Moves pods off nodes to avoid, and to preferred nodes, by node labels that the pods do not name themselves.
+
+    The scheduler knows nothing of it: a pod is moved only where its replacement will land better all the same.
+    What a pod itself says about one of these labels, by nodeSelector or node affinity, has the last word.
+    """
+
+    Params = PlacementParams
+
+    def terms(self, view: View, params: PlacementParams) -> Sequence[Term]:
+        """Return one term, hard or soft."""
+        rule = _Rule(view, params)
+        entry = Entry.HARD if params.hard else Entry.SOFT
+        return [DomainTerm(view, entry, list(rule.broken()), rule.of_class)]
+
+    def contradiction(
+        self, snapshot: Snapshot, one: PlacementParams, other: PlacementParams
+    ) -> str | None:
+        """See Contradicting: what one prefers the other avoids."""
+        for prefers, avoids in ((one, other), (other, one)):
+            if prefers.prefer and avoids.avoid:
+                both = nodes_matching(snapshot, prefers.prefer)
+                both &= nodes_matching(snapshot, avoids.avoid)
+                if count := int(np.count_nonzero(both)):
+                    return f"one prefers what the other avoids ({count} nodes)"
+        return None
+
+
+class _Rule:
+    """What a node costs a pod: 1 if it is to be avoided, and 1 if it is not a preferred one."""
+
+    def __init__(self, view: View, params: PlacementParams) -> None:
+        self._view = view
+        size = len(view.snapshot.nodes)
+        self._avoided = _matching(view, params.avoid, np.zeros(size, bool))
+        self._preferred = _matching(view, params.prefer, np.ones(size, bool))
+        self._price: Floats = self._avoided.astype(float) + ~self._preferred
+        self._keys = {
+            key for each in (params.avoid, params.prefer) if each for key in each.named_keys()
+        }
+
+    def broken(self) -> Iterator[Group]:
+        """Yield the groups of the owners with a pod on a node that does not suit; moves ask for the others."""
+        made: set[int] = set()
+        for cls, of_class in self._view.replaceable():
+            nodes = self._view.state.home_nodes(cls)
+            if of_class.owner in made or not self._price[nodes].any():
+                continue
+            if (group := self.of_class(cls)) is not None:
+                made.add(of_class.owner)
+                yield group
+
+    def of_class(self, cls: int) -> Group | None:
+        """Return the group of the owner of a class, None if the rule is not about its pods."""
+        view = self._view
+        owner = view.snapshot.classes[cls].owner
+        if owner < 0 or view.snapshot.classes[cls].per_node:
+            return None
+        classes = [
+            each
+            for each in view.classes_of_owner(owner).tolist()
+            if self._keys.isdisjoint(_named_keys(view.snapshot.classes[each]))
+        ]
+        if cls not in classes:
+            return None
+        return PriceGroup(
+            view,
+            label=view.snapshot.owners[owner].ref,
+            classes=np.array(classes, np.int32),
+            price=self._price,
+            least=least_with_room(view, classes, self._price),
+            describe=self._describe,
+        )
+
+    def _describe(self, node: int) -> str:
+        name = self._view.snapshot.nodes.names[node]
+        avoided, preferred = bool(self._avoided[node]), bool(self._preferred[node])
+        if avoided:
+            return f"{name} is to be avoided" + ("" if preferred else ", and not a preferred node")
+        return f"{name} is {'as it should be' if preferred else 'not a preferred node'}"
+
+
+def _matching(view: View, labels: LabelSelect | None, otherwise: Bools) -> Bools:
+    return nodes_matching(view.snapshot, labels) if labels else otherwise
+
+
+def _named_keys(of_class: PodClass) -> Iterator[str]:
+    """Yield the node labels that the pod's own nodeSelector and node affinity name."""
+    yield from of_class.spec.node_selector or ()
+    affinity = of_class.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return
+    required, preferred = affinity.node_affinity.required, affinity.node_affinity.preferred
+    terms = [*(required.node_selector_terms if required is not None else ())]
+    terms += [weighted.preference for weighted in preferred or ()]
+    for term in terms:
+        yield from (expression.key for expression in term.match_expressions or ())

@@ -1,0 +1,249 @@
+"""Inter-pod affinity, required and preferred: pods that no longer stand beside the pods they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from pydantic import Field
+
+from rebalancer.api import (
+    Bools,
+    Domains,
+    DomainTerm,
+    Entry,
+    Floats,
+    Int32s,
+    Ints,
+    Params,
+    PodClass,
+    Term,
+    View,
+    affinity_classes,
+)
+
+
+class PodAffinityParams(Params):
+    """Options of pod-affinity."""
+
+    required: bool = Field(default=True, description="Mend required pod affinity (hard).")
+    preferred: bool = Field(
+        default=True, description="Mend preferred pod affinity (soft, by its weight)."
+    )
+
+
+class PodAffinity:
+    """Moves pods to the pods they ask to be near, by required and preferred inter-pod affinity.
+
+    Only pods that declare it are moved, never those that it names. Preferred affinity with weight 100 counts as
+    one pod, and is met by one matching pod in the domain; more of them are the scheduler's business. Semantics:
+    ``pkg/scheduler/framework/plugins/interpodaffinity`` (a pod that all required terms match counts for each).
+    """
+
+    Params = PodAffinityParams
+
+    def terms(self, view: View, params: PodAffinityParams) -> Sequence[Term]:
+        """Return a hard term (required) and a soft one (preferred)."""
+        wanted = {Entry.HARD: params.required, Entry.SOFT: params.preferred}
+        gathered: dict[_Rule, list[int]] = {}
+        for cls, of_class in view.replaceable():
+            for rule in (*_required(view, cls, of_class), *_preferred(view, cls, of_class)):
+                if wanted[rule.entry]:
+                    gathered.setdefault(rule, []).append(cls)
+        return [
+            DomainTerm(
+                view,
+                entry,
+                [_group(view, rule, own) for rule, own in gathered.items() if rule.entry is entry],
+            )
+            for entry in (Entry.HARD, Entry.SOFT)
+        ]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What the pods of one owner ask for; equal for all of its classes that ask for the same."""
+
+    entry: Entry
+    owner: int
+    key: str
+    weight: int
+    """Of 100."""
+    matched: bytes
+    """The classes that match it."""
+
+
+def _required(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
+    affinity = of_class.spec.affinity
+    terms = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
+    if not terms:
+        return
+    matched = reduce(np.intersect1d, (affinity_classes(view.snapshot, cls, t) for t in terms))
+    for key in dict.fromkeys(term.topology_key for term in terms):
+        yield _Rule(Entry.HARD, of_class.owner, key, 100, matched.astype(np.int32).tobytes())
+
+
+def _preferred(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
+    affinity = of_class.spec.affinity
+    terms = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else None
+    for weighted in terms or ():
+        term = weighted.pod_affinity_term
+        matched = affinity_classes(view.snapshot, cls, term).tobytes()
+        yield _Rule(Entry.SOFT, of_class.owner, term.topology_key, weighted.weight, matched)
+
+
+def _group(view: View, rule: _Rule, own: list[int]) -> NearGroup:
+    what = "required" if rule.entry is Entry.HARD else f"preferred, weight {rule.weight}"
+    label = f"{view.snapshot.owners[rule.owner].ref} near over {rule.key} ({what})"
+    matched = np.frombuffer(rule.matched, np.int32)
+    return NearGroup(view, label, rule.key, np.array(own, np.int32), matched, rule.weight / 100)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Pods per domain; the last entry is for nodes without the topology key, where no affinity is met."""
+
+    others: Ints
+    """(D + 1,) that declare the affinity, and do not match it themselves."""
+    both: Ints
+    """(D + 1,) that declare and match it: one alone is not near another."""
+    matched: Ints
+    """(D + 1,) that match it."""
+
+    @property
+    def total(self) -> int:
+        """The matching pods in all domains; those on nodes without the key do not count (satisfyPodAffinity)."""
+        return int(self.matched[:-1].sum())
+
+    def apart(self, total: int) -> Ints:
+        """Return the pods (D + 1,) that have no matching pod in their domain, of ``total`` matching ones in all."""
+        # The first of pods that ask for their own kind may be in any domain.
+        alone = (self.both == 1) & (self.matched == 1) & (total > 1)
+        apart = np.where(self.matched == 0, self.others, 0) + alone
+        apart[-1] = self.others[-1] + self.both[-1]
+        return apart
+
+    def with_one(self, at: int | slice, amount: int, *, declares: bool, matches: bool) -> _Counts:
+        """Return the counts with ``amount`` pods more at one place, or at each by itself."""
+        changed = _Counts(self.others.copy(), self.both.copy(), self.matched.copy())
+        changed.others[at] += amount * (declares and not matches)
+        changed.both[at] += amount * (declares and matches)
+        changed.matched[at] += amount * matches
+        return changed
+
+
+def _entering(left: _Counts, entered: _Counts, total: int) -> Ints:
+    """Return the pods apart in all (D + 1,) if one more pod, as in ``entered``, is in each domain by itself."""
+    before, after = left.apart(total), entered.apart(total)
+    every: Ints = int(before.sum()) - before + after
+    return every
+
+
+class NearGroup:
+    """Pods of one owner, each of which asks for a matching pod in its domain.
+
+    A :class:`rebalancer.api.Group`. The potential is the number of pods apart, 0 if no node takes one to a matching
+    pod when the group is made.
+    """
+
+    def __init__(
+        self, view: View, label: str, key: str, own: Int32s, matched: Int32s, weight: float
+    ) -> None:
+        self.label, self.weight = label, weight
+        self.movers = own
+        self.members = np.union1d(own, matched).astype(np.int32)
+        self.mended_by = self.members
+        self._view = view
+        self.domains = Domains.of(view, key, np.ones(len(view.snapshot.nodes), bool))
+        self._own, self._matched = set(own.tolist()), set(matched.tolist())
+        both = np.intersect1d(own, matched).astype(np.int32)
+        self._parts = (np.setdiff1d(own, both).astype(np.int32), both, matched)
+        self._known: tuple[object, _Counts, Ints] | None = None
+        self._hopeless = 0
+        apart = int(self._now()[1].sum())
+        if apart and not self._some_place_is_near():
+            self._hopeless = apart
+
+    def _some_place_is_near(self) -> bool:
+        replacement = self._view.snapshot.classes[int(self.movers[0])].replacement
+        room: Bools = self._view.scheduler.feasible(self._view.state, replacement)
+        near = self._now()[0].matched[:-1] > 0
+        of_node = self.domains.of_node
+        return bool(near[of_node[room & (of_node >= 0)]].any())
+
+    def _now(self) -> tuple[_Counts, Ints]:
+        """Return the counts and the pods apart in each domain (D + 1,)."""
+        stamp = self._view.state.stamp(self.members)
+        if self._known is None or self._known[0] != stamp:
+            counts = _Counts(*(self._per_domain(part) for part in self._parts))
+            self._known = stamp, counts, counts.apart(counts.total)
+        return self._known[1], self._known[2]
+
+    def _per_domain(self, classes: Int32s) -> Ints:
+        per_node = self._view.state.counts(classes)
+        of_node = np.where(self.domains.of_node < 0, len(self.domains.names), self.domains.of_node)
+        size = len(self.domains.names) + 1
+        return np.bincount(of_node, per_node, minlength=size).astype(np.int64)
+
+    def potential(self) -> float:
+        """See Group."""
+        return float(max(0, int(self._now()[1].sum()) - self._hopeless))
+
+    def minimum(self) -> float:
+        """See Group: one move brings a pod of one domain, or all of two, near to another."""
+        if self.potential() <= 0:
+            return 0.0
+        apart = self._now()[1]
+        return float(max(int(apart[-1]), -(-int(np.count_nonzero(apart[:-1])) // 2)))
+
+    def unsatisfiable(self) -> str | None:
+        """See Group."""
+        if not self._hopeless:
+            return None
+        return f"no node near a matching pod takes {self._hopeless} of its pods"
+
+    def gains(self) -> Floats:
+        """See Group: a pod apart gains one, and what it does to those that are where it comes."""
+        if (left := self.potential()) <= 0:
+            return np.zeros(len(self.domains.of_node))
+        counts, apart = self._now()
+        joined = counts.with_one(slice(None), 1, declares=True, matches=True).apart(counts.total)
+        helped = int((apart - joined)[:-1].max(initial=0))
+        gains = np.where(apart > 0, min(left, 1.0 + max(0, helped)), 0.0)
+        return gains[self.domains.of_node]
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """See Group."""
+        counts, apart = self._now()
+        source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
+        leaves = {"declares": cls in self._own, "matches": cls in self._matched}
+        enters = {"declares": replacement in self._own, "matches": replacement in self._matched}
+        left = counts.with_one(source, -1, **leaves)
+        entered = left.with_one(slice(None), 1, **enters)
+        then = np.where(
+            targets >= 0,
+            _entering(left, entered, left.total + enters["matches"])[targets],
+            _entering(left, entered, left.total)[-1],
+        )
+        now = int(apart.sum())
+        change: Floats = np.maximum(0, then - self._hopeless) - float(max(0, now - self._hopeless))
+        return change
+
+    def describe(self, node: int) -> str:
+        """See Group."""
+        domain = int(self.domains.of_node[node])
+        where = self.domains.names[domain] if domain >= 0 else "a node without the label"
+        matched = int(self._now()[0].matched[domain]) if domain >= 0 else 0
+        return f"{self.label}: {matched} matching pods in {where}, {self.standing()}"
+
+    def requirement(self) -> str:
+        """See Described."""
+        return "each in a domain with a matching pod"
+
+    def standing(self) -> str:
+        """See Described."""
+        counts, apart = self._now()
+        pods = int(counts.others.sum() + counts.both.sum())
+        return f"{int(apart.sum())} of {pods} pods apart"

@@ -1,0 +1,203 @@
+"""The HTML report in chromium: what it shows, how it is used, and whether everybody can."""
+
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Score, Skip
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.report.model import RunReport
+from rebalancer.report.render import render
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+from tests.browser.chromium import chromium
+
+pytestmark = pytest.mark.browser
+
+ZONES = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
+MOVES = 5000
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+def report_of(size):
+    """A run that moved so many pods of a tenth as many workloads, and left some where they were."""
+    nodes = [node(f"node-{i:02}", ZONES[i % 3], cpu="64", memory="256Gi") for i in range(30)]
+    owners = [f"service-{i:03}" for i in range(size // 10)]
+    pods = [
+        workload(name, ["node-00"] * 12, namespace=f"team-{i % 7}") for i, name in enumerate(owners)
+    ]
+    snapshot = snapshot_of([*nodes, *(each for of in pods for each in of)])
+    moves = [
+        Move(
+            namespace=f"team-{i // 10 % 7}",
+            pod=f"{owners[i // 10]}-{i % 10}",
+            uid=f"team-{i // 10 % 7}/{owners[i // 10]}-{i % 10}",
+            owner=f"Deployment/team-{i // 10 % 7}/{owners[i // 10]}",
+            node="node-00",
+            landings=(Landing(f"node-{1 + i % 29:02}", 1.0, {}),),
+            strategy="topology-spread",
+            reason=f"{owners[i // 10]} over zones: eu-west-1a 12, eu-west-1b 0, eu-west-1c 0",
+            gain=Cost(hard=1.0, soft=i % 3),
+            cost=1.0,
+            wave=1 + i // 50,
+        )
+        for i in range(size)
+    ]
+    outcomes = [
+        Outcome(move, Status.EVICTED, "", move.landings[0].node, predicted=True) for move in moves
+    ]
+    outcomes[1] = replace(
+        outcomes[1], status=Status.FAILED, message="the server gave up", landed=None
+    )
+    scores = Score(Cost(float(size)), size // 10, ("one rule cannot hold",))
+    plan = Plan(
+        moves=tuple(moves),
+        skips=tuple(
+            Skip("team-0", f"pod-{i}", "node-00", "taints", code, "why")
+            for i, code in enumerate(Code)
+        ),
+        before={"topology-spread": scores, "taints": Score(Cost(), 0)},
+        after={"topology-spread": Score(Cost(), 0), "taints": Score(Cost(), 0)},
+        lower_bound=size,
+        stopped="After these moves every rule holds.",
+        funnel={"pods": 2 * size, "movable": 2 * size, "candidates": size, "moves": size},
+    )
+    return RunReport(
+        dry_run=False,
+        source="https://cluster.example:6443",
+        snapshot=snapshot,
+        loaded=load_policy(None, Registry.installed()),
+        plan=plan,
+        outcomes=tuple(outcomes),
+        warnings=("something to know",),
+        timings={"plan": 1.0},
+    )
+
+
+@pytest.fixture(scope="module")
+def file_of(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+
+    def written(size):
+        path = folder / f"{size}.html"
+        if not path.exists():
+            path.write_text("".join(render(report_of(size), "html")))
+        return path
+
+    return written
+
+
+STATUS = "document.getElementById('moves-status').textContent"
+PODS = "[...document.querySelectorAll('#moves-table .move .name')].map(e => e.textContent)"
+
+
+def search(page, text):
+    page.evaluate(
+        "document.getElementById('search').value = ''; document.getElementById('search').focus()"
+    )
+    page.type(text)
+
+
+def test_the_page_runs_under_its_own_policy_without_a_complaint(page, file_of):
+    page.open(file_of(60))
+    assert page.evaluate(STATUS) == "60 of 60 moves, 60 shown"
+    assert len(page.evaluate(PODS)) == 60
+    # What is not the page's own is refused, and the refusal can be seen.
+    page.evaluate(
+        "document.head.append(Object.assign(document.createElement('style'), {textContent: 'a{}'}))"
+    )
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'x=1'}))"
+    )
+    page.wait("true")
+    assert page.evaluate("typeof x") == "undefined"
+    assert len(page.log) == 2
+    assert all("Content Security Policy" in text for text in page.log)
+    page.log.clear()
+
+
+def test_search_narrows_the_moves_by_every_word(page, file_of):
+    page.open(file_of(60))
+    search(page, "SERVICE-003 wave")
+    page.wait(f"{STATUS}.startsWith('0 of 60')")
+    search(page, "service-003 eu-west-1b")
+    page.wait(f"!{STATUS}.startsWith('0 of 60') && !{STATUS}.startsWith('60 of 60')")
+    assert {pod.partition("/")[2][:11] for pod in page.evaluate(PODS)} == {"service-003"}
+
+
+def test_a_head_sorts_up_then_down_and_says_so(page, file_of):
+    page.open(file_of(60))
+    button = "document.querySelector('#moves-table [data-column=\"2\"] button')"
+    sort = "document.querySelector('#moves-table [data-column=\"2\"]').getAttribute('aria-sort')"
+    page.evaluate(f"{button}.click()")
+    names = [pod.partition("/")[2] for pod in page.evaluate(PODS)]
+    assert (page.evaluate(sort), names) == ("ascending", sorted(names))
+    page.evaluate(f"{button}.click()")
+    assert page.evaluate(sort) == "descending"
+    assert page.evaluate(PODS)[0].endswith("/service-005-9")
+
+
+def test_thousands_of_moves_are_folded_by_workload_and_open_by_keyboard(page, file_of):
+    page.open(file_of(MOVES))
+    assert page.evaluate(STATUS) == "5,000 of 5,000 moves"
+    assert page.evaluate(PODS) == []
+    groups = "document.querySelectorAll('#moves-table .group button')"
+    assert page.evaluate(f"{groups}.length") == 100
+    assert (
+        page.evaluate(f"{groups}[0].textContent")
+        == "Deployment/team-0/service-00010 moves, 1 workload"
+    )
+    page.evaluate(f"{groups}[0].focus()")
+    page.key("Enter", 13)
+    page.send("Input.dispatchKeyEvent", type="char", text="\r")
+    page.wait(f"{PODS}.length === 10")
+    assert page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+
+
+def test_without_groups_rows_come_in_pages(page, file_of):
+    page.open(file_of(MOVES))
+    page.evaluate(
+        "(() => { const e = document.getElementById('grouping'); e.value = '';"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.evaluate(STATUS) == "5,000 of 5,000 moves, 100 shown"
+    page.evaluate("document.getElementById('more').click()")
+    assert len(page.evaluate(PODS)) == 400
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("size", [60, MOVES])
+def test_nothing_is_wider_than_the_screen(page, file_of, width, size):
+    page.open(file_of(size), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_has_nothing_to_say(page, file_of, width, dark):
+    page.open(file_of(60), width=width, dark=dark)
+    page.evaluate((files("axe_core_python") / "axe.min.js").read_text() + "; 0")
+    found = page.evaluate(
+        "axe.run().then(r => ({passed: r.passes.length, violations: r.violations.map("
+        "v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html).join(' '))}))"
+    )
+    assert found["violations"] == []
+    assert found["passed"] > 20
+
+
+def test_a_print_has_every_move_and_no_tools(page, file_of):
+    page.open(file_of(60))
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.send("Emulation.setEmulatedMedia", media="print")
+    assert len(page.evaluate(PODS)) == 60
+    assert page.evaluate("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    assert page.evaluate("[...document.querySelectorAll('details')].every(e => e.open)")
+    page.send("Emulation.setEmulatedMedia", media="")

@@ -1,0 +1,127 @@
+"""Placement on clusters of two to four nodes."""
+
+import pytest
+from pydantic import ValidationError
+
+from rebalancer.plan.plan import Code
+from rebalancer.registry import Registry
+from rebalancer.testing.contract import check_strategy
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, spread, workload
+from strategies.placement import PlacementParams
+from tests.unit.planner.conftest import plan_of
+
+NAME = "placement"
+SPOT = {"capacity": "spot"}
+
+
+def params(**given):
+    return PlacementParams.model_validate(given)
+
+
+def plan(objects, strategies=(NAME,), **given):
+    return plan_of(objects, strategies=list(strategies), params={NAME: params(**given)})
+
+
+def pairs(result):
+    return [(move.node, move.landings[0].node) for move in result.moves]
+
+
+def nodes(cpu="4"):
+    return [
+        node("s0", labels=SPOT),
+        node("s1", labels=SPOT),
+        node("d0", cpu=cpu),
+        node("d1", cpu=cpu),
+    ]
+
+
+def test_pods_leave_nodes_to_avoid_where_the_scheduler_puts_them_elsewhere():
+    objects = [*nodes(), *workload("argocd", ["s0", "d0"]), *workload("fat", ["s0", "s1"], cpu="3")]
+    # The replacement goes to the emptiest node, which is none to avoid.
+    result = plan(objects, avoid=SPOT)
+    assert ("s0", "d1") in pairs(result)
+    assert result.before[NAME].cost.soft == 3
+    assert "s0 is to be avoided" in result.moves[0].reason
+
+
+def test_where_the_replacement_would_land_on_such_a_node_again_it_stays_and_says_so():
+    objects = [*nodes(), *workload("argocd", ["s0", "s0"]), *workload("fat", ["d0", "d1"], cpu="3")]
+    result = plan(objects, avoid=SPOT)
+    assert result.moves == ()
+    assert {skip.code for skip in result.skips} <= {Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE}
+    assert result.skips
+
+
+def test_what_has_no_other_place_is_unsatisfiable_and_stays():
+    objects = [
+        node("s0", labels=SPOT),
+        node("d0", cpu="1"),
+        *workload("big", ["s0", "s0"], cpu="2"),
+    ]
+    result = plan(objects, avoid=SPOT)
+    assert result.moves == ()
+    assert result.before[NAME].unsatisfiable == (
+        "Deployment/default/big: no better node takes 2 of its pods",
+    )
+
+
+def test_preferred_nodes_are_gone_to():
+    objects = [node("a", cpu="2"), node("p", labels={"pool": "system"}, cpu="8")]
+    result = plan([*objects, *workload("dns", ["a", "a"])], prefer={"pool": "system"})
+    # The second would land on the node that the first has left.
+    assert pairs(result) == [("a", "p")]
+    assert {skip.code for skip in result.skips} == {Code.COMES_BACK}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": SPOT},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 1,
+                            "preference": {
+                                "matchExpressions": [{"key": "capacity", "operator": "Exists"}]
+                            },
+                        }
+                    ]
+                }
+            }
+        },
+    ],
+)
+def test_what_a_pod_says_of_the_label_itself_has_the_last_word(spec):
+    result = plan([*nodes(), *workload("batch", ["s0", "s0"], spec=spec)], avoid=SPOT)
+    assert (result.moves, result.before[NAME].cost.soft) == ((), 0)
+
+
+def test_no_move_may_break_a_hard_one():
+    # d0 holds both replicas; the other nodes are emptier, but to be avoided.
+    objects = [node("s0", labels=SPOT), node("d0"), *workload("dns", ["d0", "d0"])]
+    spreading = [NAME, "duplicates"]
+    assert pairs(plan(objects, spreading, prefer={"x": "y"})) == [("d0", "s0")]
+    assert plan(objects, spreading, avoid=SPOT, hard=True).moves == ()
+
+
+def test_a_soft_one_weighs_as_much_as_other_soft_rules():
+    rules = {"topologySpreadConstraints": spread("dns")["topologySpreadConstraints"]}
+    objects = [node("s0", "a", labels=SPOT), node("d0", "b")]
+    objects += workload("dns", ["d0", "d0", "s0"], spec=rules)
+    assert plan(objects, [NAME, "topology-spread"], avoid=SPOT).moves == ()
+
+
+@pytest.mark.parametrize("given", [{}, {"avoid": {}}, {"hard": True}])
+def test_it_needs_some_nodes(given):
+    with pytest.raises(ValidationError, match="placement needs avoid or prefer"):
+        params(**given)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_the_contract_holds_where_nodes_are_avoided(hard):
+    objects = [*nodes(), *workload("one", ["s0", "d0"]), *workload("two", ["s1", "s1", "d1"])]
+    given = params(avoid=SPOT, prefer={"x": "y"}, hard=hard)
+    check_strategy(Registry.installed().strategy(NAME), given, [snapshot_of(objects)])

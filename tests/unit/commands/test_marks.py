@@ -1,0 +1,173 @@
+"""Runs that steer, from the policy to the report, on an embedded cluster; and the command ``marks``."""
+
+import io
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from rebalancer.commands.marks import show_marks
+from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.engine import Timings
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
+from tests.unit.commands.embedded import Runner, SignalAfterEviction
+
+POLICY = """
+apiVersion: rebalancer/v1
+kind: Policy
+steer: {steer}
+protect: {{minPodAge: 0s}}
+strategies: {{duplicates: {{}}}}
+"""
+TEAM = {"key": "team", "value": "x", "effect": "PreferNoSchedule"}
+
+
+def mark(value):
+    return {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
+
+
+DEAD, LIVE = mark("steer.20200101T000000Z.dead"), mark("steer.20991231T000000Z.live")
+
+
+@contextmanager
+def crowded(taints=()):
+    """Two web pods on n0; n1, which is emptier than n2 and n3, would take any replacement, and holds one already."""
+    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    with EmbeddedCluster(timings=timings) as cluster:
+        cluster.apply(node("n0", zone="a"))
+        cluster.settle()
+        labels = {"app": "web"}
+        more = {
+            "labels": labels,
+            "cpu": "200m",
+            # A rule of its own switches the scheduler's default spreading over hosts off.
+            "topologySpreadConstraints": [spread(labels, hard=False)],
+        }
+        cluster.apply(deployment("web", 2, **more))
+        cluster.settle()
+        cluster.apply(node("n1", zone="a"))
+        cluster.settle()
+        cluster.apply(deployment("web", 3, **more))
+        cluster.settle()
+        for name in ("n2", "n3"):
+            cluster.apply(node(name, zone="a", taints=taints))
+            full = pod(f"full-{name}", cpu="5")
+            full["spec"]["nodeName"] = name
+            cluster.apply(full)
+        cluster.settle()
+        assert standing(cluster) == ["n0", "n0", "n1"]
+        yield cluster
+
+
+def standing(cluster):
+    pods = [p for p in cluster.objects("Pod", "default") if p["metadata"]["name"].startswith("web")]
+    return sorted(p["spec"]["nodeName"] for p in pods if "deletionTimestamp" not in p["metadata"])
+
+
+def taints(cluster):
+    return {
+        one["metadata"]["name"]: one["spec"]["taints"]
+        for one in cluster.objects("Node", "")
+        if one["spec"].get("taints")
+    }
+
+
+def runner(cluster, folder, steer="marks"):
+    return Runner(cluster, folder, POLICY.format(steer=steer))
+
+
+def test_a_marked_node_sends_the_replacement_elsewhere_and_no_mark_is_left(tmp_path):
+    with crowded() as cluster:
+        code, report = runner(cluster, tmp_path, steer="off")(dry_run=True)
+        assert (code, report["moves"]) == (0, [])
+        run = runner(cluster, tmp_path)
+        _, planned = run(dry_run=True)
+        assert taints(cluster) == {}
+        code, report = run()
+        assert code == 0
+        (move,) = report["moves"]
+        assert move["marks"] == planned["moves"][0]["marks"] != []
+        assert "n1" in move["marks"]
+        assert (move["outcome"], move["predicted"]) == ("evicted", True)
+        assert move["landed"] in ("n2", "n3")
+        cluster.settle()
+        assert len(set(standing(cluster))) == 3
+        assert taints(cluster) == {}
+        assert run()[1]["moves"] == []
+
+
+def test_stale_marks_go_first_and_those_of_others_stay(tmp_path):
+    with crowded(taints=[DEAD, TEAM]) as cluster:
+        cluster.apply(node("n4", zone="a", taints=[LIVE], unschedulable=True))
+        cluster.settle()
+        code, _ = runner(cluster, tmp_path)()
+        assert code == 0
+        cordon = "node.kubernetes.io/unschedulable"
+        left = {
+            name: [taint for taint in of_node if taint["key"] != cordon]
+            for name, of_node in taints(cluster).items()
+        }
+        assert left == {"n2": [TEAM], "n3": [TEAM], "n4": [LIVE]}
+
+
+def test_a_run_that_does_not_steer_says_that_marks_have_expired(tmp_path):
+    with crowded(taints=[DEAD]) as cluster:
+        _, report = runner(cluster, tmp_path, steer="off")()
+        assert report["warnings"] == [
+            "2 nodes carry marks that have expired (n2, n3), which keep pods away: rebalancer marks --clear"
+        ]
+        assert taints(cluster) == {"n2": [DEAD], "n3": [DEAD]}
+
+
+def test_a_signal_leaves_no_mark(tmp_path):
+    with crowded() as cluster:
+        code, report = runner(cluster, tmp_path)(stop=SignalAfterEviction(cluster))
+        assert code in (0, 4)
+        assert report["moves"][0]["outcome"] == "evicted"
+        assert taints(cluster) == {}
+
+
+def test_what_cannot_be_marked_is_not_evicted(tmp_path):
+    with crowded() as cluster:
+        cluster.faults.faults.append(Fault(method="PATCH", path="/nodes/", status=403, times=99))
+        code, report = runner(cluster, tmp_path)()
+        assert code == 4
+        assert report["moves"][0]["outcome"] == "failed"
+        assert standing(cluster) == ["n0", "n0", "n1"]
+
+
+def marks_of(cluster, *, output="table", clear=False):
+    out, err = io.StringIO(), io.StringIO()
+    environment = Environment(SystemClock(), {}, out, err)
+    code = show_marks(str(cluster.kubeconfig), None, output, environment, clear=clear)
+    return int(code), out.getvalue()
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+def test_no_marks_are_shown_as_none(output):
+    with EmbeddedCluster() as cluster:
+        code, out = marks_of(cluster, output=output)
+    assert code == 0
+    assert "No node" in out or "marks" in out
+
+
+def test_marks_are_shown_and_cleared_by_hand():
+    with EmbeddedCluster() as cluster:
+        for name, of_node in (("n0", [DEAD, TEAM]), ("n1", [LIVE]), ("n2", [mark("by-hand")])):
+            cluster.apply(node(name, taints=of_node))
+        cluster.settle()
+        code, out = marks_of(cluster)
+        assert (code, [line.split() for line in out.splitlines()]) == (
+            0,
+            [
+                ["NODE", "REASON", "EXPIRES", "RUN", "STATE"],
+                ["n0", "steer", "2020-01-01T00:00:00Z", "dead", "expired"],
+                ["n1", "steer", "2099-12-31T00:00:00Z", "live", "standing"],
+                ["n2", "by-hand", "-", "-", "unreadable"],
+            ],
+        )
+        code, out = marks_of(cluster, output="json", clear=True)
+        assert code == 0
+        assert {row["state"] for row in json.loads(out)["marks"]} == {"removed"}
+        assert taints(cluster) == {"n0": [TEAM]}

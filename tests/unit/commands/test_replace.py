@@ -1,0 +1,150 @@
+"""``rebalancer replace`` in an embedded cluster."""
+
+import io
+import json
+import shlex
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from rebalancer.commands.replace import ReplaceOptions, replace_nodes
+from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import RebalancerError
+from rebalancer.nodes import draining, replacing
+from rebalancer.testing.objects import deployment, job, pdb
+from tests.unit.commands.draining import Drained, is_cordoned, nodes, pods_on
+
+OLD = {"generation": "old"}
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "_PAUSE", 0.2)
+    monkeypatch.setattr(replacing, "_PAUSE", 0.2)
+
+
+def replaced(cluster, **options):
+    out, err = io.StringIO(), io.StringIO()
+    chosen: dict[str, Any] = {
+        "kubeconfig": str(cluster.kubeconfig),
+        "selector": "generation=old",
+        "output": "json",
+        "timeout": "60s",
+        "pause": "0s",
+        **options,
+    }
+    try:
+        code = int(
+            replace_nodes(
+                ReplaceOptions(**chosen),
+                Environment(SystemClock(), {}, out, err, threading.Event()),
+            )
+        )
+    except RebalancerError as error:
+        code = int(error.exit_code)
+        err.write(str(error))
+    return Drained(code, out.getvalue(), err.getvalue())
+
+
+def two_old_nodes(cluster):
+    for name in ("n1", "n2"):
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": OLD}}
+        )
+
+
+def writes_to(path):
+    script = f"import sys; open({str(path)!r}, 'a').write(sys.argv[1] + ' ')"
+    return shlex.join([sys.executable, "-c", script])
+
+
+def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
+    with nodes("n1", "n2", "n3", "n4") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
+        cluster.settle()
+        done = replaced(cluster, then=writes_to(tmp_path / "removed"))
+        assert done.code == 0, done.err
+        assert (tmp_path / "removed").read_text() == "n1 n2 "
+        assert done.report["kind"] == "ReplaceReport"
+        for name in ("n1", "n2"):
+            assert not pods_on(cluster, name)
+            assert is_cordoned(cluster, name)
+            stage = cluster.get("Node", name)["metadata"]["annotations"]["rebalancer/replace"]
+            assert json.loads(stage)["phase"] == "done"
+        again = replaced(cluster, then=writes_to(tmp_path / "removed"))
+        assert again.code == 0
+        assert (tmp_path / "removed").read_text() == "n1 n2 "
+
+
+def test_nodes_with_batch_work_come_last(tmp_path):
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.cordon(["n2", "n3"])
+        cluster.apply(job("sums"))
+        cluster.settle()
+        cluster.cordon(["n2", "n3"], on=False)
+        done = replaced(cluster, then=writes_to(tmp_path / "removed"))
+        assert done.code == 0, done.err
+        assert (tmp_path / "removed").read_text() == "n2 n1 "
+        assert cluster.get("Job", "sums")["status"]["succeeded"] == 1
+
+
+def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing():
+    with nodes("n1", "n2", cpu="2") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 6, cpu="600m"))
+        cluster.settle()
+        cluster.add_node("n3", "zone-n3", cpu="2")
+        cluster.settle()
+        done = replaced(cluster)
+        assert done.code == 3
+        # Six pods, three to a node: the new node takes three, one more like it would take the rest.
+        assert any(
+            "3 pods have no room" in note and "1 more like n3" in note
+            for note in done.report["warnings"]
+        )
+        assert not is_cordoned(cluster, "n1")
+
+
+def test_a_hook_that_fails_ends_it_with_its_words():
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        done = replaced(cluster, then=shlex.join([sys.executable, "-c", "raise SystemExit('no')"]))
+        assert done.code == 4
+        assert "n1 is empty, but not removed" in done.report["ended"]
+        assert not is_cordoned(cluster, "n3")
+
+
+def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "{apiVersion: rebalancer/v1, kind: Policy, windows: [{allow: '0 0 29 2 *', for: 1m}], strategies: {}}"
+    )
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 2))
+        cluster.settle()
+        done = replaced(cluster, policy_path=str(policy), timeout="2s")
+        assert done.code == 4
+        assert "window is closed" in done.err
+        assert done.report["outcomes"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"selector": None}, "say which nodes are old"),
+        ({"kubelet_below": "new"}, "no version"),
+        ({"older_than": "old"}, "--older-than"),
+        ({"selector": "generation=new"}, "no node is selected"),
+        ({"then": "  "}, "--then"),
+    ],
+)
+def test_what_is_wrong_is_said(options, says):
+    with nodes("n1") as cluster:
+        done = replaced(cluster, **options)
+        assert done.code == 2
+        assert says in done.err

@@ -1,0 +1,97 @@
+"""Domains: which nodes share one, which do not count, and what is counted in them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.cost.groups import Domains, gains_at, seen_from
+from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from tests.unit.planner.conftest import draft_of
+
+NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("x1")]
+
+
+@pytest.fixture
+def draft():
+    return draft_of([*NODES, *workload("web", ["a1", "a1", "b1", "x1"])], strategies=[])
+
+
+def everywhere(draft):
+    return np.ones(len(draft.snapshot.nodes), bool)
+
+
+def classes(draft):
+    return np.unique(draft.snapshot.pods.cls).astype(np.int32)
+
+
+def test_nodes_without_the_label_are_in_no_domain(draft):
+    zones = Domains.of(draft.view, ZONE, everywhere(draft))
+    assert list(zones.names) == ["a", "b"]
+    assert zones.of_node.tolist() == [0, 0, 1, -1]
+    assert not zones.are_nodes
+
+
+def test_nodes_that_do_not_count_take_their_domain_with_them(draft):
+    eligible = np.array([True, True, False, True])
+    zones = Domains.of(draft.view, ZONE, eligible)
+    assert (list(zones.names), zones.of_node.tolist()) == (["a"], [0, 0, -1, -1])
+
+
+def test_equal_domains_are_made_once(draft):
+    assert Domains.of(draft.view, ZONE, everywhere(draft)) is Domains.of(
+        draft.view, ZONE, everywhere(draft)
+    )
+
+
+def test_hostnames_are_nodes(draft):
+    assert Domains.of(draft.view, HOSTNAME, everywhere(draft)).are_nodes
+    assert Domains.nodes(draft.view).are_nodes
+
+
+def test_pods_are_counted_where_they_are_now(draft):
+    zones = Domains.of(draft.view, ZONE, everywhere(draft))
+    mine = classes(draft)
+    assert zones.count(draft.view, mine).tolist() == [2, 1]
+    draft.state.evict(0)
+    draft.state.place(0, int(mine[0]), 2)
+    assert zones.count(draft.view, mine).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("few", [0, 32])
+def test_only_domains_with_pods_are_occupied(draft, monkeypatch, few):
+    monkeypatch.setattr("rebalancer.cost.groups._FEW_PODS", few)
+    hosts = Domains.nodes(draft.view)
+    at, counts = hosts.occupied(draft.view, classes(draft))
+    assert (at.tolist(), counts.tolist()) == ([0, 2, 3], [2, 1, 1])
+    assert {str(at.dtype), str(counts.dtype)} == {"int64"}
+
+
+class Plain:
+    """A group that knows its gains of all nodes only."""
+
+    def gains(self):
+        return np.array([3.0, 0.0, 1.0, 0.0])
+
+
+class Quick(Plain):
+    def gains_at(self, nodes):
+        return nodes * 10.0
+
+    def seen_from(self, node):
+        return node % 2
+
+
+def test_a_group_is_asked_in_the_way_that_it_is_fast_in():
+    nodes = np.array([2, 0], np.int32)
+    plain: Any = Plain()
+    quick: Any = Quick()
+    assert gains_at(plain, nodes).tolist() == [1.0, 3.0]
+    assert gains_at(quick, nodes).tolist() == [20.0, 0.0]
+
+
+def test_nodes_are_alike_only_where_the_group_says_so():
+    plain: Any = Plain()
+    quick: Any = Quick()
+    assert seen_from(quick, 1) == seen_from(quick, 3)
+    assert seen_from(plain, 1) != seen_from(plain, 3)

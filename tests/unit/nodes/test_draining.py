@@ -1,0 +1,152 @@
+"""The course of a drain, step by step, with steps that answer by a script."""
+
+import pytest
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.resources import Rule
+from rebalancer.nodes import draining
+from rebalancer.nodes.draining import Left, empty, left_of
+from rebalancer.nodes.triage import Orders
+from rebalancer.stop import Stop
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of
+
+NOTHING = Left()
+WORK = Left(to_evict=("n1: default/web",))
+BATCH = Left(batch=("n1: default/sums",))
+UNREAD = Left(unread=("n1: default/sums (finalizer x)",))
+REFUSED = Left(refused=("n1: default/alone",))
+
+
+class Clock:
+    def __init__(self):
+        self.time = 0.0
+
+    def now(self):
+        return self.time
+
+
+class Waiting(Stop):
+    """A stop whose waits pass at once, by its clock."""
+
+    def __init__(self, clock, deadline=float("inf")):
+        super().__init__(clock, deadline)
+        self.clock, self.waits = clock, []
+
+    def wait(self, seconds):
+        self.waits.append(seconds)
+        self.clock.time += seconds
+        return self.reason()
+
+
+class Steps:
+    def __init__(self, looks, evictions=(), evicts_batch=False):
+        self.looks, self.evictions = iter(looks), iter(evictions)
+        self.evicts_batch, self.evicted = evicts_batch, 0
+
+    def look(self):
+        answer = next(self.looks)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def evict(self):
+        self.evicted += 1
+        return next(self.evictions, None)
+
+    def end_of_batch(self):
+        return self.evicts_batch
+
+    def left(self, left, why):
+        pass
+
+
+def run(steps, batch_until=1e9, deadline=float("inf")):
+    stop = Waiting(Clock(), deadline)
+    return empty(steps, stop, batch_until), stop
+
+
+def test_it_evicts_until_nothing_is_left():
+    steps = Steps([WORK, WORK, NOTHING])
+    why, stop = run(steps)
+    assert (why, steps.evicted, stop.waits) == (None, 2, [1.0, 1.0])
+
+
+def test_rounds_that_cannot_go_on_are_waited_for_longer_and_longer():
+    why, stop = run(Steps([WORK] * 5 + [NOTHING], ["a budget"] * 4))
+    assert why is None
+    assert stop.waits == [5.0, 10.0, 20.0, 30.0, 1.0]
+
+
+@pytest.mark.parametrize("left", [BATCH, UNREAD])
+def test_work_is_waited_for_without_an_eviction(left):
+    steps = Steps([left, left, NOTHING])
+    why, stop = run(steps)
+    assert (why, steps.evicted, stop.waits) == (None, 0, [5.0, 5.0])
+
+
+def test_work_that_does_not_end_in_time_is_named_once_all_else_is_gone():
+    both = Left(to_evict=WORK.to_evict, batch=BATCH.batch)
+    steps = Steps([both, BATCH], ["a budget"])
+    why, _ = run(steps, batch_until=0.0)
+    assert why == "work did not end in time: n1: default/sums"
+    assert steps.evicted == 1
+
+
+def test_work_is_evicted_in_the_end_where_that_was_ordered():
+    steps = Steps([BATCH, WORK, NOTHING], evicts_batch=True)
+    assert run(steps, batch_until=0.0)[0] is None
+
+
+def test_pods_that_need_a_flag_end_it_only_once_all_else_is_gone():
+    both = Left(to_evict=WORK.to_evict, refused=REFUSED.refused)
+    steps = Steps([both, REFUSED])
+    assert "without a flag: n1: default/alone" in (run(steps)[0] or "")
+    assert steps.evicted == 1
+
+
+def test_the_deadline_ends_it():
+    assert run(Steps([BATCH] * 9), deadline=12.0)[0] == "the run's deadline has passed"
+
+
+def test_an_api_server_that_comes_back_is_waited_for_and_one_that_does_not_is_not():
+    lost = ClusterReadError("no answer")
+    assert run(Steps([lost] * 10 + [NOTHING]))[0] is None
+    with pytest.raises(ClusterReadError, match="no answer"):
+        run(Steps([lost] * 11))
+    with pytest.raises(ForbiddenError):
+        run(Steps([ForbiddenError([Rule("list", "", "pods")])]))
+
+
+def pod(name, phase, **metadata):
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, **metadata},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase},
+    }
+
+
+def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
+    flow = {"workflows.argoproj.io/workflow": "flow"}
+    items = [
+        pod("counted", "Succeeded"),
+        pod("not-counted", "Failed", finalizers=["batch.kubernetes.io/job-tracking"]),
+        pod("read", "Succeeded", labels={**flow, "workflows.argoproj.io/completed": "true"}),
+        pod("not-read", "Succeeded", labels=flow),
+    ]
+    with ScriptedServer() as server:
+        server.on("GET", "/api/v1/pods", Say({"metadata": {}, "items": items}))
+        client = client_of(server.url, tmp_path)
+        answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
+        (asked,) = server.to("/api/v1/pods")
+        assert asked.query == {"fieldSelector": "spec.nodeName=n1"}
+    left = left_of(answer, Orders())
+    assert left == Left(
+        unread=(
+            "n1: default/not-counted (finalizer batch.kubernetes.io/job-tracking)",
+            "n1: default/not-read (Workflow flow)",
+        )
+    )
+    assert left.text().startswith("2 finished, not read yet: n1: default/not-counted")
+    assert draining.Left().text() == ""

@@ -1,0 +1,57 @@
+"""What PodDisruptionBudgets allow, class by class."""
+
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.testing.workloads import node, workload
+from tests.unit.planner.conftest import problem_of
+
+
+def budget(name, app, allowed, healthy=2, desired=1):
+    return {
+        "kind": "PodDisruptionBudget",
+        "apiVersion": "policy/v1",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": app}}, "minAvailable": desired},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": 2,
+        },
+    }
+
+
+def problem(*budgets):
+    apps = [*workload("web", ["n1", "n2"]), *workload("db", ["n1", "n2"])]
+    made = problem_of([node("n1"), node("n2"), *apps, *budgets], strategies=[])
+    pods = made.snapshot.pods
+    return made, int(pods.cls[pods.name.index("web-0")]), int(pods.cls[pods.name.index("db-0")])
+
+
+@pytest.mark.parametrize("allowed", [1, 5])
+def test_a_budget_that_allows_any_forbids_none(allowed):
+    made, web, db = problem(budget("one", "web", allowed))
+    assert made.disruptions.forbidden(web) is None
+    assert made.disruptions.refs(web) == ("default/one",)
+    assert made.disruptions.refs(db) == ()
+    assert made.movable.all()
+
+
+def test_a_budget_that_allows_none_keeps_its_pods_and_no_others():
+    made, web, db = problem(budget("one", "web", 0, healthy=1))
+    assert made.disruptions.forbidden(web) == (
+        Code.PDB,
+        "default/one allows no disruption (1 healthy, 1 desired)",
+    )
+    assert made.disruptions.forbidden(db) is None
+    assert (made.movable == (made.snapshot.pods.cls == db)).all()
+
+
+def test_two_budgets_forbid_whatever_they_allow():
+    made, web, _ = problem(budget("one", "web", 1), budget("two", "web", 1))
+    code, text = made.disruptions.forbidden(web)
+    assert code is Code.PDB_CONFLICT
+    assert text == "default/one and default/two both select it; the API refuses that"
+    assert made.disruptions.forbidden_pods().sum() == 2

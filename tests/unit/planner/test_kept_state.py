@@ -1,0 +1,149 @@
+"""What is kept while pods move equals what is made afresh, over the whole state, after every move of a plan."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.promises import Promises
+from rebalancer.planner.search import _Pass
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from tests.unit.planner.conftest import problem_of
+from tests.unit.planner.test_judge import Sampling, drifted
+
+
+def sums_by_hand(state):
+    """What nodes hold, pod by pod: requested, requested lastingly, and the pods of each."""
+    snapshot = state.snapshot
+    used = np.zeros_like(state.used)
+    count = np.zeros_like(state.pod_count)
+    for node, cls in zip(state.node_of.tolist(), state.cls_of.tolist(), strict=True):
+        if node >= 0:
+            used[:, node] += snapshot.requests[:, cls]
+            count[node] += 1
+    lasting, lasting_count = used.copy(), count.copy()
+    for gone in state.terminating_pods:
+        used[:, gone.node] += snapshot.requests[:, gone.cls]
+        count[gone.node] += 1
+    return used, count, lasting, lasting_count
+
+
+def counts_by_hand(state, cls):
+    """Pods of a class on each node, those that terminate not counted."""
+    here = (state.cls_of == cls) & (state.node_of >= 0)
+    return np.bincount(state.node_of[here], minlength=len(state.snapshot.nodes))
+
+
+def check_state(state):
+    for kept, made in zip(
+        (state.used, state.pod_count, state.lasting, state.lasting_count),
+        sums_by_hand(state),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(kept, made)
+    for cls in range(len(state.snapshot.classes)):
+        expected = counts_by_hand(state, cls)
+        one = np.array([cls], np.int32)
+        np.testing.assert_array_equal(state.counts(one), expected)
+        nodes = state.nodes_of(one)
+        assert nodes is None or np.bincount(nodes, minlength=len(expected)).tolist() == (
+            expected.tolist()
+        )
+
+
+def check_scheduler(draft):
+    """Columns and predictions of all pods that have not moved."""
+    fresh = SchedulerModel(draft.snapshot, draft.scheduler.profile)
+    for cls in range(len(draft.snapshot.classes)):
+        kept, made = (model.columns.of(draft.state, cls) for model in (draft.scheduler, fresh))
+        np.testing.assert_array_equal(kept.fits, made.fits)
+        np.testing.assert_array_equal(kept.total, made.total)
+    for pod in draft.state.unmoved().tolist()[::3]:
+        kept, made = (m.predict_replacement(draft.state, pod) for m in (draft.scheduler, fresh))
+        assert kept.nodes.tolist() == made.nodes.tolist()
+        assert kept.probability.tolist() == made.probability.tolist()
+
+
+def check_terms(draft, moves):
+    """Potentials, violations and candidates of each term, against terms that have seen no move happen."""
+    fresh = Draft(draft.problem, draft.settings)
+    for move in moves:
+        if move is None:
+            fresh.state.reap()
+        else:
+            fresh.move(*move)
+    for kept, made in zip(draft.terms, fresh.terms, strict=True):
+        assert abs(kept.term.potential() - made.term.potential()) < 1e-9
+        assert kept.term.violated() == made.term.violated()
+        rows = [named(weighted.term.candidates()) for weighted in (kept, made)]
+        assert rows[0].keys() == rows[1].keys()
+        assert all(abs(rows[0][pair] - rows[1][pair]) < 1e-9 for pair in rows[0])
+
+
+def named(rows):
+    return dict(
+        zip(
+            zip(rows.cls.tolist(), rows.node.tolist(), strict=True), rows.gain.tolist(), strict=True
+        )
+    )
+
+
+def check_promises(candidates, terms):
+    """What rules promise; balance is asked about when it is a pair's turn."""
+    fresh = Promises(terms)
+    kept = candidates._promises
+    for pair in {*kept.pairs(), *fresh.pairs()}:
+        promises = [source.get(pair) for source in (kept, fresh)]
+        of_rules = [p.promised[:2] if p is not None else [0.0, 0.0] for p in promises]
+        if pair[0] not in candidates._stale:
+            np.testing.assert_allclose(of_rules[0], of_rules[1], atol=1e-9)
+        assert kept.has_rules(pair[0]) == any(
+            p.promised[0] or p.promised[1] for p in kept._of_class.get(pair[0], {}).values()
+        )
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.integers(0, 10_000), st.booleans(), st.sampled_from([1, 3, 50]))
+def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
+    monkeypatch, seed, sampled, flight
+):
+    moves: list[Any] = []
+    move, next_wave = Draft.move, _Pass._next_wave
+
+    def moved(self, pod, cls, prediction):
+        move(self, pod, cls, prediction)
+        moves.append((pod, cls, prediction))
+        check_state(self.state)
+        check_scheduler(self)
+
+    def checked_wave(self, wave):
+        before = len(moves)
+        of_wave = next_wave(self, wave)
+        if len(moves) > before:
+            draft = self._draft
+            moves.append(None)
+            replayed = list(moves)
+            with monkeypatch.context() as plain:
+                plain.setattr(Draft, "move", move)
+                check_terms(draft, replayed)
+            check_promises(self.candidates, draft.enforced)
+        return of_wave
+
+    profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
+    budgets = Budgets(in_flight=Limit.parse(flight), per_run=Limit.parse("100%"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Draft, "move", moved)
+        patched.setattr(_Pass, "_next_wave", checked_wave)
+        made = plan(
+            problem_of(drifted(seed), profile=profile), Settings(budgets=budgets), Callbacks()
+        )
+    assert len([m for m in moves if m is not None]) == len(made.plan.moves)

@@ -1,0 +1,186 @@
+"""Landings that are chosen: where the scheduler's choice mends nothing, a few marks make a better one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from rebalancer.plan.plan import Code, Plan
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.state import ClusterState
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
+from tests.unit.planner.conftest import plan_of, rechecked
+
+ONLY = {"strategies": ["duplicates"]}
+MARKS = Settings(steer=True)
+
+
+class Sampling(SchedulerProfile):
+    """Scores four nodes only, so that small clusters are sampled, too."""
+
+    def nodes_to_find(self, nodes: int) -> int:
+        return min(4, nodes)
+
+
+def crowded(**web: object) -> list[Object]:
+    """Two web pods on n0; n1, the emptiest, would take any replacement, and holds one of web already."""
+    nodes = [node(f"n{i}", "a") for i in range(3)]
+    # Its own constraint switches the default spreading over hosts off: only load decides.
+    spec = {**spread("web", ZONE), **web}
+    pods = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spec)
+    return [*nodes, *pods, *workload("fill", ["n2"], cpu="800m")]
+
+
+def shown(plan: Plan) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [(m.pod, m.node, m.landings[0].node, m.marks) for m in plan.moves]
+
+
+def test_without_marks_the_emptiest_node_draws_the_replacement_in_vain() -> None:
+    made = plan_of(crowded(), **ONLY)
+    assert made.moves == ()
+    assert {skip.code for skip in made.skips} == {Code.NO_GAIN}
+
+
+def test_a_mark_on_the_node_that_draws_is_enough() -> None:
+    made = plan_of(crowded(), settings=MARKS, **ONLY)
+    # n0 has 500m in use once web-0 is gone (and 1000m until then), n1 500m, n2 800m: only n1 is above n2,
+    # for the victim still holds its place on n0.
+    assert shown(made) == [("web-0", "n0", "n2", ("n1",))]
+    (move,) = made.moves
+    assert move.landings[0].probability == 1.0
+    assert move.gain.soft == 1
+    assert made.after["duplicates"].cost.soft == 0
+
+
+def test_a_pod_that_tolerates_marks_stays_and_the_reason_says_so() -> None:
+    made = plan_of(crowded(tolerations=[{"operator": "Exists"}]), settings=MARKS, **ONLY)
+    assert made.moves == ()
+    assert {skip.code for skip in made.skips} == {Code.NO_GAIN}
+    assert all(skip.message.endswith("; no marks would change that") for skip in made.skips)
+
+
+@pytest.mark.parametrize(("most", "moves"), [(0, 0), (1, 1)])
+def test_no_more_nodes_are_marked_than_the_budget_allows(most: int, moves: int) -> None:
+    settings = Settings(steer=True, budgets=Budgets(marks=Limit.parse(most)))
+    assert len(plan_of(crowded(), settings=settings, **ONLY).moves) == moves
+
+
+def test_a_node_that_is_about_to_go_is_not_chosen() -> None:
+    objects = crowded()
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "", "effect": "PreferNoSchedule"}
+    next(o for o in objects if o["metadata"]["name"] == "n2")["spec"]["taints"] = [taint]
+    assert plan_of(objects, settings=MARKS, **ONLY).moves == ()
+
+
+def test_balance_alone_is_not_worth_marks() -> None:
+    # Both nodes are over their thresholds or not by cpu alone; whatever is planned carries no mark.
+    nodes = [node("n0", cpu="10"), node("n1", cpu="10"), node("n2", cpu="10")]
+    objects = [*nodes, *(o for i in range(8) for o in workload(f"w{i}", ["n0"], cpu="1"))]
+    made = plan_of(objects, settings=MARKS, strategies=["low-utilisation"])
+    assert all(move.marks == () for move in made.moves)
+
+
+def test_moves_of_a_wave_share_marks_where_they_agree() -> None:
+    # Two workloads with a duplicate on n0 each; n1 draws the replacement of both, and holds one of both.
+    nodes = [node(f"n{i}", "a") for i in range(4)]
+    both = [
+        o
+        for name in ("web", "api")
+        for o in workload(name, ["n0", "n0", "n1"], cpu="300m", spec=spread(name, ZONE))
+    ]
+    fill = [*workload("fill", ["n2"], cpu="1100m"), *workload("more", ["n3"], cpu="1200m")]
+    made = plan_of([*nodes, *both, *fill], settings=MARKS, **ONLY)
+    moves = [move for move in made.moves if move.marks]
+    assert len(moves) == 2
+    assert {move.wave for move in moves} == {1}
+    assert moves[0].marks == moves[1].marks
+
+
+def test_in_a_sampled_cluster_it_is_done_only_where_the_probability_is_as_asked() -> None:
+    # Four of seven nodes are scored: the chosen one is not always among them.
+    nodes = [node(f"n{i}", "a") for i in range(7)]
+    full = [o for i in range(2, 6) for o in workload(f"full{i}", [f"n{i}"], cpu="3900m")]
+    web = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spread("web", ZONE))
+    fill = workload("fill", ["n6"], cpu="800m")
+    roomy = [*nodes, *web, *fill]
+    sampled = Sampling.for_version((1, 36))
+    for objects in (roomy, [*roomy, *full]):
+        for move in plan_of(objects, settings=MARKS, profile=sampled, **ONLY).moves:
+            assert sum(landing.probability for landing in move.landings[:1]) > 0
+            assert move.gain.soft >= 0.75  # careful asks for 75 % of the landings
+    # Three nodes have room at all: all of them are scored, and the landing is sure.
+    (move,) = plan_of([*roomy, *full], settings=MARKS, profile=sampled, **ONLY).moves
+    assert (move.landings[0].node, move.landings[0].probability) == ("n6", 1.0)
+
+
+def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now() -> None:
+    objects = crowded()
+    (move,) = plan_of(objects, settings=MARKS, **ONLY).moves
+    ((same, why),) = rechecked(objects, [move], settings=MARKS, **ONLY)
+    assert (why, same.marks, same.landings) == (None, ("n1",), move.landings)
+    # A fourth node has joined, and is empty: the replacement goes there by itself.
+    ((now, why),) = rechecked([*objects, node("n3", "a")], [move], settings=MARKS, **ONLY)
+    assert (why, now.marks, now.landings[0].node) == (None, (), "n3")
+    # n2 is full by now.
+    full = [*objects, *workload("late", ["n2"], cpu="3000m")]
+    ((_, why),) = rechecked(full, [move], settings=MARKS, **ONLY)
+    assert why is not None
+    assert why.startswith("NoGain")
+
+
+def drifted(seed: int) -> list[Object]:
+    """Workloads under many rules, thrown onto six nodes of three zones, two of them nearly empty."""
+    rng = random.Random(seed)
+    objects = [node(f"n{i}", f"zone-{i % 3}") for i in range(6)]
+    for i in range(12):
+        rules = (
+            None,
+            apart(f"w{i}", HOSTNAME, weight=100),
+            apart(f"w{i}", ZONE),
+            spread(f"w{i}", ZONE),
+        )
+        stand = [f"n{rng.randrange(4)}" for _ in range(rng.choice((2, 3, 6)))]
+        cpu = rng.choice(("20m", "200m", "450m"))
+        objects += workload(f"w{i}", stand, cpu=cpu, spec=rng.choice(rules))
+    return objects
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: int) -> None:
+    """Played move by move: a fresh model with marked nodes places each replacement where the plan says."""
+    objects = drifted(seed)
+    many = Budgets(
+        in_flight=Limit.parse("100%"), per_run=Limit.parse("100%"), per_hour=Limit.parse("100%")
+    )
+    plain = plan_of(objects, settings=Settings(budgets=many))
+    made = plan_of(objects, settings=Settings(steer=True, budgets=many))
+    snapshot = snapshot_of(objects)
+    model = SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version))
+    state = ClusterState(snapshot)
+    wave = 1
+    for move in made.moves:
+        if move.wave != wave:
+            state.reap()
+            wave = move.wave
+        pod = list(snapshot.pods.uid).index(move.uid)
+        cls = int(state.cls_of[pod])
+        state.evict(pod)
+        marks = np.array([snapshot.nodes.index[name] for name in move.marks], np.int32)
+        with model.marking(marks):
+            predicted = model.predict(state, snapshot.classes[cls].replacement)
+        names = [snapshot.nodes.names[landing] for landing in predicted.nodes]
+        assert [landing.node for landing in move.landings] == names
+        if move.marks:
+            assert len(names) == 1
+        state.place(pod, snapshot.classes[cls].replacement, int(predicted.nodes[0]))
+    left = {name: score.cost.as_tuple()[:2] for name, score in made.after.items()}
+    without = {name: score.cost.as_tuple()[:2] for name, score in plain.after.items()}
+    total = np.sum(list(left.values()), axis=0)
+    assert tuple(total) <= tuple(np.sum(list(without.values()), axis=0))
