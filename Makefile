@@ -23,8 +23,8 @@ setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is 
 demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo
 
-test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
-	$(BIN)/python -m pytest -m "not browser and not e2e and not node and not ticks"
+test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not node and not ticks" $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables and outputs in README and docs again
 	$(BIN)/python -m tests.docs

@@ -17,7 +17,7 @@ Exit codes:
   2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction
   4   partly executed: something planned failed or was cut off, or was done and could not be reported
-  10  with --detailed-exitcode: a dry run found moves
+  10  with --detailed-exitcode: a dry run plans moves
 """
 
 _COMMANDS = {

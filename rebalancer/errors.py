@@ -26,7 +26,7 @@ class ExitCode(enum.IntEnum):
     PARTIAL = 4
     """Something planned failed or was cut off for a reason of its own."""
     MOVES_FOUND = 10
-    """With --detailed-exitcode: a dry run found moves."""
+    """With --detailed-exitcode: a dry run plans moves."""
 
 
 class RebalancerError(Exception):
