@@ -45,7 +45,8 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
     if explicit is not None:
         path = _expand(str(explicit), home)
         if not path.is_file():
-            raise ClusterReadError(f"kubeconfig {path} does not exist: check --kubeconfig")
+            wrong = "is no file" if path.exists() else "does not exist"
+            raise ClusterReadError(f"kubeconfig {path} {wrong}: check --kubeconfig")
         return (path,)
     named = [
         _expand(name, home) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name
