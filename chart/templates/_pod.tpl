@@ -67,13 +67,13 @@ spec:
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         - name: POD_NAMESPACE
           valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-        {{- if and .metrics.push.secretName (not $.quiet) }}
+        {{- if and ((.metrics).push).secretName (not $.quiet) }}
         - name: REBALANCER_METRICS_PUSH
-          valueFrom: {secretKeyRef: {name: {{ .metrics.push.secretName | quote }}, key: url}}
+          valueFrom: {secretKeyRef: {name: {{ ((.metrics).push).secretName | quote }}, key: url}}
         {{- end }}
-        {{- if and .notify.secretName (not $.quiet) }}
+        {{- if and (.notify).secretName (not $.quiet) }}
         - name: REBALANCER_NOTIFY
-          valueFrom: {secretKeyRef: {name: {{ .notify.secretName | quote }}, key: url}}
+          valueFrom: {secretKeyRef: {name: {{ (.notify).secretName | quote }}, key: url}}
         {{- end }}
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
@@ -108,13 +108,13 @@ spec:
 - --deadline={{ .Values.runDeadlineSeconds }}
 - --output={{ .Values.output }}
 - --log-format={{ .Values.logFormat }}
-{{- if and .Values.metrics.push.url (not .Values.metrics.push.secretName) }}
-- --metrics-push={{ trimSuffix "/" .Values.metrics.push.url }}/metrics/job/{{ .Values.metrics.job }}
+{{- if and ((.Values.metrics).push).url (not ((.Values.metrics).push).secretName) }}
+- --metrics-push={{ trimSuffix "/" ((.Values.metrics).push).url }}/metrics/job/{{ .Values.metrics.job }}
 {{- end }}
-{{- with .Values.metrics.file }}
+{{- with (.Values.metrics).file }}
 - --metrics-file={{ . }}
 {{- end }}
-{{- if .Values.notify.secretName }}
+{{- if (.Values.notify).secretName }}
 - --notify-template={{ .Values.notify.template }}
 {{- end }}
 {{- with .Values.extraArgs }}
