@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
+	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,12 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
+
+docs: $(STAMP)  ## write the tables and outputs in README and docs again
+	$(BIN)/python -m tests.docs
+
+pictures: $(STAMP)  ## draw the pictures in docs/images again; needs chromium
+	$(BIN)/python -m tests.docs.pictures
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
