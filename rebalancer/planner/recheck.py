@@ -162,8 +162,8 @@ class _Check:
         if for_balance and not self._draft.names_pair(cls, node):
             return "the node is no longer over-used, or none is under-used"
         verdict = self._judge.judge(pod, cls, node, move.cost)
-        steers = self._draft.settings.steer and move.marks
-        if not steers or (verdict.refused is None and not is_gamble(verdict)):
+        enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
+        if enough or not (move.marks and self._draft.settings.steer):
             return verdict
         return self._steer.landing(pod, cls, node, move.cost) or verdict
 

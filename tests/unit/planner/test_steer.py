@@ -217,3 +217,35 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
     without = {name: score.cost.as_tuple()[:2] for name, score in plain.after.items()}
     total = np.sum(list(left.values()), axis=0)
     assert tuple(total) <= tuple(np.sum(list(without.values()), axis=0))
+
+
+def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
+    nodes = [node(f"n{i}", "a", cpu="64", memory="256Gi") for i in range(3)]
+    many = [
+        o
+        for i in range(30)
+        for o in workload(f"web{i}", ["n0", "n0", "n1"], cpu="100m", spec=spread(f"web{i}", ZONE))
+    ]
+    fill = workload("fill", ["n2"], cpu="40")
+    all_at_once = dict.fromkeys(("in_flight", "per_node", "per_run", "per_hour"), Limit.parse(1000))
+    settings = Settings(steer=True, budgets=Budgets(**all_at_once))
+    made = plan_of([*nodes, *many, *fill], settings=settings, **ONLY)
+    steered = [move.wave for move in made.moves if move.marks]
+    assert [steered.count(wave) for wave in sorted(set(steered))] == [20, 10]
+
+
+def test_between_waves_a_landing_that_would_mend_less_is_chosen_again() -> None:
+    # The policy wants web in both zones, of which the scheduler knows nothing: n1 mends the duplicate only.
+    nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
+    web = workload("web", ["n0", "n0"], spec=spread("web", "absent"))
+    objects = [*nodes, *web, *workload("fill", ["n2"], cpu="2")]
+    strategy = Registry.installed().strategy("topology-spread")
+    zones = {"labels": {"app": "web"}, "topologyKey": ZONE}
+    options = {
+        "strategies": ["duplicates", "topology-spread"],
+        "params": {"topology-spread": strategy.Params.model_validate({"defaults": [zones]})},
+    }
+    (move,) = plan_of(objects, settings=MARKS, **options).moves
+    assert (move.landings[0].node, move.marks, move.gain.soft) == ("n2", ("n0", "n1"), 2)
+    ((now, why),) = rechecked(objects, [move], settings=MARKS, **options)
+    assert (why, now.marks, now.gain.soft) == (None, ("n0", "n1"), 2)
