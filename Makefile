@@ -1,8 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-browser e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements clean
+.PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
+	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,10 +21,16 @@ $(STAMP): pyproject.toml requirements-dev.txt
 setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is the command
 
 demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
-	$(BIN)/rebalancer demo
+	$(BIN)/rebalancer demo --report demo-report.html
 
-test: $(STAMP)  ## unit, property, contract and chart tests, no cluster
-	$(BIN)/python -m pytest -m "not browser and not e2e and not node and not ticks"
+test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
+
+docs: $(STAMP)  ## write the tables and outputs in README and docs again
+	$(BIN)/python -m tests.docs
+
+pictures: $(STAMP)  ## draw the pictures in docs/images again; needs chromium
+	$(BIN)/python -m tests.docs.pictures
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
@@ -32,6 +38,9 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all ta
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
+
+e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
+	$(BIN)/python -m pytest -p no:randomly -m prometheus $(PYTEST_ARGS) tests/prometheus
 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 
 _YOUNG = 50_000
@@ -19,6 +20,8 @@ pydantic would search all installed packages for plug-ins to run in our process.
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # Until a command has its own way to stop, Ctrl-C ends the process at once and without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(_YOUNG, 20, 50)
     for name, value in _UNUSED.items():
         os.environ.setdefault(name, value)
@@ -29,7 +32,7 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
 
-    code = command(sys.argv[1:])
+    code = command(sys.argv[1:], sys.argv[0])
     # The interpreter would go through all objects once more for cycles to take apart, before it ends.
     gc.freeze()
     sys.exit(code)

@@ -27,7 +27,7 @@ from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches, matches_labels
-from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS, Notice, Source
+from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import nodes_matching
 from rebalancer.snapshot.selector_text import parse_selector
@@ -57,7 +57,6 @@ __all__ = [
     "Labels",
     "LabelsField",
     "Level",
-    "Notice",
     "Params",
     "Percent",
     "PodClass",
@@ -65,7 +64,6 @@ __all__ = [
     "PriceGroup",
     "Signals",
     "Snapshot",
-    "Source",
     "SpreadGroup",
     "SpreadRule",
     "Standing",

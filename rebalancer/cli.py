@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from rebalancer import __version__
 from rebalancer.commands.call import call
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _EPILOG = """\b
 Exit codes:
@@ -17,16 +22,19 @@ Exit codes:
   2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction
   4   partly executed: something planned failed or was cut off, or was done and could not be reported
-  10  with --detailed-exitcode: a dry run found moves
+  10  with --detailed-exitcode: a dry run plans moves
+  11  with --fail-on: the run ended in a state that was named there
 """
 
 _COMMANDS = {
     "apply": "Carry out a plan that was reviewed before.",
+    "completion": "Print a script for completion by the shell.",
     "demo": "Tell the story in an embedded cluster.",
     "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
     "marks": "Show the marks that runs have set on nodes, or remove them.",
+    "plan": "Plan moves and carry none out.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes, one after the other.",
     "report": "Print what a report looks like.",
@@ -52,6 +60,18 @@ class _Commands(click.Group):
         loaded: click.Command = module.command
         return loaded
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, importing none of them."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+        return [
+            CompletionItem(name, help=text)
+            for name, text in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
@@ -67,6 +87,10 @@ def main() -> None:
     """Move running pods to where they should be."""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Run the command line ``argv``; return the exit code. Errors are shown without a traceback."""
-    return call(main, argv)
+def command(argv: Sequence[str], program: str = "rebalancer") -> int:
+    """Run the command line ``argv``; return the exit code. Errors are shown without a traceback.
+
+    ``program``: the file that was started; kubectl starts ``kubectl-rebalancer``.
+    """
+    plug_in = os.path.basename(program).startswith("kubectl-")  # noqa: PTH119  # pathlib is not needed here
+    return call(main, argv, "kubectl rebalancer" if plug_in else "rebalancer")

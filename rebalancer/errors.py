@@ -26,7 +26,9 @@ class ExitCode(enum.IntEnum):
     PARTIAL = 4
     """Something planned failed or was cut off for a reason of its own."""
     MOVES_FOUND = 10
-    """With --detailed-exitcode: a dry run found moves."""
+    """With --detailed-exitcode: a dry run plans moves."""
+    ASKED_RED = 11
+    """With --fail-on: the run ended in a state that was to be no success."""
 
 
 class RebalancerError(Exception):

@@ -112,8 +112,12 @@ def _parts(view: View, owners: Int32s, declared: _Gathered) -> Iterator[tuple[In
     together, whatever their namespaces; the others are of one namespace in each part.
     """
     of_class = view.snapshot.classes
-    home = np.array([of_class[cls].namespace for cls in owners.tolist()])
-    theirs = np.array([of_class[cls].namespace for cls in declared.matched.tolist()])
+    homes_of = [of_class[cls].namespace for cls in owners.tolist()]
+    theirs_of = [of_class[cls].namespace for cls in declared.matched.tolist()]
+    if len({*homes_of, *theirs_of}) == 1:
+        yield owners, _NONE  # as nearly all are: thousands of declarations in a large cluster
+        return
+    home, theirs = np.array(homes_of), np.array(theirs_of)
     mutual = np.isin(owners, declared.matched)
     homes = np.unique(home[mutual])
     core = mutual | (home == homes[0]) if len(homes) == 1 else mutual

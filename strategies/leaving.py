@@ -14,13 +14,11 @@ from rebalancer.api import (
     DomainTerm,
     Duration,
     Entry,
-    Notice,
     Params,
     PodClass,
     PolicyError,
     PriceGroup,
     Snapshot,
-    Source,
     Term,
     View,
     matches,
@@ -115,17 +113,19 @@ class _Reasons:
         for taint in nodes.taint_sets[int(nodes.taint_set[node])]:
             if taint.key in params.taints:
                 return f"tainted {taint.key}"
-        return next((n.text for n in nodes.notices.get(node, ()) if self._counts(n)), None)
-
-    def _counts(self, notice: Notice) -> bool:
-        match notice.source:
-            case Source.DRAIN:
-                return self._params.drains
-            case Source.CONDITION:
-                return notice.name in self._params.conditions
-            case Source.ANNOTATION:
-                at = notice.at if self._params.annotation else None
-                return at is not None and at <= self._begins
+        return next(
+            (
+                notice.text
+                for notice in nodes.notices.get(node, ())
+                if notice.holds(
+                    params.conditions,
+                    drains=params.drains,
+                    annotation=params.annotation,
+                    until=self._begins,
+                )
+            ),
+            None,
+        )
 
 
 def _tolerations(of_class: PodClass) -> Hashable:

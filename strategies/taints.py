@@ -35,6 +35,7 @@ _OF_CONDITIONS = (
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
+_MARK = "rebalancer/mark"
 
 
 _ALL = 2**31
@@ -64,6 +65,8 @@ class TaintsParams(Params):
 
     def counts(self, key: str, value: str) -> bool:
         """Return whether pods on nodes with this taint are to be moved."""
+        if key == _MARK:
+            return False  # one that a killed run has left is to be removed, not the pods
         names = {key, f"{key}={value}"}
         included = not self.include or not names.isdisjoint(self.include)
         return included and names.isdisjoint(self.exclude)

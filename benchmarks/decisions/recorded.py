@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.decisions.shapes import MOST, Manifest, Room, Rooms
-from tests.controlplane import objects, scheduling
+from tests.controlplane import objects
 
 NODES = Path("openb/openb_node_list_all_node.csv")
 INSTANCES = Path("alibaba-gpu-v2025/disaggregated_DLRM_trace.csv")
@@ -175,13 +175,13 @@ def _deployment(index: int, app: App, replicas: int, nodes: Sequence[Size]) -> M
 
 def _wishes(cap: int | None, zones: int, labels: dict[str, str]) -> dict[str, Any]:
     """Return the cap per node, and as ``zones`` is 1 or 2 the soft or the hard wish for even zones."""
-    spreads = [scheduling.spread(labels, hard=zones == 2)] if zones else []
+    spreads = [objects.spread(labels, hard=zones == 2)] if zones else []
     found: dict[str, Any] = {}
     if cap == 1:
-        found["affinity"] = scheduling.require_apart(labels)
+        found["affinity"] = objects.require_apart(labels)
     elif cap is not None:
         spreads.append(
-            scheduling.spread(labels, objects.HOSTNAME, max_skew=cap, minDomains=_MANY_DOMAINS)
+            objects.spread(labels, objects.HOSTNAME, max_skew=cap, minDomains=_MANY_DOMAINS)
         )
     if spreads:
         found["topologySpreadConstraints"] = spreads

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.decisions import volumes
 from benchmarks.decisions.shapes import MadeUp, Manifest, Rooms, Shapes, mixed, sized, within
-from tests.controlplane import ControlPlane, objects, operations, scheduling, workloads
+from tests.controlplane import ControlPlane, objects, operations, workloads
 from tests.controlplane.waiting import wait_until
 
 ZONES = ("zone-a", "zone-b", "zone-c")
@@ -89,7 +89,7 @@ def labels_change(plane: ControlPlane, *, seed: int, nodes: int) -> None:
         if index % 3 == 0:
             spec = manifest["spec"]["template"]["spec"]
             affinity = spec.setdefault("affinity", {})
-            affinity.update(scheduling.require_node("pool", "gold"))
+            affinity.update(objects.require_node("pool", "gold"))
             # Twice as many gold nodes as replicas that must stand apart, so that all can be placed.
             most = max(2, nodes // 4)
             manifest["spec"]["replicas"] = min(manifest["spec"]["replicas"], most)
@@ -145,21 +145,17 @@ def _conflicting(rng: random.Random, count: int) -> list[Manifest]:
         kind = index % 3
         if kind == 0:
             spec: dict[str, Any] = {
-                "affinity": scheduling.require_node(objects.ZONE, *ZONES[:2]),
-                "topologySpreadConstraints": [
-                    scheduling.spread(labels, nodeAffinityPolicy="Ignore")
-                ],
+                "affinity": objects.require_node(objects.ZONE, *ZONES[:2]),
+                "topologySpreadConstraints": [objects.spread(labels, nodeAffinityPolicy="Ignore")],
             }
         elif kind == 1:
             spec = {
-                "affinity": scheduling.prefer_apart(labels, "rack"),
-                "topologySpreadConstraints": [scheduling.spread(labels, hard=False)],
+                "affinity": objects.prefer_apart(labels, "rack"),
+                "topologySpreadConstraints": [objects.spread(labels, hard=False)],
             }
         else:
             # With two zones of four the floor counts as 0: at most three in each.
-            spec = {
-                "topologySpreadConstraints": [scheduling.spread(labels, max_skew=3, minDomains=4)]
-            }
+            spec = {"topologySpreadConstraints": [objects.spread(labels, max_skew=3, minDomains=4)]}
         made.append(objects.deployment(name, replicas, labels=labels, cpu="100m", **spec))
     return made
 
@@ -243,7 +239,7 @@ def zonal_volumes(plane: ControlPlane, *, seed: int, nodes: int) -> None:
         volumes.stateful_set(
             name,
             count,
-            topologySpreadConstraints=[scheduling.spread({"app": name}, hard=index % 2 == 0)],
+            topologySpreadConstraints=[objects.spread({"app": name}, hard=index % 2 == 0)],
         )
         for index, (name, count) in enumerate(replicas.items())
     )

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tests.controlplane import objects, scheduling
+from tests.controlplane import objects
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 
@@ -39,10 +39,10 @@ def _wish(rng: random.Random, labels: dict[str, str]) -> dict[str, Any]:
     return rng.choice(
         (
             {},
-            {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]},
-            {"topologySpreadConstraints": [scheduling.spread(labels)]},
-            {"affinity": scheduling.prefer_apart(labels, objects.HOSTNAME)},
-            {"affinity": scheduling.prefer_apart(labels, objects.ZONE)},
-            {"affinity": scheduling.require_apart(labels)},
+            {"topologySpreadConstraints": [objects.spread(labels, hard=False)]},
+            {"topologySpreadConstraints": [objects.spread(labels)]},
+            {"affinity": objects.prefer_apart(labels, objects.HOSTNAME)},
+            {"affinity": objects.prefer_apart(labels, objects.ZONE)},
+            {"affinity": objects.require_apart(labels)},
         )
     )

@@ -1,4 +1,4 @@
-{{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST) */ -}}
+{{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL); quiet: no metrics, no notice */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -67,6 +67,14 @@ spec:
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         - name: POD_NAMESPACE
           valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+        {{- if and ((.metrics).push).secretName (not $.quiet) }}
+        - name: REBALANCER_METRICS_PUSH
+          valueFrom: {secretKeyRef: {name: {{ ((.metrics).push).secretName | quote }}, key: url}}
+        {{- end }}
+        {{- if and (.notify).secretName (not $.quiet) }}
+        - name: REBALANCER_NOTIFY
+          valueFrom: {secretKeyRef: {name: {{ (.notify).secretName | quote }}, key: url}}
+        {{- end }}
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -100,6 +108,15 @@ spec:
 - --deadline={{ .Values.runDeadlineSeconds }}
 - --output={{ .Values.output }}
 - --log-format={{ .Values.logFormat }}
+{{- if and ((.Values.metrics).push).url (not ((.Values.metrics).push).secretName) }}
+- --metrics-push={{ trimSuffix "/" ((.Values.metrics).push).url }}/metrics/job/{{ .Values.metrics.job }}
+{{- end }}
+{{- with (.Values.metrics).file }}
+- --metrics-file={{ . }}
+{{- end }}
+{{- if (.Values.notify).secretName }}
+- --notify-template={{ .Values.notify.template }}
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}

@@ -110,6 +110,18 @@ _OWN: dict[str, Schema] = {
     },
     "extraArgs": {"type": "array", "items": _TEXT},
     "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
+    "metrics": _closed(
+        {
+            "job": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
+            "push": _closed(
+                {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
+            ),
+            "file": {"type": "string", "pattern": "^(/.+)?$"},
+            "rules": _closed({"enabled": _FLAG, "labels": _TEXTS, "periodSeconds": _number(60)}),
+            "dashboard": _closed({"enabled": _FLAG, "labels": _TEXTS}),
+        }
+    ),
+    "notify": _closed({"secretName": _NAME, "template": {"type": "string", "minLength": 1}}),
     "schedule": {"type": "string", "minLength": 1},
     "timeZone": _TEXT,
     "suspend": _FLAG,
@@ -163,6 +175,7 @@ _OWN: dict[str, Schema] = {
     "networkPolicy": _closed(
         {
             "enabled": _FLAG,
+            "extraEgress": _OBJECTS,
             "apiServer": _closed(
                 {
                     "cidrs": {"type": "array", "items": _TEXT},

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY, RUN, with_flags
+from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY_FLAGS, RUN, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE, run_once
 from rebalancer.environment import system_environment
@@ -14,7 +14,7 @@ from rebalancer.environment import system_environment
 
 @click.command("apply")
 @click.argument("plan_path", metavar="PLAN")
-@with_flags([POLICY, *CLUSTER])
+@with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only: what is left of the plan now.")
 @with_flags(RUN)
 @click.option(

@@ -11,11 +11,19 @@ import click
 from rebalancer.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.output import OutputError, say
 
+COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
+"""Environment variable in which a shell's completion asks; click's."""
 
-def call(command: click.Command, argv: Sequence[str]) -> int:
-    """Run ``command`` with the arguments ``argv``; return the exit code."""
+
+def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
+    """Run ``command`` with the arguments ``argv``; return the exit code. ``name``: what users call it by."""
     try:
-        result = command.main(args=list(argv), prog_name="rebalancer", standalone_mode=False)
+        result = command.main(
+            args=list(argv),
+            prog_name=name,
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
     except OutputError as error:
         if error.reader_has_left:
             return int(ExitCode.DONE)

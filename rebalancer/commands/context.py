@@ -6,14 +6,15 @@ import hashlib
 import math
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
 from rebalancer.planner.planning import Planning
-from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
@@ -96,10 +97,12 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     """
     if options.whole and not options.dry_run and options.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
+    if options.policy_path == options.snapshot_path == "-":
+        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     _refuse_cluster_flags(options)
     duration("--max-age", options.max_age)
     registry = Registry.installed()
-    loaded = load_policy(options.policy_path, registry)
+    loaded = options.load(registry)
     reviewed = _reviewed_plan(options, loaded)
     clock = environment.clock
     return RunContext(
@@ -124,13 +127,17 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
 
 
 def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
-    if options.plan_path is None:
+    if options.plan_path is None and options.confirmed_plan is None:
         return None
     from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
 
+    if options.confirmed_plan is not None:
+        return replace(read_plan("-", BytesIO(options.confirmed_plan)), name="shown above")
+    if options.plan_path == options.policy_path == "-":
+        raise PolicyError(["plan and --policy cannot both be standard input"])
     if options.plan_path == options.snapshot_path == "-":
         raise PolicyError(["plan and --snapshot cannot both be standard input"])
-    plan = read_plan(options.plan_path, sys.stdin.buffer)
+    plan = read_plan(options.plan_path or "", sys.stdin.buffer)
     plan.check_policy(loaded)
     return plan
 

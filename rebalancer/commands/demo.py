@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -13,12 +14,18 @@ from rebalancer.embedded.demo import run_demo
 
 @click.command("demo")
 @click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
-def command(speed: float) -> int:
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the plan of the second part to FILE, as HTML.",
+)
+def command(speed: float, report: Path | None) -> int:
     """Tell the story in an embedded cluster.
 
     Drift, plan, evictions, landings, silence.
     """
-    return int(run_demo(speed=speed, run=_run))
+    return int(run_demo(speed=speed, run=_run, report=report))
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from rebalancer.output import say, write
 from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
     from rebalancer.nodes.draining import Left
 
 _PATIENCE = 5.0
@@ -55,7 +56,12 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
         return finished(emptying, preflight, options, code)
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
-    course = Course(emptying, preflight.names, options.uncordon_on_failure)
+    course = Course(
+        emptying,
+        emptying.client(),
+        preflight.names,
+        uncordon_on_failure=options.uncordon_on_failure,
+    )
     why = course.run(duration("--wait-batch", options.wait_batch))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why)
@@ -105,10 +111,17 @@ def finished(
 class Course:
     """A drain under way: the steps of :func:`rebalancer.nodes.draining.empty`."""
 
-    def __init__(self, emptying: Emptying, names: Sequence[str], uncordon_on_failure: bool) -> None:
+    def __init__(
+        self,
+        emptying: Emptying,
+        client: Client,
+        names: Sequence[str],
+        *,
+        uncordon_on_failure: bool,
+    ) -> None:
         self._emptying, self._names = emptying, names
         self._uncordon = uncordon_on_failure
-        self._client = emptying.client()
+        self._client = client
         self._order = emptying.order()
         self._reported: object = None
         self._version = (0, 0)
@@ -127,12 +140,12 @@ class Course:
         except ClusterReadError as error:
             why = str(error)
         finally:
-            self.end(empty=why is None)
-        return why
+            left = self.end(empty=why is None)
+        return why or left
 
     def of(self, names: Sequence[str]) -> Course:
         """Return the drain of some of these nodes."""
-        return Course(self._emptying, names, self._uncordon)
+        return Course(self._emptying, self._client, names, uncordon_on_failure=self._uncordon)
 
     def cordon_all(self) -> float:
         """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.
@@ -152,11 +165,15 @@ class Course:
         clock = self._emptying.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
-    def end(self, *, empty: bool) -> None:
-        """Take our annotations away where the nodes are empty, or given back; else say in them that we gave up."""
+    def end(self, *, empty: bool) -> str | None:
+        """Take our annotations away where the nodes are empty, or given back; else say in them that we gave up.
+
+        Return what could not be written on a node, None if all was.
+        """
         from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by
+        left: str | None = None
         for name in self._names:
             try:
                 if empty or self._uncordon:
@@ -165,6 +182,8 @@ class Course:
                     give_up(client, name, by)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
+                left = left or f"what the drain wrote on node {name} could not be changed: {error}"
+        return left
 
     # -- steps -------------------------------------------------------------------------------------
 

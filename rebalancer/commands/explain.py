@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, output_flag, with_flags
+from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
 from rebalancer.environment import Environment, system_environment
@@ -40,10 +41,9 @@ from rebalancer.wire.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainOptions:
+class ExplainOptions(PolicyFlags):
     """The flags of all explanations."""
 
-    policy_path: str | None = None
     kubeconfig: str | None = None
     context_name: str | None = None
     snapshot_path: str | None = None
@@ -118,6 +118,9 @@ class _Explaining:
             RunOptions(
                 dry_run=True,
                 policy_path=options.policy_path,
+                settings=options.settings,
+                only=options.only,
+                mode=options.mode,
                 kubeconfig=options.kubeconfig,
                 context_name=options.context_name,
                 snapshot_path=options.snapshot_path,
@@ -170,7 +173,7 @@ def command() -> None:
 
 
 _EXPLAINED = [
-    POLICY,
+    *POLICY_FLAGS,
     *CLUSTER,
     click.option(
         "--snapshot",
@@ -188,7 +191,7 @@ _EXPLAINED = [
 
 
 @command.command("pod")
-@click.argument("pod", metavar="[NAMESPACE/]NAME")
+@click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=names.pods)
 @click.option(
     "--node", help="Only this node: why it would not take the replacement, or its scores."
 )
@@ -203,7 +206,7 @@ def _pod(pod: str, node: str | None, **options: Any) -> int:
 
 
 @command.command("node")
-@click.argument("node", metavar="NAME")
+@click.argument("node", metavar="NAME", shell_complete=names.nodes)
 @with_flags(_EXPLAINED)
 def _node(node: str, **options: Any) -> int:
     """How it stands, its pods, what leaves and lands.

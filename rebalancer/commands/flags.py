@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import click
 
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands import names
+from rebalancer.commands.options import FAIL_ON, RunOptions
+from rebalancer.durations import format_duration, parse_duration
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -36,8 +39,43 @@ POLICY = click.option(
     "--policy",
     "policy_path",
     type=click.Path(),
-    help="Policy file, or directory with one file per strategy. Default: the built-in policy.",
+    help="Policy file ('-': standard input), or directory with one file per strategy. Default: the"
+    " built-in policy.",
 )
+
+POLICY_FLAGS = [
+    POLICY,
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe.",
+    ),
+    click.option(
+        "--strategy",
+        "only",
+        multiple=True,
+        metavar="NAME",
+        help="Use only this strategy; may be repeated.",
+    ),
+    click.option(
+        "--mode", type=click.Choice(["off", "observe", "enforce"]), help="Change the policy's mode."
+    ),
+]
+"""Which policy is in force, with changes for a what-if."""
+
+
+def _deadline(_context: click.Context, _flag: click.Parameter, text: str) -> float:
+    """Return a duration as policies write it, or a plain number of seconds, in seconds; at least one."""
+    try:
+        plain = text.isascii() and text.replace(".", "", 1).isdigit()
+        seconds = float(text) if plain else parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if seconds < 1:
+        raise click.BadParameter(f"{text!r} is shorter than 1s")
+    return seconds
 
 
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
@@ -52,6 +90,53 @@ def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
     )
 
 
+def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tuple[str, ...]:
+    """Return the comma-separated states in ``text``, each of ``FAIL_ON``."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in FAIL_ON:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(FAIL_ON)}")
+    return names
+
+
+AT_THE_END = [
+    click.option(
+        "--fail-on",
+        callback=_fail_on,
+        default="",
+        metavar=",".join(FAIL_ON),
+        help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
+        " budget or another run.",
+    ),
+    click.option(
+        "--metrics-push",
+        metavar="URL",
+        envvar="REBALANCER_METRICS_PUSH",
+        help="Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
+    ),
+    click.option(
+        "--metrics-file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Write metrics for a textfile collector; name it *.prom.",
+    ),
+    click.option(
+        "--notify",
+        metavar="URL",
+        envvar="REBALANCER_NOTIFY",
+        help="One HTTP POST after a run that acted, failed or stood still. Better in $REBALANCER_NOTIFY,"
+        " since a webhook's address is a secret.",
+    ),
+    click.option(
+        "--notify-template",
+        metavar="plain|slack|teams|FILE",
+        default=DEFAULTS.notify_template,
+        show_default=True,
+        help="Body of the notice: JSON with placeholders such as $summary.",
+    ),
+]
+"""Flags of what a run says to others at its end."""
+
 RUN = [
     click.option(
         "--snapshot",
@@ -59,7 +144,12 @@ RUN = [
         type=click.Path(),
         help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
     ),
-    click.option("-n", "--namespace", help="Move pods of this namespace only."),
+    click.option(
+        "-n",
+        "--namespace",
+        shell_complete=names.namespaces,
+        help="Move pods of this namespace only.",
+    ),
     click.option(
         "-l", "--selector", help="Move pods with these labels only, as kubectl takes them."
     ),
@@ -77,11 +167,11 @@ RUN = [
     ),
     click.option(
         "--deadline",
-        type=click.FloatRange(min=1),
-        default=DEFAULTS.deadline,
+        callback=_deadline,
+        default=format_duration(timedelta(seconds=DEFAULTS.deadline)),
         show_default=True,
-        metavar="SECONDS",
-        help="End the run in good order after so long.",
+        metavar="DURATION",
+        help="End the run in good order after so long: 90s, 5m; a plain number is seconds.",
     ),
     click.option(
         "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
@@ -121,5 +211,20 @@ RUN = [
         show_default=True,
         help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
+    *AT_THE_END,
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""
+
+WHOLE = click.option(
+    "--whole",
+    is_flag=True,
+    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
+)
+
+WATCH = click.option(
+    "--watch",
+    "every",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
+)

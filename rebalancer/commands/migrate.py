@@ -17,6 +17,7 @@ from rebalancer.migrate.v1alpha1 import read_v1alpha1
 from rebalancer.migrate.write import as_directory, as_file
 from rebalancer.output import say, write
 from rebalancer.policy.document import Problem
+from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.params import Params
 from rebalancer.registry import Registry
 
@@ -47,7 +48,9 @@ def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrat
     data = merged(read(document, notes), known, notes)
     if not data["strategies"]:
         notes.add((), Fate.LOST, "nothing is left to do: the policy has no strategy")
-    head = f"# Migrated from a policy of the descheduler ({version}).\n{as_comments(notes)}"
+    head = (
+        f"{MODELINE}# Migrated from a policy of the descheduler ({version}).\n{as_comments(notes)}"
+    )
     return Migrated(data, head, tuple(notes))
 
 

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
 from rebalancer.errors import PolicyError
-from rebalancer.policy.load import parse_select
+from rebalancer.policy.changes import Changes
+from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
 from rebalancer.policy.select import Select
+from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.selector_text import parse_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class PolicyFlags:
+    """The flags that say which policy is in force."""
+
+    policy_path: str | None = None
+    settings: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    mode: str | None = None
+
+    def load(self, registry: Registry) -> LoadedPolicy:
+        """Return the policy.
+
+        Raises:
+            PolicyError: it is wrong, or a flag is.
+        """
+        changes = Changes(self.settings, self.only, self.mode)
+        return load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(PolicyFlags):
     """The flags of ``run`` and ``apply``."""
 
     plan_path: str | None = None
     """The reviewed plan to apply; None: make one."""
     max_age: str = "1h"
     """Of a reviewed plan."""
-    policy_path: str | None = None
     kubeconfig: str | None = None
     context_name: str | None = None
     dry_run: bool = False
@@ -42,6 +63,24 @@ class RunOptions:
     quiet: bool = False
     log_format: str = "text"
     color: str = "auto"
+    fail_on: tuple[str, ...] = ()
+    """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
+    metrics_push: str | None = None
+    """URL of a Pushgateway."""
+    metrics_file: str | None = None
+    """File for a textfile collector."""
+    notify: str | None = None
+    """URL that gets a notice; a secret."""
+    notify_template: str = "plain"
+    yes: bool = False
+    """Evict without asking, on a terminal too."""
+    plan_out: str | None = None
+    """File that the plan is written to, for ``apply``."""
+    confirmed_plan: bytes | None = None
+    """The plan that was shown and agreed to, as ``plan_out`` has it."""
+
+
+FAIL_ON = ("standstill", "unmet", "held")
 
 
 def reference(flag: str, text: str) -> tuple[str, str]:

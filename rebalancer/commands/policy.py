@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from rebalancer.commands.check import check_on
-from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, with_flags
 from rebalancer.commands.migrate import migrate
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.environment import system_environment
 from rebalancer.errors import PolicyError
 from rebalancer.output import say, write
-from rebalancer.policy.forms import effective, schema
-from rebalancer.policy.load import load_policy
+from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
 
 
@@ -26,8 +25,8 @@ def command() -> None:
 
 
 @command.command("check")
-@POLICY
-@with_flags(CLUSTER)
+@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
+@with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option(
     "--snapshot",
     "snapshot_path",
@@ -38,32 +37,36 @@ def command() -> None:
     "--against-cluster", is_flag=True, help="Also say what the policy comes to on the cluster."
 )
 def _check(
-    policy_path: str | None, snapshot_path: str | None, *, against_cluster: bool, **cluster: Any
+    file: str | None, snapshot_path: str | None, *, against_cluster: bool, **flags: Any
 ) -> None:
     """Say whether a policy is right, or all that is wrong with it.
 
     With a snapshot or a cluster also how many pods each select matches, which budgets, windows and
     PodDisruptionBudgets never allow anything, and which strategies pull against each other or an autoscaler.
+    FILE is the same as --policy FILE.
     """
+    if file is not None:
+        if flags["policy_path"] is not None:
+            raise click.UsageError(f"{file} and --policy {flags['policy_path']}: give one of them")
+        flags["policy_path"] = file
     if against_cluster and snapshot_path is not None:
         raise PolicyError(["--against-cluster and --snapshot: name one of them"])
-    loaded = load_policy(policy_path, Registry.installed())
+    options = RunOptions(dry_run=True, snapshot_path=snapshot_path, **flags)
+    loaded = options.load(Registry.installed())
     for warning in loaded.warnings:
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
     write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
     if against_cluster or snapshot_path is not None:
-        options = RunOptions(
-            policy_path=policy_path, snapshot_path=snapshot_path, dry_run=True, **cluster
-        )
         check_on(options, system_environment())
 
 
 @command.command("show")
-@POLICY
-def _show(policy_path: str | None) -> None:
+@with_flags(POLICY_FLAGS)
+def _show(**flags: Any) -> None:
     """Print the policy in force, with all defaults spelled out."""
-    write(sys.stdout, [effective(load_policy(policy_path, Registry.installed()).policy)])
+    policy = PolicyFlags(**flags).load(Registry.installed()).policy
+    write(sys.stdout, [MODELINE, effective(policy)])
 
 
 @command.command("schema")

@@ -105,7 +105,7 @@ class _Course:
         self._wait_batch = wait_batch
         self._client = emptying.client()
         self._by = emptying.base.instance
-        self._drain = Course(emptying, names, uncordon_on_failure=False)
+        self._drain = Course(emptying, self._client, names, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None
 

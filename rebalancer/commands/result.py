@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
 from rebalancer.environment import Environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.output import OutputError, say, write
 from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code
 from rebalancer.planner.planning import Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
@@ -24,14 +26,31 @@ if TYPE_CHECKING:
 
 def report(
     run: RunContext, source: Source, planned: Planned, execution: Execution | None
-) -> ExitCode:
-    """Write what was planned and what came of it; return the exit code."""
+) -> tuple[ExitCode, RunReport]:
+    """Write what was planned and what came of it; return the exit code, and what was written."""
     run.environment.committed.set()
     code = _exit_code(run, planned, execution)
     written = run_report(run, source, planned, execution, int(code))
+    if (path := run.options.plan_out) is not None:
+        write_plan(path, written)
     look = terminal_look(run.environment, run.options.color)
     pieces = render(written, run.options.output, color=look.color, width=look.width)
-    return _write(run.environment, pieces, code, written.outcomes)
+    return _write(run.environment, pieces, code, written.outcomes), written
+
+
+def write_plan(path: str, written: RunReport) -> None:
+    """Write the plan to a file, for ``apply``.
+
+    Raises:
+        PolicyError: the file could not be written.
+    """
+    from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(as_json(written))
+    except OSError as error:
+        raise PolicyError([f"--out {path}: cannot be written ({error.strerror})"]) from None
 
 
 def run_report(
@@ -62,16 +81,16 @@ def report_lease_taken(run: RunContext, source: Source, taken: LeaseTaken) -> Ex
     """Say which run holds the Lease, and until when; that is no failure."""
     from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
+    code = ExitCode.ASKED_RED if "held" in run.options.fail_on else ExitCode.DONE
     held_report = LeaseTakenReport(
         source=source.name,
         loaded=run.loaded,
         reviewed=run.reviewed,
         holder=taken.holder,
         until=rfc3339(taken.expires_at),
+        exit_code=int(code),
     )
-    return _write(
-        run.environment, (render_lease_taken(held_report, run.options.output),), ExitCode.DONE, ()
-    )
+    return _write(run.environment, (render_lease_taken(held_report, run.options.output),), code, ())
 
 
 def _write(
@@ -101,9 +120,33 @@ def _exit_code(run: RunContext, planned: Planned, execution: Execution | None) -
     if execution is not None:
         if execution.refused is not None:
             return ExitCode.UNREADABLE
-        return ExitCode.PARTIAL if execution.failed else ExitCode.DONE
+        if execution.failed:
+            return ExitCode.PARTIAL
+    if _asked_red(run.options.fail_on, planned, execution):
+        return ExitCode.ASKED_RED
+    if execution is not None:
+        return ExitCode.DONE
     wanted = run.options.detailed_exitcode and planned.left
     return ExitCode.MOVES_FOUND if wanted and not run.acts else ExitCode.DONE
+
+
+def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:
+    """Return whether the run ended in one of the states of ``--fail-on``."""
+    if not fail_on:
+        return False
+    plan, outcomes = planned.plan, outcomes_of(planned, execution)
+    states = {
+        "standstill": bool(planned.standstill),
+        "unmet": any(score.violated for score in plan.after.values())
+        or any(one.status not in (Status.EVICTED, Status.PLANNED) for one in outcomes),
+        "held": plan.backlog.moves > 0
+        or any(skip.code in _HELD_BACK for skip in plan.skips)
+        or any(one.status is Status.BLOCKED for one in outcomes),
+    }
+    return any(states[name] for name in fail_on)
+
+
+_HELD_BACK = (Code.PDB, Code.PDB_CONFLICT, Code.BUDGET, Code.QUOTA)
 
 
 def outcomes_of(planned: Planned, execution: Execution | None) -> tuple[Outcome, ...]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY, RUN, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
 from rebalancer.commands.options import RunOptions
+from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode
+from rebalancer.errors import ClusterReadError, ExitCode, RebalancerError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
 from rebalancer.report.progress import Progress
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
     from rebalancer.evictor.marks import Marker
     from rebalancer.kube.client import Client
+    from rebalancer.memory.document import Document
     from rebalancer.memory.keeper import Keeper
+    from rebalancer.report.model import RunReport
 
 PATIENCE = 5.0
 """Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
@@ -35,15 +41,46 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    publish = publisher(options, environment)
+    if publish is None:
+        return _run(options, environment).code
+    try:
+        ended = _run(options, environment)
+    except RebalancerError as error:
+        if not environment.stop.is_set():
+            publish.failure(str(error), int(error.exit_code))
+        raise
+    except Exception as error:
+        publish.failure(f"{type(error).__name__}: an error of the program", int(ExitCode.BUG))
+        raise
+    if ended.report is not None:
+        publish.report(replace(ended.report, exit_code=int(ended.code)), ended.remembered)
+    return ended.code
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that came to its end."""
+
+    code: ExitCode
+    report: RunReport | None = None
+    """None where another run has the Lease: metrics and notices are that run's matter."""
+    remembered: Document | None = None
+    """What earlier runs left; None without a memory."""
+
+
+def _run(options: RunOptions, environment: Environment) -> _Ended:
     run = run_context(options, environment)
     with open_source(run) as source:
         if source.lease_taken is not None:
-            return report_lease_taken(run, source, source.lease_taken)
+            return _Ended(report_lease_taken(run, source, source.lease_taken))
         reading = source.read()
         memory = recall(run, source, reading)
+        remembered = None if memory is None else memory.document
         planned = make_plan(run, reading, memory)
         execution = act(run, source, reading, planned, memory) if run.acts else None
-        return report(run, source, planned, execution)
+        code, written = report(run, source, planned, execution)
+        return _Ended(code, written, remembered)
 
 
 def act(
@@ -65,7 +102,7 @@ def act(
 
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
-    marker = _marker(run, source.client, reading)
+    marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
         return None
     clock = run.environment.clock
@@ -96,8 +133,14 @@ def act(
     return acting.execute(planned, reading.kept, reading.clock_skew)
 
 
-def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
-    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer."""
+def _marker(
+    run: RunContext, client: Client, reading: Reading, *, stands_still: bool
+) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer.
+
+    Raises:
+        ClusterReadError: stale marks could not be removed, and pods would move by predictions without them.
+    """
     from rebalancer.evictor.marks import Marker  # noqa: PLC0415
     from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
 
@@ -110,7 +153,9 @@ def _marker(run: RunContext, client: Client, reading: Reading) -> Marker | None:
         clock=lambda: clock.unix() + reading.clock_skew,
         stop=run.stop,
     )
-    run.notes.extend(marker.clear_stale(marks_on(reading.snapshot.nodes)))
+    if (left := marker.clear_stale(marks_on(reading.snapshot.nodes))) and not stands_still:
+        raise ClusterReadError("; ".join(left))
+    run.notes.extend(left)
     return marker
 
 
@@ -121,26 +166,40 @@ def progress_of(run: RunContext) -> Progress:
 
 
 @click.command("run")
-@with_flags([POLICY, *CLUSTER])
+@with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
-@with_flags(RUN)
-@click.option(
-    "--whole",
-    is_flag=True,
-    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
-)
-@click.option(
-    "--watch",
-    "every",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
-)
+@click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")
+@with_flags([*RUN, WHOLE, WATCH])
 def command(every: float | None, **flags: Any) -> int:
-    """Plan moves and carry them out, once."""
-    options, environment = RunOptions(**flags), system_environment(patience=PATIENCE)
-    if every is not None:
-        from rebalancer.commands.watching import watch  # noqa: PLC0415
+    """Plan moves and carry them out, once.
 
-        return int(watch(options, environment, every))
-    return int(run_once(options, environment))
+    On a terminal the plan is shown first, and carried out once you agree; elsewhere nothing is asked.
+    """
+    options = RunOptions(**flags)
+    if every is not None:
+        return watched(options, every)
+    if not asks(options, sys.stdin, sys.stdout):
+        return int(run_once(options, system_environment(patience=PATIENCE)))
+    return int(run_asking(options, _dry_run, _run_now, _ask))
+
+
+def watched(options: RunOptions, every: float) -> int:
+    """Show the report again every so many seconds."""
+    from rebalancer.commands.watching import watch  # noqa: PLC0415
+
+    return int(watch(options, system_environment(patience=PATIENCE), every))
+
+
+def _dry_run(options: RunOptions) -> tuple[ExitCode, RunReport | None]:
+    ended = _run(options, system_environment(patience=PATIENCE))
+    return ended.code, ended.report
+
+
+def _run_now(options: RunOptions) -> ExitCode:
+    return run_once(options, system_environment(patience=PATIENCE))
+
+
+def _ask(question: str) -> bool:
+    # A signal ends the question at once: nothing is under way.
+    system_environment()
+    return click.confirm(f"\n{question}")

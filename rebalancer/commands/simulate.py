@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from rebalancer.commands.flags import POLICY, output_flag
+from rebalancer.commands.flags import POLICY_FLAGS, output_flag, with_flags
+from rebalancer.commands.options import PolicyFlags
 from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.output import write
 from rebalancer.planner.planning import Planning, scheduler_profile
-from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.carried import with_usage_of
@@ -35,12 +35,11 @@ from rebalancer.whatif.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateOptions:
+class SimulateOptions(PolicyFlags):
     """The flags of ``simulate``."""
 
     snapshot_path: str
     cycles: int = 20
-    policy_path: str | None = None
     add_node: tuple[str, ...] = ()
     remove_node: tuple[str, ...] = ()
     scale: tuple[str, ...] = ()
@@ -64,7 +63,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         RebalancerError: the policy, the snapshot or an edit is wrong.
     """
     registry = Registry.installed()
-    loaded = load_policy(options.policy_path, registry)
+    loaded = options.load(registry)
     snapshot = changed_snapshot(options, stdin)
     loop = Loop(
         World(
@@ -131,7 +130,7 @@ def _has_windows(policy: Policy) -> bool:
 
 
 @click.command("simulate")
-@POLICY
+@with_flags(POLICY_FLAGS)
 @click.option(
     "--snapshot",
     "snapshot_path",

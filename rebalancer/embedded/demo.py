@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from rebalancer.embedded import drifts
@@ -30,6 +31,7 @@ from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.drifts import RULES, SHOP, ZONES
 from rebalancer.embedded.engine import Timings
+from rebalancer.errors import ExitCode
 
 Run = Callable[[Sequence[str]], int]
 """The command line: arguments in, exit code out."""
@@ -46,8 +48,11 @@ def run_demo(
     console_width: int = 80,
     out: TextIO | None = None,
     now: Callable[[], float] = time.time,
+    report: Path | None = None,
 ) -> int:
     """Show the demo on ``out``; return 0 if all of it happened as described.
+
+    ``report``: a file for the plan of the second part as HTML.
 
     ``speed`` divides how long pods take to start and to stop. A run that fails ends the demo with its
     exit code; any other difference from the description returns 1.
@@ -56,10 +61,13 @@ def run_demo(
     demo = _Demo(screen, run, speed, now)
     try:
         demo.first()
-        demo.second()
+        demo.second(report)
     except _DemoFailedError as end:
         screen.say(f"The demo failed: {end}")
         return end.code
+    if report is not None:
+        screen.say("The plan of the second part, as HTML:")
+        screen.show([f"    {report}"])
     screen.say(
         "That was all. The same on a cluster of yours, without touching anything: "
         "rebalancer run --dry-run"
@@ -88,7 +96,9 @@ class _Screen:
 
     def say(self, text: str) -> None:
         """Write a paragraph."""
-        self._write("\n" + textwrap.fill(text, self._width) + "\n")
+        # A path stays whole.
+        lines = textwrap.fill(text, self._width, break_on_hyphens=False, break_long_words=False)
+        self._write(f"\n{lines}\n")
 
     def show(self, lines: Sequence[str]) -> None:
         """Write lines as they are."""
@@ -159,7 +169,7 @@ class _Demo:
 
     # -- second part -------------------------------------------------------------------------------
 
-    def second(self) -> None:
+    def second(self, report: Path | None) -> None:
         """A zone was lost and is back; then a run that has nothing to do."""
         screen = self._screen
         screen.title("2. A zone comes back")
@@ -173,6 +183,8 @@ class _Demo:
                 f"Another cluster: {len(zones_of(cluster))} nodes in three zones, {len(RULES)} workloads, "
                 f"{len(before)} pods. {ZONES[2]} had failed and is back for ten minutes, empty."
             )
+            if report is not None:
+                self._write_report(cluster, report)
             moves = self._rebalance(cluster)
             after = placed(cluster)
             self._compare(before, after, moves)
@@ -220,21 +232,32 @@ class _Demo:
 
     def _planned(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
         """Return the moves that a dry run plans, to compare them with what happens."""
+        return move_zones(json.loads(self._dry_run(cluster, "json"))["moves"], zones_of(cluster))
+
+    def _write_report(self, cluster: EmbeddedCluster, file: Path) -> None:
+        try:
+            file.write_text(self._dry_run(cluster, "html"), encoding="utf-8")
+        except OSError as error:
+            why = f"{file} could not be written ({error.strerror})"
+            raise _DemoFailedError(why, ExitCode.USAGE) from None
+
+    def _dry_run(self, cluster: EmbeddedCluster, form: str) -> str:
+        """Return the report of a dry run."""
         captured = io.StringIO()
         with contextlib.redirect_stdout(captured):
             code = self._run(
-                ["run", "--dry-run", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+                ["run", "--dry-run", "-o", form, "--kubeconfig", str(cluster.kubeconfig)]
             )
         if code:
             raise _DemoFailedError("the dry run failed", code)
-        return move_zones(json.loads(captured.getvalue())["moves"], zones_of(cluster))
+        return captured.getvalue()
 
     def _call(self, cluster: EmbeddedCluster) -> None:
-        self._screen.command("rebalancer run")
+        self._screen.command("rebalancer run --yes")
         # Report and progress in one stream, in the order in which they are written.
         out = self._screen.out
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = self._run(["run", "--kubeconfig", str(cluster.kubeconfig)])
+            code = self._run(["run", "--yes", "--kubeconfig", str(cluster.kubeconfig)])
         out.flush()
         if code:
             raise _DemoFailedError(f"the run ended with exit code {code}", code)

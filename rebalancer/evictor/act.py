@@ -9,7 +9,7 @@ from typing import Protocol
 from rebalancer.environment import SystemClock, Timings, collector_paused
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.cluster import ClusterActor, open_feed
-from rebalancer.evictor.executor import Execution, Executor, Pace, Progress
+from rebalancer.evictor.executor import Execution, Executor, Pace, Progress, Recheck
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
@@ -20,6 +20,7 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.stop import Stop
 
 
@@ -58,74 +59,128 @@ class Acting:
         if not moves:
             self.remember(())
             return None
-        actor = ClusterActor(
+        feed = open_feed(planned.snapshot, moves)
+        follower = self._follower(kept, feed, moves)
+        feed.read_all = follower.list_pods
+        actor = self._actor(planned.snapshot)
+        executor = Executor(
+            actor,
+            feed,
+            self.stop,
+            Pace.of(self.safety),
+            self.progress,
+            domains=planned.snapshot.nodes.labels_of,
+            marks=self.marker,
+            ordered=self.ordered,
+        )
+        check = WaveCheck(self.planning, self.remember, executor, self._recount(executor, follower))
+        with self.timings.phase("act"), follower:
+            try:
+                return carried_out(
+                    executor,
+                    planned.left,
+                    lambda left: check.rechecked(left, clock_skew),
+                    self.remember,
+                    self._clear_marks,
+                )
+            finally:
+                actor.close()
+                for note in follower.notes:
+                    self.warn(note)
+
+    def _clear_marks(self) -> bool:
+        """Return whether marks are left on nodes; each is warned of."""
+        left = self.marker.clear() if self.marker is not None else []
+        for note in left:
+            self.warn(note)
+        return bool(left)
+
+    def _actor(self, snapshot: Snapshot) -> ClusterActor:
+        return ClusterActor(
             self.client,
-            planned.snapshot,
+            snapshot,
             clock=self.clock.unix,
             instance=self.instance,
             warn=self.warn,
             grace_seconds=self.grace_seconds,
         )
-        feed = open_feed(planned.snapshot, moves)
-        follower = self._follower(kept, feed, moves)
-        feed.read_all = follower.list_pods
-        with self.timings.phase("act"), follower:
-            executor = Executor(
-                actor,
-                feed,
-                self.stop,
-                Pace.of(self.safety),
-                self.progress,
-                domains=planned.snapshot.nodes.labels_of,
-                marks=self.marker,
-                ordered=self.ordered,
-            )
-
-            recount = Recount(
-                lambda: follower.snapshot(_evicted(executor.outcomes)),
-                lambda: follower.exhausted(_evicted(executor.outcomes)),
-                self.stop,
-            )
-
-            def checked(moves: Sequence[Move]) -> Sequence[tuple[Move, str | None]]:
-                # A run that is killed in a later wave has used up its part of the hour all the same.
-                why = self.remember(executor.outcomes)
-                if why is not None and self.planning.counts_the_hour:
-                    raise ClusterReadError(why)
-                with collector_paused():
-                    return self.planning.rechecked(recount.snapshot(moves), moves, clock_skew)
-
-            forgotten: str | None = None
-            left: list[str] = []
-            whole = False
-            try:
-                execution = executor.run(planned.left, checked)
-                whole = execution.stopped is None
-            finally:
-                if self.marker is not None:
-                    left = self.marker.clear()
-                # Also after a signal, and when the cluster is lost from sight: what was done was done.
-                forgotten = self.remember(executor.outcomes, cut=not whole)
-                actor.close()
-                for note in (*follower.notes, *left):
-                    self.warn(note)
-            unknown = forgotten is not None and any(
-                o.status.may_have_evicted for o in execution.outcomes
-            )
-            return replace(execution, failed=execution.failed or unknown or bool(left))
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
-        """Return what follows the cluster; where all ends with one wave, that is the victims' pods."""
-        namespaces = {move.namespace for move in moves}
-        waves = {move.wave for move in moves}
+        """Return what follows the cluster."""
+        everything, namespace = watched(moves)
         return Follower(
             self.client,
             kept,
             feed,
             seconds=max(1.0, self.stop.left()),
-            everything=len(waves) > 1,
-            namespace=namespaces.pop() if len(waves) == len(namespaces) == 1 else "",
+            everything=everything,
+            namespace=namespace,
         )
+
+    def _recount(self, executor: Executor, follower: Follower) -> Recount:
+        return Recount(
+            lambda: follower.snapshot(_evicted(executor.outcomes)),
+            lambda: follower.exhausted(_evicted(executor.outcomes)),
+            self.stop,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaveCheck:
+    """Judges, before each further wave, what is left of the plan."""
+
+    planning: Planning
+    remember: Remember
+    executor: Executor
+    recount: Recount
+
+    def rechecked(
+        self, moves: Sequence[Move], clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Remember what was done, then return each move with why it is dropped, None if it stays.
+
+        Raises:
+            ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
+        """
+        # A run that is killed in a later wave has used up its part of the hour all the same.
+        why = self.remember(self.executor.outcomes)
+        if why is not None and self.planning.counts_the_hour:
+            raise ClusterReadError(why)
+        with collector_paused():
+            return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
+
+
+def carried_out(
+    executor: Executor,
+    moves: Sequence[Move],
+    recheck: Recheck,
+    remember: Remember,
+    clear_marks: Callable[[], bool],
+) -> Execution:
+    """Carry ``moves`` out, clear marks on nodes and remember what was done.
+
+    The run has failed if marks are left, or if an eviction could not be remembered.
+    """
+    whole = False
+    try:
+        execution = executor.run(moves, recheck)
+        whole = execution.stopped is None
+    finally:
+        # Also after a signal, and when the cluster cannot be read any more: what was done was done.
+        marked = clear_marks()
+        why = remember(executor.outcomes, cut=not whole)
+    forgotten = why is not None and any(o.status.may_have_evicted for o in execution.outcomes)
+    return replace(execution, failed=execution.failed or forgotten or marked)
+
+
+def watched(moves: Sequence[Move]) -> tuple[bool, str]:
+    """Return whether all that was read is followed, and the namespace of the pods to follow ("": all).
+
+    A plan of one wave is not judged again: the pods that replace its victims are enough.
+    """
+    namespaces = {move.namespace for move in moves}
+    waves = {move.wave for move in moves}
+    return len(waves) > 1, namespaces.pop() if len(waves) == len(namespaces) == 1 else ""
 
 
 def _evicted(outcomes: Iterable[Outcome]) -> set[str]:

@@ -75,14 +75,17 @@ class Marker:
         return why
 
     def _remove(self, node: str) -> str | None:
+        until = self._standing[node]
+
+        def is_ours(value: str) -> bool:
+            # What expires later was set by the run that has taken our Lease, and the name with it.
+            mark = parse_mark(value)
+            return mark is not None and mark.run == self._run and mark.expires <= until
+
         # Also after the run had to end: nothing of it is to stay.
-        remove_marks(self._last, node, self._is_ours)
+        remove_marks(self._last, node, is_ours)
         del self._standing[node]
         return None
-
-    def _is_ours(self, value: str) -> bool:
-        mark = parse_mark(value)
-        return mark is not None and mark.run == self._run
 
     # -- begin and end of a run ------------------------------------------------------------------------
 

@@ -207,6 +207,6 @@ class _translated:  # noqa: N801  (a context manager that reads like a verb)
             # From the first brace on, the library quotes the entry, and with it the token.
             text = str(error).split("{", 1)[0].strip()
         else:
-            # Of other errors only the kind is safe to show: their text may quote the data.
-            text = f"the credentials are malformed ({type(error).__name__})"
+            # The text of other errors may quote the data, and their kind says nothing to a user.
+            text = "the credentials are malformed: check the certificates and keys of the user"
         raise ClusterReadError(f"{self._what}: {text[:_LONGEST]}") from None

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from rebalancer.errors import ClusterReadError
+from rebalancer.snapshot.text import yaml_documents
 
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Entries = dict[str, dict[str, Any]]
 
 
@@ -45,7 +45,8 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
     if explicit is not None:
         path = _expand(str(explicit), home)
         if not path.is_file():
-            raise ClusterReadError(f"kubeconfig {path} does not exist: check --kubeconfig")
+            wrong = "is no file" if path.exists() else "does not exist"
+            raise ClusterReadError(f"kubeconfig {path} {wrong}: check --kubeconfig")
         return (path,)
     named = [
         _expand(name, home) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name
@@ -114,7 +115,7 @@ def _expand(name: str, home: Path) -> Path:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.load(path.read_bytes(), _Loader)  # noqa: S506  (a safe loader, in C)
+        documents = list(yaml_documents(path.read_bytes()))
     except OSError as error:
         raise ClusterReadError(f"kubeconfig {path} cannot be read: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -124,7 +125,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ClusterReadError(f"kubeconfig {path}{where}: not YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ClusterReadError(f"kubeconfig {path} is not YAML") from None
-    if not isinstance(document, Mapping):
+    document = documents[0] if documents else None
+    if not isinstance(document, Mapping) or len(documents) > 1:
         raise ClusterReadError(
             f"kubeconfig {path} is {'empty' if document is None else 'not a kubeconfig'}:"
             f" expected clusters, contexts and users"

@@ -98,7 +98,6 @@ def metrics_items(
         ForbiddenError: RBAC; names the rule.
         ClusterReadError: our credentials were not accepted.
     """
-    started = client.monotonic()
     complete = False
     try:
         stream = client.open_list(listing.resource.path(), accept=JSON)
@@ -114,7 +113,6 @@ def metrics_items(
     except (TransportError, ValueError) as error:
         raise NotMeasuredError(str(error)) from None
     listing.pages = 1
-    listing.seconds = client.monotonic() - started
 
 
 def _require_list(stream: Stream, resource: Resource, server: str) -> None:

@@ -30,7 +30,7 @@ class ListExpiredError(ClusterReadError):
 
 @dataclass(slots=True)
 class Listing:
-    """One list being read: how much, how long, from when; filled while it is read."""
+    """One list being read: how much, from when; filled while it is read."""
 
     resource: Resource
     items_version: str = ""
@@ -43,7 +43,6 @@ class Listing:
     """Our clock at the same moment, by the client's monotonic clock."""
     read_bytes: int = 0
     pages: int = 0
-    seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
@@ -75,7 +74,6 @@ def read_pages(
     rule = Rule("list", resource.group, resource.plural)
     path = resource.path()
     while True:
-        started = client.monotonic()
         response = client.get(path, query=query, accept=accept)
         if response.status == 410 and "continue" in query:
             token = status_of(response.body).metadata
@@ -93,7 +91,6 @@ def read_pages(
         _note(listing, response, client.monotonic())
         decoded, meta = _decoded(response, decode, resource)
         listing.items_version = listing.items_version or meta.resource_version
-        listing.seconds += client.monotonic() - started
         del response
         yield decoded
         del decoded

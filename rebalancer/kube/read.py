@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +37,6 @@ class Readings:
     """Seconds by which the server's clock is ahead of ours, to within a second; None if it has none."""
     read_bytes: int
     seconds: float
-    seconds_of: Mapping[str, float]
-    """Kind -> seconds spent on its list."""
     notes: tuple[str, ...]
     """What the reader of a report should know: a list that was not of one moment, or took the long way."""
 
@@ -123,7 +121,6 @@ def read_cluster(
         clock_skew=None if pods.server_date is None else pods.server_date + 0.5 - received,
         read_bytes=sum(listing.read_bytes for listing in read),
         seconds=client.monotonic() - started,
-        seconds_of={listing.resource.kind: listing.seconds for listing in read},
         notes=(
             *(note for listing in read for note in listing.notes),
             *usage_notes((each.listing.resource, each.trouble) for each in metrics),

@@ -40,7 +40,6 @@ def read_stream(
     Raises:
         NotStreamedError: refused, broken off, too slow, or not a list.
     """
-    started = client.monotonic()
     try:
         stream = client.open_list(
             listing.resource.path(),
@@ -62,7 +61,6 @@ def read_stream(
     finally:
         stream.end(complete=complete)
     listing.pages = 1
-    listing.seconds = client.monotonic() - started
 
 
 def _decoded(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generator[T, None, None]:

@@ -27,7 +27,8 @@ def ordered_policy(
     """Return the policy under which ``nodes`` are emptied: of the given one its budgets, scheduler and safety.
 
     What may be in flight, of an owner and in all, holds; how much leaves one node, a run or an hour is what
-    was ordered. Windows are not asked.
+    was ordered. Windows are not asked. Pods elsewhere, which may have to make room, are protected and selected
+    as in any run: nothing was ordered of them.
     """
     given = loaded.policy
     everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
@@ -44,6 +45,8 @@ def ordered_policy(
         mode=Mode.ENFORCE,
         eagerness=Eagerness.RELENTLESS,
         budgets=given.budgets.model_copy(update=everything),
+        select=given.select,
+        protect=given.protect,
         scheduler=given.scheduler,
         safety=given.safety,
         strategies={STRATEGY: StrategyPolicy(params=params)},

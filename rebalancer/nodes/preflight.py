@@ -18,6 +18,7 @@ class Verdict(enum.StrEnum):
     """What is to be expected of a node; the worst of its pods decides."""
 
     DRAINABLE = "drainable"
+    """Its pods can go now, as far as is known."""
     WAITS = "waits"
     """For work that comes to an end, or for pods that are terminating."""
     BLOCKED = "blocked"

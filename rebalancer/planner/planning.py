@@ -173,7 +173,7 @@ class Planning:
     def problem(self, snapshot: Snapshot) -> Problem:
         """Return ``snapshot`` as a problem under the policy's strategies and protections."""
         policy = self._policy
-        snapshot = without_passing_marks(snapshot)
+        snapshot = without_passing_marks(snapshot, removes_stale=policy.steer is Steer.MARKS)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),

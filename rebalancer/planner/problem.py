@@ -102,10 +102,11 @@ class Problem:
         )
 
     def may_move_both(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
-        """Return whether some strategy may move pods of both pairs of a class and a node."""
+        """Return whether some strategy that does not only observe may move pods of both pairs of a class and a node."""
         return any(
             of.selected is None or (of.selected.has(*one) and of.selected.has(*other))
             for of in self.contributions
+            if not of.observed
         )
 
     def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:

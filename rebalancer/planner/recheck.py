@@ -162,7 +162,8 @@ class _Check:
         if for_balance and not self._draft.names_pair(cls, node):
             return "the node is no longer over-used, or none is under-used"
         verdict = self._judge.judge(pod, cls, node, move.cost)
-        if not move.marks or (verdict.refused is None and not is_gamble(verdict)):
+        enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
+        if enough or not (move.marks and self._draft.settings.steer):
             return verdict
         return self._steer.landing(pod, cls, node, move.cost) or verdict
 

@@ -8,6 +8,7 @@ refuses is tried again once after something has changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
 
 Stop = Callable[[], str | None]
+# So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen.
+_STEERED = 20
 
 
 @dataclass(slots=True)
@@ -131,7 +134,13 @@ class _Pass:
         self._postponed.begin()
         self.examination.steer.standing = ()
         queue = Queue(self.candidates, self._postponed)
-        while queue and self._goes_on(queue) and (popped := queue.pop()) is not None:
+        most = _STEERED if steered else math.inf
+        while (
+            queue
+            and len(chosen) < most
+            and self._goes_on(queue)
+            and (popped := queue.pop()) is not None
+        ):
             key, pair = popped
             if only_rules and not any(key[:2]):
                 break

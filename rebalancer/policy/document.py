@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 KeyPath = tuple[str | int, ...]
 
-_MOST_BYTES = 256 * 1024
+MOST_BYTES = 256 * 1024
+"""Of a policy's file."""
 _MOST_VALUES = 20_000
 _MOST_DEPTH = 40
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -50,10 +51,15 @@ class Document:
     data: Any
     lines: Mapping[KeyPath, int]
     """Path of a key or list item -> its line, from 1."""
+    flags: Mapping[KeyPath, str] = field(default_factory=dict)
+    """Path of a value -> the flag of the command line that it came from."""
 
     def problem(self, path: Sequence[str | int], message: str) -> Problem:
         """Return a problem at ``path``, with the line of its longest prefix that is in the file."""
         whole = tuple(path)
+        for length in range(len(whole), -1, -1):
+            if (flag := self.flags.get(whole[:length])) is not None:
+                return Problem(flag, 0, whole, message)
         line = next(
             (
                 self.lines[whole[:length]]
@@ -129,8 +135,8 @@ _resolve(
 
 
 def _compose(raw: bytes) -> yaml.Node:
-    if len(raw) > _MOST_BYTES:
-        raise _UnusableError(0, f"is larger than {_MOST_BYTES // 1024} KiB: is it a policy at all?")
+    if len(raw) > MOST_BYTES:
+        raise _UnusableError(0, f"is larger than {MOST_BYTES // 1024} KiB: is it a policy at all?")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -16,6 +16,14 @@ from rebalancer.policy.descriptions import descriptions
 from rebalancer.policy.model import Policy, StrategyPolicy
 from rebalancer.policy.params import Params
 
+SCHEMA_ID = "https://kube-rebalancer.invalid/schemas/policy-v1.json"
+"""A name, and no address: nothing is served there."""
+MODELINE = """\
+# yaml-language-server: $schema=rebalancer-policy.schema.json
+# For an editor that checks as you type: rebalancer policy schema > rebalancer-policy.schema.json
+"""
+"""First lines of a policy that is written, for YAML's language server."""
+
 
 def plain(policy: Policy) -> dict[str, Any]:
     """Return the effective policy: with all defaults, and each strategy's resolved mode.
@@ -149,6 +157,7 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
     whole["required"] = ["apiVersion", "kind"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
         "title": "kube-rebalancer policy",
         **{key: value for key, value in whole.items() if key != "title"},
     }

@@ -6,17 +6,18 @@ All problems are collected before any is reported, each with file, line, key and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rebalancer import API_VERSION
 from rebalancer.errors import PluginError, PolicyError
 from rebalancer.plain_text import shown
-from rebalancer.policy.document import Document, KeyPath, Problem, parse
+from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
+from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.params import Params
@@ -25,6 +26,8 @@ from rebalancer.policy.select import Select
 
 BUILT_IN = "built-in default"
 _MAIN_FILE = "rebalancer.yaml"
+_STDIN = "standard input"
+_UNCHANGED = Changes()
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
@@ -48,14 +51,19 @@ class LoadedPolicy:
         return self.source == BUILT_IN
 
 
-def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> LoadedPolicy:
-    """Return the policy at ``path``, the built-in default for None.
+def load_policy(
+    path: str | Path | None,
+    known: Mapping[str, type[Params]],
+    changes: Changes = _UNCHANGED,
+    stdin: BinaryIO | None = None,
+) -> LoadedPolicy:
+    """Return the policy at ``path``, the built-in default for None, with ``changes``.
 
     Parameters
     ----------
     path
         A file, or a directory that holds ``<strategy>.yaml`` (``kind: Strategy``) for each strategy and
-        ``rebalancer.yaml`` for everything else.
+        ``rebalancer.yaml`` for everything else. ``-`` is ``stdin``.
     known
         Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
         mapping may load a strategy when it is looked up.
@@ -65,11 +73,14 @@ def load_policy(path: str | Path | None, known: Mapping[str, type[Params]]) -> L
     sources = _Sources(known)
     if path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
+    elif path == "-" and stdin is not None:
+        sources.add(stdin.read(MOST_BYTES + 1), _STDIN, "Policy")
     elif Path(path).is_dir():
         sources.read_directory(Path(path), str(path))
     else:
         sources.read(Path(path), str(path), "Policy")
-    return sources.loaded(BUILT_IN if path is None else str(path))
+    sources.change(changes)
+    return sources.loaded(BUILT_IN if path is None else _STDIN if path == "-" else str(path))
 
 
 def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
@@ -153,8 +164,15 @@ class _Sources:
 
     def read(self, entry: Traversable, file: str, kind: str) -> None:
         """Read one file; messages name it ``file``."""
+        # Reading a pipe without a writer, or a device, has no end.
+        if isinstance(entry, Path) and entry.exists() and not entry.is_file():
+            self.files.append(file)
+            message = "is no regular file; --policy - reads standard input"
+            self.problems.append(Problem(file, 0, (), message))
+            return
         try:
-            self.add(entry.read_bytes(), file, kind)
+            with entry.open("rb") as stream:
+                self.add(stream.read(MOST_BYTES + 1), file, kind)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             message = (
@@ -185,6 +203,10 @@ class _Sources:
             message = f"{shown(document.data)} should be a mapping of keys to values"
             self._problem(document, (), message)
             return False
+        foreign = self._foreign(document, kind)
+        if foreign is not None:
+            self._problem(document, ("kind",), foreign)
+            return False
         useful = True
         for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
             value = document.data.get(key)
@@ -195,6 +217,77 @@ class _Sources:
             # In a document of another kind or version, every other key would be wrong, too.
             useful = useful and key not in document.data
         return useful
+
+    def _foreign(self, document: Document, kind: str) -> str | None:
+        """Return what to do with a document that is right, but not here; None for any other."""
+        data = document.data
+        if str(data.get("apiVersion")).startswith("descheduler/"):
+            return (
+                "is a policy of the descheduler;"
+                f" rebalancer policy migrate {document.file} turns it into one of ours"
+            )
+        if kind == "Strategy" and (data.get("apiVersion"), data.get("kind")) == (
+            API_VERSION,
+            "Policy",
+        ):
+            return (
+                f"in a directory, kind: Policy stands in {_MAIN_FILE}: rename the file to that,"
+                f" or give --policy {document.file}"
+            )
+        return None
+
+    # -- flags -------------------------------------------------------------------------------------
+
+    def change(self, changes: Changes) -> None:
+        """Make the changes of the command line."""
+        settings, problems = parsed(changes)
+        self.problems += problems
+        for setting in settings:
+            self._set(setting)
+        self._keep_only(changes.only)
+        if text := str(changes):
+            self.warnings.append(f"the policy was changed by {text}")
+
+    def _set(self, setting: Setting) -> None:
+        if setting.path[0] == "strategies":
+            self._set_of_strategy(setting)
+            return
+        if self.main is None:
+            self.main = Document(setting.flag, {}, {})
+        changed = with_setting(self.main, (), setting)
+        if isinstance(changed, Problem):
+            self.problems.append(changed)
+        else:
+            self.main = changed
+
+    def _set_of_strategy(self, setting: Setting) -> None:
+        if len(setting.path) < 2:
+            message = "name a strategy, such as strategies.duplicates.mode"
+            self.problems.append(Problem(setting.flag, 0, setting.path, message))
+            return
+        name = str(setting.path[1])
+        known = self.strategies.get(name)
+        if known is None:
+            known = _Strategy(name, Document(setting.flag, {}, {}), (), {})
+        inner = Setting(setting.flag, setting.path[2:], setting.value)
+        changed = with_setting(known.document, known.base, inner)
+        if isinstance(changed, Problem):
+            self.problems.append(changed)
+            return
+        value = changed.data
+        for part in known.base:
+            value = value[part]
+        if not known.base and isinstance(value, dict):
+            value = {key: item for key, item in value.items() if key not in ("apiVersion", "kind")}
+        self.strategies[name] = _Strategy(name, changed, known.base, value)
+
+    def _keep_only(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        for name in names:
+            flag = f"--strategy {name}"
+            self.strategies.setdefault(name, _Strategy(name, Document(flag, {}, {}), (), {}))
+        self.strategies = {name: one for name, one in self.strategies.items() if name in names}
 
     def _add_main(self, document: Document) -> None:
         self.main = document
@@ -228,7 +321,7 @@ class _Sources:
         policy = self._policy()
         if policy is None or self.problems:
             ordered = sorted(
-                self.problems, key=lambda p: (self.files.index(p.file), p.line, str(p.path))
+                self.problems, key=lambda p: (self._order(p.file), p.line, str(p.path))
             )
             raise PolicyError([str(problem) for problem in ordered])
         return LoadedPolicy(
@@ -238,6 +331,10 @@ class _Sources:
             policy_hash=policy_hash(policy),
             warnings=(*self.warnings, *self._laxer_modes(policy)),
         )
+
+    def _order(self, file: str) -> int:
+        """Return the place of a file among those that were read; flags come last."""
+        return self.files.index(file) if file in self.files else len(self.files)
 
     def _policy(self) -> Policy | None:
         strategies = {

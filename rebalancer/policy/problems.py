@@ -6,7 +6,7 @@ import difflib
 import inspect
 import json
 import typing
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -28,6 +28,8 @@ _WANTED = {
     "string_type": "text; quotes make it text",
     "tuple_type": "a list",
 }
+_MOVED: Mapping[KeyPath, str] = {("protect", "namespaces"): "select.namespaces"}
+"""Key of earlier versions -> its name now."""
 _BOUNDS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -83,7 +85,9 @@ def _problem(
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":
         known = known_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
-        message = f"unknown key{did_you_mean(path[-1], known)}"
+        now = _MOVED.get(path)
+        hint = did_you_mean(path[-1], known) if now is None else f"; it is {now} now"
+        message = f"unknown key{hint}"
     elif kind == "missing":
         message = "is missing; add it"
     else:

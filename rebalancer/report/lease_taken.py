@@ -34,6 +34,7 @@ class LeaseTakenReport:
     """When its term ends, unless it is renewed; RFC 3339."""
     reviewed: ReviewedPlan | None = None
     """The file that was to be applied, if so."""
+    exit_code: int = 0
 
     @property
     def line(self) -> str:
@@ -81,6 +82,6 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),
-        "exitCode": 0,
+        "exitCode": report.exit_code,
         "timings": {},
     }

@@ -21,7 +21,7 @@ from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
-from rebalancer.scheduler.scores import RawScores, Scorer
+from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.steering import Steering
 from rebalancer.scheduler.unoffered_resources import UnofferedResources
@@ -134,10 +134,6 @@ class SchedulerModel:
         for score in scores.values():
             total[scored] += score[scored]
         return Evaluation(feasible, filtered_by, scores, total)
-
-    def raw_scores(self, state: ClusterState, cls: int) -> RawScores:
-        """Return what the plug-ins say of every node before normalisation."""
-        return self._scorer.raw(state, cls)
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, scheduled now."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Collection
 from typing import NamedTuple
 
 from rebalancer.wire import objects as o
@@ -59,6 +61,26 @@ class Notice(NamedTuple):
     text: str
     """In words."""
 
+    def holds(
+        self,
+        conditions: Collection[str],
+        *,
+        drains: bool = True,
+        annotation: bool = True,
+        until: float = math.inf,
+    ) -> bool:
+        """Return whether it asks for an empty node by ``until`` (Unix seconds).
+
+        ``conditions`` are the types that count; ``drains`` and ``annotation``: whether these count.
+        """
+        match self.source:
+            case Source.DRAIN:
+                return drains
+            case Source.CONDITION:
+                return self.name in conditions
+            case Source.ANNOTATION:
+                return annotation and self.at is not None and self.at <= until
+
 
 def notices_of(node: o.Node) -> tuple[Notice, ...]:
     """Return what is announced of a node; of its conditions, all that are True but Ready."""
@@ -83,8 +105,4 @@ def is_leaving(node: o.Node, notices: tuple[Notice, ...]) -> bool:
         return True
     if any(taint.key in LEAVING_TAINTS for taint in node.spec.taints or ()):
         return True
-    return any(
-        notice.at is not None
-        and (notice.source is not Source.CONDITION or notice.name in LEAVING_CONDITIONS)
-        for notice in notices
-    )
+    return any(notice.holds(LEAVING_CONDITIONS) for notice in notices)

@@ -41,13 +41,23 @@ def expired(snapshot: Snapshot) -> str | None:
     return f"{many} expired ({shown}), which keep pods away: rebalancer marks --clear"
 
 
-def without_passing_marks(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without marks that steer, or whose value says nothing.
+def without_passing_marks(snapshot: Snapshot, *, removes_stale: bool) -> Snapshot:
+    """Return the snapshot without the marks that no landing is to be predicted by.
 
-    They stand for seconds, or are left over and removed before anything moves: no landing is to be predicted by them.
+    Those that steer stand for seconds. Those that have expired, or whose value says nothing, stay until they are removed:
+    they are left out only where ``removes_stale`` says that the run does so before anything moves.
     """
-    nodes = snapshot.nodes
-    kept = tuple(tuple(t for t in taints if not _is_passing(t)) for taints in nodes.taint_sets)
+    nodes, now = snapshot.nodes, snapshot.captured_at
+
+    def is_passing(taint: Taint) -> bool:
+        if not _is_mark(taint):
+            return False
+        mark = parse_mark(taint.value)
+        if mark is None or mark.expires <= now:
+            return removes_stale
+        return mark.reason == STEER
+
+    kept = tuple(tuple(t for t in taints if not is_passing(t)) for taints in nodes.taint_sets)
     if kept == nodes.taint_sets:
         return snapshot
     return replace(snapshot, nodes=replace(nodes, taint_sets=kept))
@@ -55,10 +65,3 @@ def without_passing_marks(snapshot: Snapshot) -> Snapshot:
 
 def _is_mark(taint: Taint) -> bool:
     return is_mark(taint.key, taint.effect)
-
-
-def _is_passing(taint: Taint) -> bool:
-    if not _is_mark(taint):
-        return False
-    mark = parse_mark(taint.value)
-    return mark is None or mark.reason == STEER

@@ -81,7 +81,7 @@ class SnapshotWriter:
 
 
 class _WriteOnly:
-    """A stream that can neither seek nor tell: zipfile goes back to no place in it then."""
+    """A stream that cannot seek and has no position: zipfile goes back to no place in it then."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO | None = stream

@@ -18,6 +18,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
 
 Json = dict[str, Any]
+_DAMAGED = (ValueError, msgspec.DecodeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -94,8 +95,12 @@ def read_objects(data: bytes) -> Objects:
         stream = BytesIO(data)
         is_archive = data.startswith(MAGIC)
         return _of_archive(SnapshotArchive(stream)) if is_archive else _of_text(stream)
-    except (ValueError, msgspec.DecodeError, RecursionError) as error:
-        raise PolicyError([f"the snapshot cannot be edited: {error}"]) from None
+    except _DAMAGED as error:
+        raise _not_editable(str(error)) from None
+
+
+def _not_editable(why: str) -> PolicyError:
+    return PolicyError([f"the snapshot cannot be edited: {why}"])
 
 
 def _of_text(stream: BinaryIO) -> Objects:
@@ -123,8 +128,8 @@ def _of_archive(archive: SnapshotArchive) -> Objects:
             else:
                 objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
             items += ({"kind": stored.kind, **item} for item in objects)
-        except (ValueError, msgspec.DecodeError) as error:
-            raise ValueError(f"{stored.file}: {error}") from None
+        except _DAMAGED as error:
+            raise _not_editable(f"{stored.file}: {error}") from None
     return Objects(archive.manifest.as_metadata(), items)
 
 

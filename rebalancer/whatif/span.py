@@ -27,7 +27,7 @@ class Span:
         """
         first, dash, second = text.partition("-")
         try:
-            least, most = float(first), float(second if dash else first)
+            least, most = _seconds(first), _seconds(second if dash else first)
         except ValueError:
             raise PolicyError([f"{flag} {text}: write SECONDS or FROM-TO"]) from None
         if not 0 <= least <= most <= _MOST:
@@ -39,3 +39,10 @@ class Span:
         if random is None or self.least == self.most:
             return (self.least + self.most) / 2
         return float(random.uniform(self.least, self.most))
+
+
+def _seconds(text: str) -> float:
+    # Python's digits are those of all scripts.
+    if not text.isascii():
+        raise ValueError(text)
+    return float(text)

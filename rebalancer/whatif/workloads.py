@@ -41,7 +41,7 @@ class Scale:
         ref, _, number = text.partition("=")
         parts = ref.split("/")
         kinds = {kind.lower(): kind for kind in KINDS}
-        if len(parts) != 3 or not all(parts) or not number.isdecimal():
+        if len(parts) != 3 or not all(parts) or not _is_number(number):
             raise PolicyError([f"--scale {text}: write KIND/NAMESPACE/NAME=REPLICAS"])
         if parts[0].lower() not in kinds:
             raise PolicyError([f"--scale {text}: the kind is one of {', '.join(KINDS)}"])
@@ -124,9 +124,14 @@ def _deletion_cost(pod: Json) -> int:
         return 0
 
 
+def _is_number(text: str) -> bool:
+    # Python's digits are those of all scripts.
+    return text.isascii() and text.isdecimal()
+
+
 def _ordinal(name: str) -> int:
     number = name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
+    return int(number) if _is_number(number) else -1
 
 
 def _pod_name(wanted: Scale, maker: Json, number: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.ground import BUDGETS, HELD, LABELS, PODS, Ground, condition, names_of, version
-from tests.controlplane import ApiError, objects, operations, scheduling, stages
+from tests.controlplane import ApiError, objects, operations, stages
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -358,14 +358,14 @@ def test_a_started_pod_is_running_and_ready(ground: Ground) -> None:
 
 def test_three_replicas_that_would_stand_apart_stand_in_three_zones(ground: Ground) -> None:
     ground.nodes("a", "b", "c")
-    ground.web(3, affinity=scheduling.prefer_apart(LABELS))
+    ground.web(3, affinity=objects.prefer_apart(LABELS))
     hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(ground.api))
     assert hosts == ["node-a", "node-b", "node-c"]
 
 
 def test_a_new_zone_moves_nothing_until_somebody_evicts(ground: Ground) -> None:
     ground.nodes("a", "b")
-    ground.web(3, affinity=scheduling.prefer_apart(LABELS))
+    ground.web(3, affinity=objects.prefer_apart(LABELS))
     crowded = crowd(ground)
     ground.nodes("a", "b", "c")
     assert crowd(ground) == crowded

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.ground import Ground
 from tests.controlplane import objects, operations
-from tests.controlplane.scheduling import prefer_apart, require_apart, spread
+from tests.controlplane.objects import prefer_apart, require_apart, spread
 from tests.e2e.product import NO_WAIT, Ran, rebalancer
 
 PRIORITY = {

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tests.controlplane import objects, operations, scheduling, workloads
+from tests.controlplane import objects, operations, workloads
 from tests.controlplane.cluster import ControlPlane
 
 Rule = Literal["prefer-apart", "spread"]
@@ -40,9 +40,9 @@ def article(
     operations.wait_nodes_ready(plane.api, 2 * per_zone)
     labels = {"app": "nginx"}
     if rule == "prefer-apart":
-        spec: dict[str, Any] = {"affinity": scheduling.prefer_apart(labels, zone_label)}
+        spec: dict[str, Any] = {"affinity": objects.prefer_apart(labels, zone_label)}
     else:
-        spec = {"topologySpreadConstraints": [scheduling.spread(labels, zone_label)]}
+        spec = {"topologySpreadConstraints": [objects.spread(labels, zone_label)]}
     plane.apply([objects.deployment("nginx", 3, labels=labels, **spec)])
     operations.wait_pods_ready(plane.api, 3, selector="app=nginx")
     _add(plane, names[_ZONES[2]], _ZONES[2], zone_label)

@@ -12,9 +12,12 @@ from rebalancer.testing.objects import (
     namespace,
     pdb,
     pod,
+    prefer_apart,
     replicaset,
+    require_apart,
     resource_quota,
     service,
+    spread,
     statefulset,
     template,
 )
@@ -28,6 +31,13 @@ def node(name: str, *, annotations: dict[str, str] | None = None, **more: Any) -
     return objects.node(name, annotations=played, **more)
 
 
+def require_node(key: str, *values: str) -> dict[str, Any]:
+    """Return required node affinity to nodes whose label has one of these values."""
+    expression = {"key": key, "operator": "In", "values": list(values)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 __all__ = [
     "DEPRECATED_ZONE",
     "HOSTNAME",
@@ -39,9 +49,13 @@ __all__ = [
     "node",
     "pdb",
     "pod",
+    "prefer_apart",
     "replicaset",
+    "require_apart",
+    "require_node",
     "resource_quota",
     "service",
+    "spread",
     "statefulset",
     "template",
 ]

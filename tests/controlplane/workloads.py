@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tests.controlplane import objects, scheduling
+from tests.controlplane import objects
 
 _CPU = ("50m", "100m", "250m", "500m")
 _MEMORY = ("64Mi", "128Mi", "256Mi", "512Mi", "1Gi")
@@ -51,14 +51,14 @@ def _placement(kind: str, labels: dict[str, str]) -> dict[str, Any]:
     """Return the placement rules of a kind of workload, as fields of the pod spec."""
     match kind:
         case "zone-spread-soft":
-            return {"topologySpreadConstraints": [scheduling.spread(labels, hard=False)]}
+            return {"topologySpreadConstraints": [objects.spread(labels, hard=False)]}
         case "zone-spread-hard":
-            return {"topologySpreadConstraints": [scheduling.spread(labels)]}
+            return {"topologySpreadConstraints": [objects.spread(labels)]}
         case "prefer-other-host":
-            return {"affinity": scheduling.prefer_apart(labels, objects.HOSTNAME)}
+            return {"affinity": objects.prefer_apart(labels, objects.HOSTNAME)}
         case "prefer-other-zone":
-            return {"affinity": scheduling.prefer_apart(labels, objects.ZONE)}
+            return {"affinity": objects.prefer_apart(labels, objects.ZONE)}
         case "require-other-host":
-            return {"affinity": scheduling.require_apart(labels)}
+            return {"affinity": objects.require_apart(labels)}
         case _:
             return {}

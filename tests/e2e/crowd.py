@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from tests.controlplane import ControlPlane, objects, operations, scheduling, stages, wait_until
+from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 
 ZONES = ("a", "b", "c")
 LAST = "crowd-c"
@@ -27,7 +27,7 @@ def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
     operations.wait_nodes_ready(plane.api, present)
     for name in (f"app-{i:02d}" for i in range(apps)):
         labels = {"app": name, "crowd": "yes"}
-        wish = scheduling.prefer_apart({"app": name}, objects.ZONE)
+        wish = objects.prefer_apart({"app": name}, objects.ZONE)
         slow = {stages.READY_AFTER: ready_after}
         made = objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish)
         plane.apply([made, _budget(name)])

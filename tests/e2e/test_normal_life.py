@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from rebalancer.errors import ExitCode
-from tests.controlplane import objects, operations, scheduling
+from tests.controlplane import objects, operations
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e import crowd
 from tests.e2e.product import NO_WAIT, Product
@@ -28,7 +28,7 @@ def crowded(plane, apps, replicas=9):
             app,
             replicas,
             pod_annotations=annotations,
-            topologySpreadConstraints=[scheduling.spread({"app": app})],
+            topologySpreadConstraints=[objects.spread({"app": app})],
         )
         for app, annotations in apps.items()
     )

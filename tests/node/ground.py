@@ -10,7 +10,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.chart.helm import Release
-from tests.controlplane import ControlPlane, Options, objects, operations, scheduling, wait_until
+from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.node import images
 from tests.node.node import NAME, RealNode
 
@@ -92,7 +92,7 @@ class Ground:
         for zone in ("a", "b"):
             self.add_node(zone)
         operations.wait_nodes_ready(self.api, 3)
-        wish = scheduling.prefer_apart({"app": app}, objects.ZONE)
+        wish = objects.prefer_apart({"app": app}, objects.ZONE)
         self.plane.apply([objects.deployment(app, replicas, affinity=wish, **spec)])
         operations.wait_pods_ready(self.api, replicas, _SECONDS, selector=f"app={app}")
         self.add_node("c")

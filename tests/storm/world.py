@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.controlplane import ControlPlane, objects, operations, scheduling, stages, wait_until
+from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
 from tests.storm.schedule import Act, Scenario
 from tests.storm.witnesses import APPS, LEASE, MEMORY, MEMORY_KEY, OPS, hour_count
@@ -222,9 +222,9 @@ class World:
             }
 
         def even(app: str) -> dict[str, Any]:
-            return more(app, topologySpreadConstraints=[scheduling.spread({"app": name(app)})])
+            return more(app, topologySpreadConstraints=[objects.spread({"app": name(app)})])
 
-        apart = scheduling.prefer_apart({"app": name("api")}, objects.ZONE)
+        apart = objects.prefer_apart({"app": name("api")}, objects.ZONE)
         return [
             *self._budgets(),
             objects.deployment(name("web"), 6, **even("web")),

@@ -56,6 +56,12 @@ def test_prefer_no_schedule_is_mended_by_choice():
     assert result.after[NAME].cost.soft == 0
 
 
+def test_a_mark_that_a_killed_run_has_left_moves_no_pod():
+    mark = taint("rebalancer/mark", "PreferNoSchedule", "steer.20200101T000000Z.dead")
+    objects = [node("n0", taints=[mark]), node("n1"), *workload("web", ["n0", "n1"])]
+    assert plan(objects, prefer_no_schedule=True).moves == ()
+
+
 def test_where_all_nodes_are_equally_unwanted_the_pods_stay():
     objects = [node(f"n{i}", taints=[taint(f"slow{i}", "PreferNoSchedule")]) for i in range(2)]
     result = plan([*objects, *workload("web", ["n0", "n0"])], prefer_no_schedule=True)

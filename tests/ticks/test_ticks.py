@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.chart.helm import Release
-from tests.controlplane import ControlPlane, audit, objects, operations, scheduling
+from tests.controlplane import ControlPlane, audit, objects, operations
 from tests.e2e import crowd
 from tests.node.ground import Ground
 
@@ -35,7 +35,7 @@ def drifted(ground: Ground) -> Iterator[ControlPlane]:
     plane.apply([crowd.node(zone) for zone in crowd.ZONES[:2]])
     operations.wait_nodes_ready(plane.api, 3)
     labels = {"app": SPREAD}
-    rule = scheduling.spread(labels)
+    rule = objects.spread(labels)
     plane.apply([objects.deployment(SPREAD, 6, labels=labels, topologySpreadConstraints=[rule])])
     operations.wait_pods_ready(plane.api, 6, 60, selector=f"app={SPREAD}")
     crowd.gather(plane, APPS)

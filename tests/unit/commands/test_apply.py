@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rebalancer.wire.times import rfc3339
 from tests.unit.commands.embedded import (
     MEMORY,
     NOW_POLICY,
+    ClusterClock,
     Runner,
     SignalAfterEviction,
     third_zone_joined,
@@ -93,20 +95,22 @@ def test_an_edited_plan_moves_the_pods_that_it_names_and_no_others(drifted, run)
 DEMO = Timings(start_up=0.05, shutdown=0.02, node_start_up=0.02)
 
 
+@contextmanager
 def returned_zone():
-    """A cluster of nine workloads to which a zone has come back; always the same one."""
-    return EmbeddedCluster(Clock(time.time() - 7200, time.time), seed=7, timings=DEMO)
+    """A cluster of nine workloads to which a zone has come back; always the same one, at the same time of day."""
+    with EmbeddedCluster(Clock(1_790_000_000.0, time.monotonic), seed=7, timings=DEMO) as cluster:
+        drifts.many_workloads(cluster)
+        drifts.zone_lost(cluster)
+        drifts.zone_back(cluster)
+        cluster.advance(7200)
+        yield cluster
 
 
 def test_right_after_its_dry_run_it_does_what_a_run_would_have_done(tmp_path):
     done = []
     for applied in (False, True):
         with returned_zone() as cluster:
-            drifts.many_workloads(cluster)
-            drifts.zone_lost(cluster)
-            drifts.zone_back(cluster)
-            cluster.catch_up()
-            run = Runner(cluster, tmp_path)
+            run = Runner(cluster, tmp_path, clock=ClusterClock(cluster))
             plan = run.planned(policy_path=None)[0] if applied else None
             code, report = run(policy_path=None, plan_path=plan)
             assert code == 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.commands.drain import DrainOptions, command, drain
+from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import PolicyError
 from rebalancer.nodes import draining
@@ -46,6 +47,19 @@ def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
         # Once more there is nothing to do.
         again = drained(cluster, "n1", ignore_daemonsets=True)
         assert (again.code, again.report["outcomes"]) == (0, [])
+
+
+def test_an_annotation_that_cannot_be_taken_away_is_not_called_done():
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(deployment("web", 2))
+        cluster.settle()
+        # The cordon is written, and nothing after it.
+        cluster.faults.add(Fault(method="PATCH", path="/nodes/n1", skip=1, times=99, status=403))
+        done = drained(cluster, "n1")
+        assert not pods_on(cluster, "n1")
+        assert annotation(cluster, "n1") is not None
+        assert done.code == 4
+        assert "n1" in done.report["ended"]
 
 
 def test_several_nodes_are_cordoned_before_one_is_emptied():

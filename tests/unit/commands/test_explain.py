@@ -1,17 +1,11 @@
-"""``explain``, as a process on a snapshot file."""
+"""``explain``, as it is called, on a snapshot file."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from rebalancer.testing.workloads import apart, node, workload
-
-
-def rebalancer(*args):
-    command = [sys.executable, "-m", "rebalancer", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+from tests.unit.commands.called import called
 
 
 @pytest.fixture
@@ -27,7 +21,7 @@ def cluster(tmp_path):
 @pytest.fixture
 def explain(cluster):
     """Run ``explain pod`` on the cluster."""
-    return lambda *args: rebalancer("explain", "pod", *args, cluster)
+    return lambda *args: called("explain", "pod", *args, cluster)
 
 
 def test_it_names_filters_scores_and_landings(explain):
@@ -63,7 +57,7 @@ def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
     pod["spec"]["containers"] = [*pod["spec"]["containers"], sidecar]
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "items": objects}))
-    done = rebalancer("explain", "pod", "web-0", f"--snapshot={path}")
+    done = called("explain", "pod", "web-0", f"--snapshot={path}")
     assert "Assumed: container proxy is injected again" in done.stdout
 
 
@@ -95,8 +89,8 @@ def test_the_plan_for_the_pod_is_told_and_the_json_says_what_it_is(explain):
     ],
 )
 def test_nodes_and_workloads_tell_of_the_plan_that_a_run_makes(cluster, what, name, kind):
-    report = json.loads(rebalancer("run", cluster, "-o", "json").stdout)
-    done = rebalancer("explain", what, name, cluster, "-o", "json")
+    report = json.loads(called("run", cluster, "-o", "json").stdout)
+    done = called("explain", what, name, cluster, "-o", "json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["apiVersion"], found["kind"]) == ("rebalancer/v1", kind)
@@ -106,7 +100,7 @@ def test_nodes_and_workloads_tell_of_the_plan_that_a_run_makes(cluster, what, na
     assert found["warnings"] == report["warnings"]
     moves = [pod["plan"]["move"] for pod in found["pods"] if pod["plan"]["move"]]
     assert moves == report["moves"]
-    table = rebalancer("explain", what, name, cluster)
+    table = called("explain", what, name, cluster)
     assert table.returncode == 0, table.stderr
     assert "the plan moves it to n-b (b) in wave 1" in table.stdout
 
@@ -114,7 +108,7 @@ def test_nodes_and_workloads_tell_of_the_plan_that_a_run_makes(cluster, what, na
 def test_the_policy_of_the_run_is_the_policy_of_the_explanation(cluster, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {taints: {}}\n")
-    done = rebalancer("explain", "node", "n-a", cluster, f"--policy={policy}", "-o", "json")
+    done = called("explain", "node", "n-a", cluster, f"--policy={policy}", "-o", "json")
     found = json.loads(done.stdout)
     assert {pod["plan"]["verdict"] for pod in found["pods"]} == {"fine"}
     assert found["policySource"] == str(policy)
@@ -129,6 +123,6 @@ def test_the_policy_of_the_run_is_the_policy_of_the_explanation(cluster, tmp_pat
     ],
 )
 def test_what_cannot_be_explained_is_a_usage_error(cluster, args, says):
-    done = rebalancer("explain", *args, cluster)
+    done = called("explain", *args, cluster)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr

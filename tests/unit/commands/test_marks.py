@@ -10,6 +10,7 @@ from rebalancer.commands.marks import show_marks
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.engine import Timings
 from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import ClusterReadError
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -109,6 +110,17 @@ def test_stale_marks_go_first_and_those_of_others_stay(tmp_path):
             for name, of_node in taints(cluster).items()
         }
         assert left == {"n2": [TEAM], "n3": [TEAM], "n4": [LIVE]}
+
+
+def test_nothing_moves_while_a_stale_mark_cannot_be_removed(tmp_path):
+    # Landings are predicted without it, and the scheduler would see it.
+    with crowded(taints=[DEAD]) as cluster:
+        cluster.faults.faults.append(Fault(method="PATCH", path="/nodes/", status=403, times=99))
+        with pytest.raises(
+            ClusterReadError, match="the stale mark on node n2 could not be removed"
+        ):
+            runner(cluster, tmp_path)()
+        assert standing(cluster) == ["n0", "n0", "n1"]
 
 
 def test_a_run_that_does_not_steer_says_that_marks_have_expired(tmp_path):

@@ -1,5 +1,6 @@
 """``run --snapshot``: the whole product without a cluster, as a process."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,7 +9,11 @@ import pytest
 import yaml
 
 from rebalancer.cli import command as main
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import run_once
+from rebalancer.environment import Environment, SystemClock
 from rebalancer.testing.workloads import apart, node, spread, workload
+from tests.unit.commands.called import called
 
 
 def run(*args, stdin=None):
@@ -37,6 +42,13 @@ def drifted(tmp_path):
     return path
 
 
+class StandingClock(SystemClock):
+    """No time passes: a deadline of a second bounds the plan, and ends nothing on a busy machine."""
+
+    def now(self) -> float:
+        return 0.0
+
+
 def report_of(done):
     assert done.returncode in (0, 10), done.stderr
     return json.loads(done.stdout)
@@ -52,7 +64,7 @@ def test_two_runs_on_one_file_print_the_same_bytes_but_for_the_timings(drifted):
 
 @pytest.mark.parametrize("form", ["table", "wide", "yaml", "html", "markdown", "csv"])
 def test_every_form_names_the_moves(drifted, form):
-    done = run("run", f"--snapshot={drifted}", "-o", form)
+    done = called("run", f"--snapshot={drifted}", "-o", form)
     assert done.returncode == 0, done.stderr
     assert "web-0" in done.stdout
     assert "n-c" in done.stdout
@@ -64,14 +76,15 @@ def test_a_pipe_may_hold_the_snapshot(drifted):
 
 
 def test_detailed_exitcode_tells_that_there_are_moves(drifted):
-    assert run("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
+    assert called("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
 
 
 def test_namespace_and_selector_narrow_what_may_move(drifted):
     assert (
-        report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"] == []
+        report_of(called("run", f"--snapshot={drifted}", "-o", "json", "-n", "other"))["moves"]
+        == []
     )
-    moves = report_of(run("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))[
+    moves = report_of(called("run", f"--snapshot={drifted}", "-o", "json", "-l", "app in (db)"))[
         "moves"
     ]
     assert {move["owner"] for move in moves} == {"StatefulSet/default/db"}
@@ -83,8 +96,21 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
         "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {inFlight: 1}\n"
         "strategies: {anti-affinity: {}, topology-spread: {}}\n"
     )
-    command = ("run", f"--snapshot={drifted}", f"--policy={policy}", "-o", "json", "--deadline=1")
-    part, whole = (report_of(run(*command, *more)) for more in ((), ("--whole",)))
+
+    def planned(*, whole):
+        out = io.StringIO()
+        options = RunOptions(
+            snapshot_path=str(drifted),
+            policy_path=str(policy),
+            output="json",
+            dry_run=True,
+            deadline=1,
+            whole=whole,
+        )
+        assert run_once(options, Environment(StandingClock(), {}, out, io.StringIO())) == 0
+        return json.loads(out.getvalue())
+
+    part, whole = planned(whole=False), planned(whole=True)
     assert (len(part["moves"]), part["rest"]) == (1, {"moves": 1, "runs": 1, "more": True})
     assert (len(whole["moves"]), whole["rest"]["moves"]) == (2, 0)
     assert part["moves"][0] == whole["moves"][0]
@@ -102,14 +128,14 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(args, says):
-    done = run("run", *args)
+    done = called("run", *args)
     assert done.returncode in (2, 3)
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_an_unknown_command_is_a_usage_error():
-    done = run("walk")
+    done = called("walk")
     assert done.returncode == 2
     assert "walk" in done.stderr
 

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,15 @@ from rebalancer.embedded.demo import run_demo
 
 
 @pytest.fixture(scope="module")
-def shown() -> tuple[int, str]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def shown(report: Path) -> tuple[int, str]:
     """Return exit code and text of one whole demo, three times as fast as shown to people."""
     out = io.StringIO()
-    code = run_demo(command, speed=3, out=out)
+    code = run_demo(command, speed=3, out=out, report=report)
     return code, out.getvalue()
 
 
@@ -36,9 +42,17 @@ def test_it_reads_well_in_eighty_columns_and_in_a_log(shown: tuple[int, str]) ->
 
 def test_its_second_run_moves_nothing_and_says_so_last(shown: tuple[int, str]) -> None:
     _, text = shown
-    assert text.count("$ rebalancer run\n") == 3
-    last = text.split("$ rebalancer run\n")[-1]
+    assert text.count("$ rebalancer run --yes\n") == 3
+    last = text.split("$ rebalancer run --yes\n")[-1]
     assert "Nothing to do" in last
+
+
+def test_it_names_its_report_in_html(shown: tuple[int, str], report: Path) -> None:
+    _, text = shown
+    assert f"    {report}\n" in text
+    html = report.read_text()
+    assert html.startswith("<!DOCTYPE html>")
+    assert "Deployment/default/cart" in html
 
 
 def idle(argv: Sequence[str]) -> int:
@@ -58,3 +72,10 @@ def test_a_run_that_fails_ends_the_demo_with_its_exit_code() -> None:
     out = io.StringIO()
     assert run_demo(lambda _: 3, out=out) == 3
     assert "The demo failed: the dry run failed" in out.getvalue()
+
+
+def test_a_report_that_cannot_be_written_ends_the_demo_and_says_why(tmp_path: Path) -> None:
+    out = io.StringIO()
+    file = tmp_path / "no" / "report.html"
+    assert run_demo(command, speed=10, out=out, report=file) == 2
+    assert f"The demo failed: {file} could not be written" in " ".join(out.getvalue().split())

@@ -91,6 +91,15 @@ def test_a_mark_that_is_needed_for_longer_is_renewed(made: Make, timed: Timed) -
     assert LASTS == 60.0
 
 
+def test_a_mark_that_the_next_run_under_our_lease_has_set_stays(made: Make) -> None:
+    # We lost the Lease: it is that run's now, whose marks carry the same name and expire later.
+    marker, nodes = made(a=[], b=[])
+    marker.stand_on(("a", "b"))
+    nodes.taints["a"] = [mark(RENEWED)]
+    assert marker.clear() == []
+    assert nodes.marks == {"a": [RENEWED]}
+
+
 def test_a_node_that_another_run_has_marked_is_refused(made: Make) -> None:
     marker, nodes = made(a=[mark(LIVE)], b=[])
     why = marker.stand_on(("a", "b"))

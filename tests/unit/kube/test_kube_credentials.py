@@ -97,6 +97,8 @@ WITH_CA = "{server: 'https://x', certificate-authority: /no/ca}"
         ("clusters: [\n  {name: a", "line 3, column 1: not YAML"),
         ("", "is empty"),
         ("just a line", "not a kubeconfig"),
+        ("clusters: []\n---\nclusters: []", "not a kubeconfig"),
+        ("clusters: " + 600 * "[", "line 1, column .*: not YAML: nested more than"),
         ("clusters: {a: 1}", "clusters is not a list"),
         ("clusters: [{cluster: {server: x}}]", r"clusters\[0\] has no name"),
         ("contexts: [{name: a}]", r"contexts\[0\] \(a\) has no context"),

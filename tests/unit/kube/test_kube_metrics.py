@@ -105,7 +105,6 @@ def test_what_was_measured_is_read_beside_the_rest(
     reading = read(measured, tmp_path, usage=True, page_size=page_size, keep=keep)
     assert columns(reading.snapshot) == WANTED
     assert reading.readings.notes == ()
-    assert {"NodeMetrics", "PodMetrics"} <= set(reading.readings.seconds_of)
     # Whole, and once: metrics-server knows no pages, and would send the same for each.
     assert [asked.query for asked in (*measured.to(NODES), *measured.to(PODS))] == [{}, {}]
     if reading.kept is not None:

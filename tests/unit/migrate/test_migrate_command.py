@@ -11,6 +11,7 @@ import pytest
 from rebalancer.commands.migrate import migrate
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import RebalancerError
+from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 
@@ -56,7 +57,7 @@ def source(tmp_path):
 def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(source):
     done = run(source)
     assert done.returncode == 0
-    assert done.stdout.startswith(
+    assert done.stdout.removeprefix(MODELINE).startswith(
         "# Migrated from a policy of the descheduler (descheduler/v1alpha2).\n"
         f"# - line 6: profiles[0].pluginConfig[1].args: {LOST}"
     )

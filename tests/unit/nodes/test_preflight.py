@@ -7,7 +7,7 @@ from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import Verdict, check, without_budgets
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning
-from rebalancer.policy.load import load_policy
+from rebalancer.policy.load import load_policy, load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
@@ -127,3 +127,34 @@ def test_a_node_is_tainted_by_its_cordon():
     assert snapshot.nodes.unschedulable.tolist() == [False, True, False]
     keys = [[t.key for t in snapshot.nodes.taint_sets[i]] for i in snapshot.nodes.taint_set]
     assert keys == [[], ["node.kubernetes.io/unschedulable"], []]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["protect: {pods: [{namespaces: [shop]}]}", "select: {namespaces: {exclude: [shop]}}"],
+)
+def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
+    objects = [
+        *NODES,
+        *workload("db", ["n1", "n2"], namespace="shop"),
+        *workload("web", ["n1", "n2"]),
+    ]
+    registry = Registry.installed()
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\n{given}\n"
+    planning = Planning(
+        ordered_policy(load_text(text.encode(), "policy", registry), registry, ["n1"]),
+        registry,
+        Scope(),
+        lifted=True,
+        protections=Protections(["n1"]),
+    )
+    snapshot = snapshot_of(objects)
+    movable = planning.problem(snapshot).movable
+    refs = {
+        (snapshot.classes[cls].namespace, snapshot.nodes.names[node])
+        for cls, node in zip(
+            snapshot.pods.cls[movable].tolist(), snapshot.pods.node[movable].tolist(), strict=True
+        )
+    }
+    # What was ordered to go goes whatever the policy says.
+    assert refs == {("shop", "n1"), ("default", "n1"), ("default", "n2")}

@@ -168,3 +168,18 @@ def test_shares_of_the_movable_pods_are_those_of_the_plan(movable, kept):
     tenth = Settings(budgets=Budgets(in_flight=Limit.parse("10%")), movable=movable)
     slow = [each for name in ("a", "b") for each in starting(name, 4, 60)]
     assert kept_between_waves(*slow, settings=tenth) == kept
+
+
+def test_pods_that_leave_a_zone_use_up_its_budget_between_waves_too():
+    zoned = [node("n0", "a"), node("n1", "b"), node("n2", "b"), node("n3", "b")]
+    webs = [each for i in range(2) for each in workload(f"web-{i}", ["n0", "n0"])]
+    slow = workload("slow", ["n0", "n1", "n2", "n3"])
+    settings = Settings(budgets=Budgets(per_zone=Limit.parse(1)))
+    first = plan_of([*zoned, *webs, *slow], strategies=["duplicates"], settings=settings)
+    assert [move.wave for move in first.moves] == [1, 2]
+    leaving = ending(slow, 4, anew=False)  # one of them from n0
+    judged = rechecked(
+        [*zoned, *webs, *leaving], first.moves[1:], strategies=["duplicates"], settings=settings
+    )
+    [(_, why)] = judged
+    assert why == "left to the next run: perZone 1 from a, with what else is in flight now"

@@ -246,6 +246,34 @@ def test_no_pod_makes_way_unless_a_strategy_selects_it_and_the_other():
     assert why != "no strategy selects it and the pod that it makes way for"
 
 
+def test_no_pod_makes_way_by_the_select_of_a_strategy_that_only_observes():
+    objects = [*NODES, *crowded("one")]
+    (move,) = planned(objects, "strategies: {topology-spread: {}}").moves
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    other = next(pod for pod in pods if pod["spec"]["nodeName"] != move.node)
+    first = replace(move, makes_way_for=other["metadata"]["uid"])
+    place = other["spec"]["nodeName"]
+    text = f"""
+strategies:
+  enforced: {{strategy: topology-spread, select: {{nodes: {{kubernetes.io/hostname: {place}}}}}}}
+  watched: {{strategy: topology-spread, mode: observe}}
+"""
+    [(_, why)] = rechecked(objects, text, [first])
+    assert why == "no strategy selects it and the pod that it makes way for"
+
+
+def test_no_pod_is_moved_by_the_select_of_a_strategy_that_only_observes():
+    objects = [*NODES, *crowded("one")]
+    (move,) = planned(objects, "strategies: {topology-spread: {}}").moves
+    text = """
+strategies:
+  enforced: {strategy: topology-spread, select: {namespaces: [other]}}
+  watched: {strategy: topology-spread, mode: observe}
+"""
+    [(_, why)] = rechecked(objects, text, [move])
+    assert why is not None
+
+
 # -- whatever the policy ------------------------------------------------------------------------------------
 
 selects = st.fixed_dictionaries(

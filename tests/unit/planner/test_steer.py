@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from rebalancer.plan.plan import Code, Plan
+from rebalancer.planner.planning import Planning
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.load import load_text
 from rebalancer.policy.values import Limit
+from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
@@ -135,6 +139,35 @@ def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now() 
     assert why.startswith("NoGain")
 
 
+def test_no_move_keeps_marks_under_a_policy_that_does_not_steer() -> None:
+    # A plan that was made with marks, reviewed under another policy: nothing would set them.
+    (move,) = plan_of(crowded(), settings=MARKS, **ONLY).moves
+    ((_, why),) = rechecked(crowded(), [move], settings=Settings(), **ONLY)
+    assert why is not None
+    assert why.startswith("NoGain")
+
+
+@pytest.mark.parametrize(
+    ("value", "steer", "counts"),
+    [
+        ("steer.20200101T000000Z.dead", "marks", False),
+        ("steer.20200101T000000Z.dead", "off", True),
+        ("by-hand", "off", True),
+        ("steer.20991231T000000Z.live", "off", False),
+        ("steer.20991231T000000Z.live", "marks", False),
+    ],
+)
+def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(
+    value: str, steer: str, counts: bool
+) -> None:
+    taint = {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
+    registry = Registry.installed()
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: {steer}\n"
+    planning = Planning(load_text(text.encode(), "policy", registry), registry, Scope())
+    problem = planning.problem(snapshot_of([node("n0", taints=[taint]), node("n1")]))
+    assert any(problem.snapshot.nodes.taint_sets) is counts
+
+
 def drifted(seed: int) -> list[Object]:
     """Workloads under many rules, thrown onto six nodes of three zones, two of them nearly empty."""
     rng = random.Random(seed)
@@ -184,3 +217,35 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
     without = {name: score.cost.as_tuple()[:2] for name, score in plain.after.items()}
     total = np.sum(list(left.values()), axis=0)
     assert tuple(total) <= tuple(np.sum(list(without.values()), axis=0))
+
+
+def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
+    nodes = [node(f"n{i}", "a", cpu="64", memory="256Gi") for i in range(3)]
+    many = [
+        o
+        for i in range(30)
+        for o in workload(f"web{i}", ["n0", "n0", "n1"], cpu="100m", spec=spread(f"web{i}", ZONE))
+    ]
+    fill = workload("fill", ["n2"], cpu="40")
+    all_at_once = dict.fromkeys(("in_flight", "per_node", "per_run", "per_hour"), Limit.parse(1000))
+    settings = Settings(steer=True, budgets=Budgets(**all_at_once))
+    made = plan_of([*nodes, *many, *fill], settings=settings, **ONLY)
+    steered = [move.wave for move in made.moves if move.marks]
+    assert [steered.count(wave) for wave in sorted(set(steered))] == [20, 10]
+
+
+def test_between_waves_a_landing_that_would_mend_less_is_chosen_again() -> None:
+    # The policy wants web in both zones, of which the scheduler knows nothing: n1 mends the duplicate only.
+    nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
+    web = workload("web", ["n0", "n0"], spec=spread("web", "absent"))
+    objects = [*nodes, *web, *workload("fill", ["n2"], cpu="2")]
+    strategy = Registry.installed().strategy("topology-spread")
+    zones = {"labels": {"app": "web"}, "topologyKey": ZONE}
+    options = {
+        "strategies": ["duplicates", "topology-spread"],
+        "params": {"topology-spread": strategy.Params.model_validate({"defaults": [zones]})},
+    }
+    (move,) = plan_of(objects, settings=MARKS, **options).moves
+    assert (move.landings[0].node, move.marks, move.gain.soft) == ("n2", ("n0", "n1"), 2)
+    ((now, why),) = rechecked(objects, [move], settings=MARKS, **options)
+    assert (why, now.marks, now.gain.soft) == (None, ("n0", "n1"), 2)

@@ -204,7 +204,10 @@ def test_problems_of_all_files_of_a_directory_are_told_at_once(known, tmp_path):
         "P/rebalancer.yaml:3: mod: unknown key; did you mean mode?",
         "P/load.yml: is not read; rename it to load.yaml",
         "P/lod.yaml:1: unknown strategy lod; did you mean load? A name of your own needs the key strategy below it",
-        'P/plain.yaml:2: kind: "Policy" is not known here; write kind: Strategy',
+        (
+            "P/plain.yaml:2: kind: in a directory, kind: Policy stands in rebalancer.yaml:"
+            " rename the file to that, or give --policy P/plain.yaml"
+        ),
         "P/spread.yaml:1: spread stands in P/rebalancer.yaml:4: strategies.spread, too; remove one of them",
     ]
 
@@ -296,6 +299,10 @@ strategies:
         (
             "select: {namespaces: {exclude: [Kube_System]}}",
             '3: select.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
+        ),
+        (
+            "protect: {namespaces: {exclude: [a]}}",
+            "3: protect.namespaces: unknown key; it is select.namespaces now",
         ),
         (
             "protect: {recreatedBy: [CloneSet]}",

@@ -70,6 +70,6 @@ def test_windows_give_what_evaluating_every_start_gives(made: Cluster) -> None:
         expected[best] += 1 / len(best) / len(nodes)
     windows = Windows(order, feasible, size)
     found = np.zeros(len(nodes))
-    raw = world.model.raw_scores(world.state, cls)
+    raw = world.model._scorer.raw(world.state, cls)
     found[windows.nodes] = distribution(raw, DEFAULT_WEIGHTS, windows)[0]
     assert np.abs(found - expected).max() < 1e-9

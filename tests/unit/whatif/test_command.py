@@ -100,6 +100,8 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
         (["--remove-node=n9"], "no node of this name"),
         (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
+        (["--scale=deployment/default/web=\uff13"], "KIND/NAMESPACE/NAME"),
+        (["--apart=\uff13"], "SECONDS or FROM-TO"),
         (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
         (["--cycles=0"], "cycles"),
         (["--gone-after=soon"], "SECONDS or FROM-TO"),

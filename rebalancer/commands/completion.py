@@ -1,0 +1,26 @@
+"""``completion``: the script with which a shell completes our commands, flags and the cluster's names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from rebalancer.commands.call import COMPLETE_VARIABLE
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print a script for completion by the shell.
+
+    \b
+    bash:  source <(rebalancer completion bash)
+    zsh:   source <(rebalancer completion zsh)
+    fish:  rebalancer completion fish | source
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.UsageError(f"click knows no completion of {shell}")
+    root = context.find_root().command
+    click.echo(made(root, {}, "rebalancer", COMPLETE_VARIABLE).source())

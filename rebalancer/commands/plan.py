@@ -1,0 +1,33 @@
+"""``plan``: ``run --dry-run`` under a name of its own, with a file for ``apply``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import PATIENCE, run_once, watched
+from rebalancer.environment import system_environment
+
+
+@click.command("plan")
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--out",
+    "plan_out",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Also write the plan to FILE, as JSON: for review, and for `rebalancer apply FILE`.",
+)
+@with_flags([*RUN, WHOLE, WATCH])
+def command(every: float | None, **flags: Any) -> int:
+    """Plan moves and carry none out.
+
+    The same as run --dry-run.
+    """
+    options = RunOptions(dry_run=True, **flags)
+    if every is not None:
+        return watched(options, every)
+    return int(run_once(options, system_environment(patience=PATIENCE)))

@@ -1,0 +1,114 @@
+"""What a run says to other systems at its end: metrics and a notice. Neither changes the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.commands.options import RunOptions
+from rebalancer.environment import Environment
+from rebalancer.errors import PolicyError
+from rebalancer.output import say
+from rebalancer.stop import Stop
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from rebalancer.memory.document import Document
+    from rebalancer.notices.message import Notice
+    from rebalancer.report.model import RunReport
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Sends what the flags ask for."""
+
+    options: RunOptions
+    environment: Environment
+    stop: Stop
+    """The run's: what is sent takes a second at most once it has come."""
+    template: Any
+    """Of the notice; None without one."""
+
+    def report(self, report: RunReport, memory: Document | None) -> None:
+        """Publish a finished run. ``memory``: what was remembered before it."""
+        if self._measures:
+            from rebalancer.metrics.collect import of_report, registry  # noqa: PLC0415
+
+            now = self.environment.clock.unix()
+            self._metrics(registry(of_report(report, memory, now)))
+        if self.options.notify is not None:
+            from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415
+
+            if (notice := notice_of(report)) is not None:
+                self._notify(notice)
+
+    def failure(self, message: str, exit_code: int) -> None:
+        """Publish a run that has no report."""
+        if self._measures:
+            from rebalancer.metrics.collect import of_end, registry  # noqa: PLC0415
+
+            self._metrics(registry(of_end(exit_code, self.environment.clock.unix())))
+        if self.options.notify is not None:
+            from rebalancer.notices.message import of_error  # noqa: PLC0415
+
+            self._notify(of_error(message, exit_code))
+
+    @property
+    def _measures(self) -> bool:
+        return self.options.metrics_push is not None or self.options.metrics_file is not None
+
+    def _metrics(self, metrics: CollectorRegistry) -> None:
+        from rebalancer.metrics.deliver import push, write_file  # noqa: PLC0415
+
+        if (file := self.options.metrics_file) is not None:
+            self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
+        if (url := self.options.metrics_push) is not None:
+            self._try("--metrics-push", lambda: push(url, metrics, self.stop))
+
+    def _notify(self, notice: Notice) -> None:
+        from rebalancer.notices.template import filled  # noqa: PLC0415
+        from rebalancer.sending import send  # noqa: PLC0415
+
+        url, body = self.options.notify or "", filled(self.template, notice.values())
+        headers = {"Content-Type": "application/json"}
+        self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
+
+    def _try(self, flag: str, deliver: Callable[[], None]) -> None:
+        from rebalancer.sending import SendingError  # noqa: PLC0415
+
+        try:
+            deliver()
+        except SendingError as error:
+            say(self.environment.err, f"rebalancer: {flag}: {error}; the run is not affected")
+        except OSError as error:
+            why = f"could not be written ({error.strerror})"
+            say(self.environment.err, f"rebalancer: {flag}: {why}; the run is not affected")
+
+
+def publisher(options: RunOptions, environment: Environment) -> Publisher | None:
+    """Return what publishes the run, None if no flag asks for it.
+
+    Raises:
+        PolicyError: an address or the template is wrong.
+    """
+    urls = {"--metrics-push": options.metrics_push, "--notify": options.notify}
+    if options.metrics_file is None and not any(urls.values()):
+        return None
+    from rebalancer.sending import SendingError, checked  # noqa: PLC0415
+
+    for flag, url in urls.items():
+        try:
+            checked(url or "http://none")
+        except SendingError as error:
+            raise PolicyError([f"{flag}: {error}"]) from None
+    template = None
+    if options.notify is not None:
+        from rebalancer.notices.template import load_template  # noqa: PLC0415
+
+        template = load_template(options.notify_template)
+    clock = environment.clock
+    stop = Stop(clock, clock.now() + options.deadline, environment.stop)
+    return Publisher(options, environment, stop, template)

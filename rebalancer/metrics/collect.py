@@ -1,0 +1,118 @@
+"""The values of the metrics, taken from the report of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from rebalancer import __version__
+from rebalancer.memory.cooling import resting
+from rebalancer.memory.document import Document, OwnerMemory
+from rebalancer.metrics import table
+from rebalancer.metrics.table import Metric
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code
+from rebalancer.report.model import RunReport
+
+Values = Mapping[tuple[str, ...], float]
+"""Values of the labels, in the order of the table -> value of the metric."""
+
+
+def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
+    """Return what every run has, also one that failed before its report. ``now``: Unix seconds."""
+    return {
+        table.BUILD: {(__version__,): 1},
+        table.LAST_RUN: {(): now},
+        table.EXIT_CODE: {(): exit_code},
+    }
+
+
+def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Metric, Values]:
+    """Return all values of a run. ``memory``: what was remembered before it, None without ``--memory``."""
+    plan, snapshot = report.plan, report.snapshot
+    evicted = [one for one in report.outcomes if one.status is Status.EVICTED]
+    statuses = Counter(one.status for one in report.outcomes)
+    codes = Counter(skip.code for skip in plan.skips)
+    strategies = Counter(one.move.strategy for one in report.outcomes)
+    whens = {"before": plan.before, "after": plan.after}
+    return {
+        **of_end(report.exit_code, now),
+        table.DRY_RUN: {(): report.dry_run},
+        table.NODES: {(): len(snapshot.nodes)},
+        table.PODS: {(): len(snapshot.pods)},
+        table.PLANNED: {(name,): strategies[name] for name in plan.before},
+        table.MOVES: {(status.value,): statuses[status] for status in Status},
+        table.EVICTIONS: _by_owner(evicted),
+        table.LANDINGS: _landings(evicted),
+        table.GAIN: {
+            (entry,): sum(getattr(one.move.gain, entry) for one in evicted)
+            for entry in ("hard", "soft", "imbalance")
+        },
+        table.SKIPS: {(code.value,): codes[code] for code in Code},
+        table.UNMET: {
+            (name, when): score.violated
+            for when, scores in whens.items()
+            for name, score in scores.items()
+        },
+        table.UNSATISFIABLE: {
+            (name,): len(score.unsatisfiable) for name, score in plan.before.items()
+        },
+        table.NOT_JUDGED: {(name,): len(score.not_judged) for name, score in plan.before.items()},
+        table.BACKLOG: {(): plan.backlog.moves},
+        table.STANDSTILL: {(): len(report.standstill)},
+        table.CUT: {(): report.cut is not None},
+        table.PHASES: {(phase,): seconds for phase, seconds in report.timings.items()},
+        **({} if memory is None else _of_memory(memory, evicted, now)),
+    }
+
+
+def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
+    """Return the values in prometheus_client's form."""
+    made = CollectorRegistry()
+    for metric in table.TABLE:
+        if metric not in values:
+            continue
+        gauge = Gauge(metric.name, metric.meaning, metric.labels, registry=made)
+        for labels, value in values[metric].items():
+            (gauge.labels(*labels) if labels else gauge).set(float(value))
+    return made
+
+
+def _landings(evicted: Iterable[Outcome]) -> Values:
+    results = {True: "as-predicted", False: "elsewhere", None: "unknown"}
+    counts = Counter(results[one.predicted] for one in evicted)
+    return {(result,): counts[result] for result in results.values()}
+
+
+def _by_owner(evicted: Iterable[Outcome]) -> Values:
+    """Return the evictions by owner, all but the owners with most of them in one."""
+    counts = Counter(one.move.owner for one in evicted)
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[: table.MOST_OWNERS]}
+    # Always there, so that a query has an answer where nothing was evicted.
+    return values | {(table.OTHERS,): sum(n for _, n in most[table.MOST_OWNERS :])}
+
+
+def _of_memory(memory: Document, evicted: Iterable[Outcome], now: float) -> Mapping[Metric, Values]:
+    states = Counter(_state(owner, now) for owner in memory.owners.values())
+    again = [one for one in evicted if one.move.node in _targets(memory, one.move.owner)]
+    return {
+        table.MEMORY: {(state,): states[state] for state in ("fine", "resting", "given-up")},
+        table.AGAIN: _by_owner(again),
+    }
+
+
+def _state(owner: OwnerMemory, now: float) -> str:
+    terms = [term for term in owner.terms.values() if resting(term, now)]
+    if not terms:
+        return "fine"
+    return "given-up" if any(term.given_up for term in terms) else "resting"
+
+
+def _targets(memory: Document, ref: str) -> set[str]:
+    """Return the nodes to which earlier runs have moved pods of an owner, as far as that is remembered."""
+    owner = memory.owners.get(ref)
+    terms = () if owner is None else owner.terms.values()
+    return {target for term in terms for _, target in term.trail}

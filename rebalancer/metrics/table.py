@@ -1,0 +1,122 @@
+"""The metrics: names, labels and meaning, in one table; docs/metrics.md is made of it.
+
+All are gauges of the last run: a run is a process of its own, so that nothing is counted across runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_OWNERS = 20
+"""Owners with a time series of their own in one metric; the evictions of all others are one more."""
+OTHERS = "other"
+"""Value of the label ``owner`` for these others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+BUILD = Metric("rebalancer_build_info", ("version",), "Always 1; the label is the version.")
+LAST_RUN = Metric(
+    "rebalancer_last_run_timestamp_seconds", (), "When the last run ended, in Unix seconds."
+)
+EXIT_CODE = Metric("rebalancer_last_run_exit_code", (), "Exit code of the last run.")
+DRY_RUN = Metric("rebalancer_dry_run", (), "1 if the run was not to evict, 0 if it was.")
+NODES = Metric("rebalancer_nodes", (), "Nodes of the snapshot.")
+PODS = Metric("rebalancer_pods", (), "Pods of the snapshot.")
+PLANNED = Metric(
+    "rebalancer_moves_planned",
+    ("strategy",),
+    "Moves of the plan, by the strategy that asks for most.",
+)
+MOVES = Metric("rebalancer_moves", ("outcome",), "Moves of the plan by what came of them.")
+EVICTIONS = Metric(
+    "rebalancer_evictions",
+    ("owner",),
+    f"Evicted pods by owner: the {MOST_OWNERS} with most of them, the sum of all further ones as {OTHERS}.",
+)
+LANDINGS = Metric(
+    "rebalancer_landings",
+    ("result",),
+    "Evicted pods whose replacement landed as-predicted, elsewhere, or is not seen yet (unknown).",
+)
+GAIN = Metric(
+    "rebalancer_gain",
+    ("entry",),
+    "Predicted gain of the evicted pods' moves by entry of the cost: hard, soft, imbalance.",
+)
+SKIPS = Metric("rebalancer_skips", ("code",), "Pods that stay by reason code.")
+UNMET = Metric(
+    "rebalancer_rules_unmet",
+    ("strategy", "when"),
+    "Unmet rules before the run, and predicted for after its plan (before, after).",
+)
+UNSATISFIABLE = Metric(
+    "rebalancer_rules_unsatisfiable", ("strategy",), "Rules that no placement can satisfy."
+)
+NOT_JUDGED = Metric(
+    "rebalancer_rules_not_judged",
+    ("strategy",),
+    "Reasons why a strategy could not judge its rules.",
+)
+BACKLOG = Metric(
+    "rebalancer_backlog_moves", (), "Moves that budgets and time leave to later runs; an estimate."
+)
+STANDSTILL = Metric(
+    "rebalancer_standstill",
+    (),
+    "Reasons why the cluster was too far from normal to act; 0 if it was not.",
+)
+CUT = Metric("rebalancer_cut", (), "1 if the run ended before its plan did, otherwise 0.")
+PHASES = Metric("rebalancer_phase_seconds", ("phase",), "Seconds by phase of the run.")
+MEMORY = Metric(
+    "rebalancer_memory_owners",
+    ("state",),
+    "Remembered owners by state: fine, resting, given-up. Absent without --memory.",
+)
+AGAIN = Metric(
+    "rebalancer_moved_again",
+    ("owner",),
+    "Evicted pods on a node to which an earlier run had moved a pod of the same owner, bounded as "
+    "rebalancer_evictions. Absent without --memory.",
+)
+
+TABLE = (
+    BUILD,
+    LAST_RUN,
+    EXIT_CODE,
+    DRY_RUN,
+    NODES,
+    PODS,
+    PLANNED,
+    MOVES,
+    EVICTIONS,
+    LANDINGS,
+    GAIN,
+    SKIPS,
+    UNMET,
+    UNSATISFIABLE,
+    NOT_JUDGED,
+    BACKLOG,
+    STANDSTILL,
+    CUT,
+    PHASES,
+    MEMORY,
+    AGAIN,
+)
+"""All metrics, in the order of the documentation."""
+
+
+def as_markdown() -> str:
+    """Return the table as docs/metrics.md has it."""
+    rows = [
+        f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
+        for one in TABLE
+    ]
+    return "\n".join(["| metric | labels | meaning |", "|---|---|---|", *rows, ""])

@@ -1,0 +1,1 @@
+"""One HTTP call after a run that acted, failed or stood still; its body is a JSON template."""

@@ -1,0 +1,141 @@
+"""The snapshot files in docs/examples: small clusters that have drifted, from the embedded cluster.
+
+The cluster's clock stands still, so that the same code makes the same bytes.
+"""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+
+from rebalancer.embedded import drifts
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.manifests import ZONE, deployment, node
+from rebalancer.kube.capture import write_cluster_snapshot
+from rebalancer.kube.client import connect
+
+_START = 1_790_000_000.0
+_MINUTES = 600.0
+_MANIFEST = "manifest.json"
+_SOURCE = "https://cluster.example"
+
+
+def _zone_back(cluster: EmbeddedCluster) -> None:
+    drifts.many_workloads(cluster)
+    drifts.zone_lost(cluster)
+    drifts.zone_back(cluster)
+
+
+def _nodes(cluster: EmbeddedCluster, *zones: str) -> None:
+    for zone in zones:
+        cluster.add_node(f"node-{zone}1", f"zone-{zone}")
+    cluster.advance(_MINUTES)
+
+
+def _settled(cluster: EmbeddedCluster, *manifests: Mapping[str, object]) -> None:
+    cluster.apply(*manifests)
+    cluster.advance(_MINUTES)
+
+
+def _duplicates(cluster: EmbeddedCluster) -> None:
+    """Two nodes join after four replicas were placed on two others."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 4))
+    _nodes(cluster, "c", "d")
+
+
+def _low_utilisation(cluster: EmbeddedCluster) -> None:
+    """Two nodes are three quarters full, and an empty one joins."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, *(deployment(f"app-{number}", 2, cpu="1") for number in range(1, 7)))
+    _nodes(cluster, "c")
+
+
+def _node_affinity(cluster: EmbeddedCluster) -> None:
+    """The label that a workload asks for is taken from one node and given to another."""
+    pool = {"pool": "front"}
+    cluster.add_node("node-a1", "zone-a", labels=pool)
+    cluster.add_node("node-b1", "zone-b", labels=pool)
+    _nodes(cluster, "c")
+    _settled(cluster, deployment("web", 2, nodeSelector=pool))
+    _settled(
+        cluster,
+        node("node-b1", zone="zone-b", labels={"pool": "batch"}),
+        node("node-c1", zone="zone-c", labels=pool),
+    )
+
+
+def _taints(cluster: EmbeddedCluster) -> None:
+    """A node is reserved for others while pods run on it."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2))
+    _nodes(cluster, "c")
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    _settled(cluster, node("node-b1", zone="zone-b", taints=[taint]))
+
+
+def _leaving(cluster: EmbeddedCluster) -> None:
+    """A node is cordoned, and announced to go."""
+    _nodes(cluster, "a", "b", "c")
+    _settled(cluster, deployment("web", 3))
+    going = {"rebalancer/leave": "now"}
+    _settled(cluster, node("node-b1", zone="zone-b", annotations=going, unschedulable=True))
+
+
+def _pod_affinity(cluster: EmbeddedCluster) -> None:
+    """Pods prefer the zone of a cache that has come after them."""
+    _nodes(cluster, "a", "b")
+    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
+    near = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "podAffinityTerm": term}
+        ]
+    }
+    _settled(cluster, deployment("web", 2, affinity={"podAffinity": near}))
+    pool = {"pool": "cache"}
+    cluster.add_node("node-c1", "zone-c", labels=pool)
+    cluster.advance(_MINUTES)
+    _settled(cluster, deployment("cache", 2, nodeSelector=pool))
+
+
+def _placement(cluster: EmbeddedCluster) -> None:
+    """One of two nodes is spot capacity, and a third one joins that is not."""
+    cluster.add_node("node-a1", "zone-a", labels={"capacity": "spot"})
+    _nodes(cluster, "b")
+    _settled(cluster, deployment("web", 2))
+    _nodes(cluster, "c")
+
+
+_DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
+    "zone-back": _zone_back,
+    "duplicates": _duplicates,
+    "low-utilisation": _low_utilisation,
+    "node-affinity": _node_affinity,
+    "taints": _taints,
+    "leaving": _leaving,
+    "pod-affinity": _pod_affinity,
+    "placement": _placement,
+}
+
+
+def files() -> Iterator[tuple[str, bytes]]:
+    """Yield path below the repository and content of each example."""
+    for name, drift in _DRIFTS.items():
+        with EmbeddedCluster(Clock(_START), seed=7) as cluster:
+            drift(cluster)
+            cluster.catch_up()
+            yield f"docs/examples/{name}.zip", _captured(cluster)
+
+
+def _captured(cluster: EmbeddedCluster) -> bytes:
+    """Return a snapshot file that names no port, which is another one each time."""
+    stream, same = io.BytesIO(), io.BytesIO()
+    client = connect(kubeconfig=str(cluster.kubeconfig), context=None, environ={})
+    write_cluster_snapshot(client, stream, clock=cluster.clock.now)
+    with zipfile.ZipFile(stream) as archive, zipfile.ZipFile(same, "w") as copy:
+        for info in archive.infolist():
+            content = archive.read(info)
+            if info.filename == _MANIFEST:
+                content = content.replace(cluster.url.encode(), _SOURCE.encode())
+            copy.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return same.getvalue()

@@ -1,0 +1,155 @@
+"""Reference tables in Markdown, from the code itself."""
+
+import ast
+import enum
+import inspect
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rebalancer.cli import _EPILOG
+from rebalancer.nodes.preflight import Verdict
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code
+from rebalancer.policy.forms import schema
+from rebalancer.policy.load import load_policy
+from rebalancer.policy.model import ENVELOPE
+from rebalancer.registry import Registry
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
+    )
+
+
+def members(of: type[enum.StrEnum]) -> str:
+    """Return the values of an enumeration with their docstrings."""
+    texts = _texts(of)
+    return table(("code", "meaning"), [(f"`{one}`", texts[one.name]) for one in of])
+
+
+def _texts(of: type[enum.StrEnum]) -> dict[str, str]:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for member, below in itertools.pairwise(definition.body):
+        match member, below:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = plain(text)
+    return texts
+
+
+def plain(text: str) -> str:
+    """Return a docstring as one line of Markdown."""
+    return " ".join(text.split()).replace("``", "`")
+
+
+def exit_codes() -> str:
+    """Return the exit codes as ``--help`` lists them."""
+    rows = re.findall(r"^  (\d+) +(.+)$", _EPILOG, re.MULTILINE)
+    return table(("code", "meaning"), rows)
+
+
+def strategies() -> str:
+    """Return the installed strategies, each with a link to its page."""
+    registry, default = Registry.installed(), load_policy(None, Registry.installed()).policy
+    rows = []
+    for name in registry:
+        text = plain((type(registry.strategy(name)).__doc__ or "").split("\n\n")[0])
+        on = "yes" if name in default.strategies else "no"
+        rows.append((f"[`{name}`]({name}.md)", text, on))
+    return table(("strategy", "what it does", "in the built-in policy"), rows)
+
+
+def policy_keys() -> str:
+    """Return every key of a policy file, without the strategies' own options."""
+    whole = schema(Registry.installed())
+    keys = _Keys(whole)
+    named = whole["properties"]["strategies"]["additionalProperties"]["properties"]
+    shared = {**_of_strategy(whole, next(iter(Registry.installed()))), **named}
+    of_all = {"properties": {key: shared[key] for key in ENVELOPE if key in shared}}
+    rows = [*keys.rows(whole, ""), *keys.rows(of_all, "strategies.NAME.")]
+    return table(("key", "default", "meaning"), rows)
+
+
+def options(name: str) -> str:
+    """Return the own options of a strategy."""
+    whole = schema(Registry.installed())
+    not_own = {*ENVELOPE, "apiVersion", "kind", "strategy"}
+    own = {key: entry for key, entry in _of_strategy(whole, name).items() if key not in not_own}
+    rows = list(_Keys(whole).rows({"properties": own}, ""))
+    return (
+        table(("option", "default", "meaning"), rows) if rows else "It has no options of its own."
+    )
+
+
+def _of_strategy(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    keys: Mapping[str, Any] = whole["$defs"][f"strategy.{name}"]["properties"]
+    return keys
+
+
+class _Keys:
+    """Rows of keys, with the keys below them; the keys of one definition are listed once."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self._whole = whole
+        self._listed: dict[str, str] = {}
+        """Definition -> the key below which its keys are listed."""
+
+    def rows(self, of: Mapping[str, Any], prefix: str) -> Iterator[Sequence[str]]:
+        """Yield key, default and meaning of each key of an object."""
+        for key, entry in of["properties"].items():
+            if f"{prefix}{key}" == "strategies":
+                continue
+            path = f"{prefix}{key}"
+            inner, name, many = self._inner(entry)
+            text = plain(entry.get("description", ""))
+            if name in self._listed:
+                yield (
+                    f"`{path}`",
+                    _default(entry),
+                    f"{text} Keys as below `{self._listed[name]}`.".strip(),
+                )
+                continue
+            yield f"`{path}`", _default(entry), text
+            if inner:
+                self._listed[name] = path
+                yield from self.rows(inner, f"{path}{'[]' if many else ''}.")
+
+    def _inner(self, entry: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, bool]:
+        """Return the object that a key holds, its definition's name, and whether it is a list of them."""
+        for one in (entry, *(one for kind in _CHOICES for one in entry.get(kind, ()))):
+            target, name = self._resolved(one)
+            if target.get("properties"):
+                return target, name, False
+            items, name = self._resolved(target.get("items", {}))
+            if items.get("properties"):
+                return items, name, True
+        return None, "", False
+
+    def _resolved(self, entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+        name = entry.get("$ref", "").removeprefix("#/$defs/")
+        return (self._whole["$defs"][name] if name else entry), name
+
+
+_CHOICES = ("anyOf", "oneOf", "allOf")
+
+
+def _default(entry: Mapping[str, Any]) -> str:
+    value = entry.get("default")
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+
+
+CODES = {"codes": Code, "outcomes": Status, "verdicts": Verdict}
+"""Written part -> the enumeration that it lists."""

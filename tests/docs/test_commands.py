@@ -1,0 +1,200 @@
+"""Every command in README and docs works: on an embedded cluster whose third zone is back, page by page."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rebalancer.embedded import drifts
+from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.engine import Timings
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from tests.chart.helm import helm
+from tests.docs.pages import ROOT, commands, pages
+
+_SPEED = 30.0
+_AGO = 7200.0
+_KINDS = {
+    "Node": "v1",
+    "Pod": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    "ReplicaSet": "apps/v1",
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+"""Kind -> API version."""
+_DESCHEDULER = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: default
+  pluginConfig: [{name: RemoveDuplicates}]
+  plugins: {balance: {enabled: [RemoveDuplicates]}}
+"""
+_ELSEWHERE = {
+    "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out"
+}
+"""Programs that are not run here -> where what they do is tested."""
+
+
+def texts(kind: str) -> list[tuple[str, list[str]]]:
+    """Return each page that has commands of a program, or of ours, with these commands."""
+    result = []
+    for page in pages():
+        mine = [
+            each for each in commands(page.read_text(encoding="utf-8")) if program(each) == kind
+        ]
+        if mine:
+            result.append((str(page.relative_to(ROOT)), mine))
+    return result
+
+
+def program(command: str) -> str:
+    words = command.replace(".venv/bin/", "").split()
+    return "rebalancer" if "rebalancer" in words and words[0] == "kubectl" else words[0]
+
+
+def test_every_program_is_known() -> None:
+    named = {
+        program(each) for page in pages() for each in commands(page.read_text(encoding="utf-8"))
+    }
+    assert named == {"rebalancer", "make", "helm", "pip", *_ELSEWHERE}
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    clock = Clock(time.time() - _AGO, time.time)
+    with EmbeddedCluster(clock, seed=7, timings=Timings().faster(_SPEED)) as running:
+        drifts.many_workloads(running)
+        drifts.zone_lost(running)
+        drifts.zone_back(running)
+        running.catch_up()
+        configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        running.apply(configmap, {**lease, "metadata": {"name": "rebalancer"}})
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
+    """A checkout, as far as the commands see: what they write lands elsewhere."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "policy.yaml").write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
+    # In place of kubectl: what it would print of this cluster.
+    items = [
+        {"apiVersion": version, "kind": kind, **each}
+        for kind, version in _KINDS.items()
+        for each in cluster.objects(kind)
+    ]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    configmap = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": _DESCHEDULER}}
+    (tmp_path / "configmap.yaml").write_text(yaml.safe_dump(configmap))
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(
+        f'#!/bin/sh\ncase "$2" in configmap) cat {tmp_path}/configmap.yaml ;; *) cat {tmp_path}/list.json ;; esac\n'
+    )
+    kubectl.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"), texts("rebalancer"), ids=[p for p, _ in texts("rebalancer")]
+)
+def test_our_commands_work(
+    page: str, lines: list[str], folder: Path, cluster: EmbeddedCluster
+) -> None:
+    environ = {
+        "PATH": f"{folder}/bin:{sys.prefix}/bin:{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "HOME": str(folder),
+    }
+    for line in lines:
+        done = subprocess.run(
+            ["/bin/bash", "-o", "pipefail", "-c", line],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{page}: {line}\n{done.stdout}\n{done.stderr}"
+        if ">" in line:
+            assert (folder / line.rpartition(">")[2].strip()).stat().st_size > 0, line
+
+
+@pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])
+def test_make_has_the_targets(line: str) -> None:
+    subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.e2e  # Helm is built from Go modules
+@pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
+def test_the_chart_takes_the_values(line: str) -> None:
+    assert line.startswith("helm install rebalancer chart ")
+    words = line.removeprefix("helm install rebalancer chart ").split()
+    flags = [word for word in words if word != "--create-namespace"]
+    manifests = list(
+        yaml.safe_load_all(helm("template", "rebalancer", str(ROOT / "chart"), *flags))
+    )
+    (job,) = [each for each in manifests if each and each["kind"] == "CronJob"]
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    if "image.repository" in line:
+        assert container["image"] == "registry.example/kube-rebalancer:dev"
+
+
+def test_pip_makes_a_wheel_with_this_readme_and_both_commands(tmp_path: Path) -> None:
+    lines = [line for _, lines in texts("pip") for line in lines]
+    assert lines == ["pip install .", "pip wheel . --no-deps --wheel-dir dist"]
+    for name in ("pyproject.toml", "README.md", "LICENSE", "rebalancer", "strategies"):
+        of = ROOT / name
+        (shutil.copytree if of.is_dir() else shutil.copy2)(of, tmp_path / name)
+    offline = ["--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+    wheel = ["wheel", ".", "--no-deps", "--wheel-dir", "dist", *offline]
+    subprocess.run([sys.executable, "-m", "pip", *wheel], cwd=tmp_path, check=True)
+    (file,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        (about,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        text = message_from_bytes(archive.read(about)).get_payload()
+        commands_of = archive.read(points).decode()
+    assert str(text).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert "rebalancer = " in commands_of
+    assert "kubectl-rebalancer = " in commands_of
+
+
+def policies() -> list[tuple[str, str]]:
+    """Return page and text of each policy in a YAML block."""
+    result = []
+    for page in pages():
+        blocks = page.read_text(encoding="utf-8").split("```yaml\n")[1:]
+        of_page = [block.partition("```")[0] for block in blocks]
+        result += [(page.name, text) for text in of_page if "kind: Policy" in text]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), policies(), ids=[f"{p}-{i}" for i, (p, _) in enumerate(policies())]
+)
+def test_policies_are_right(page: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    assert load_policy(str(file), Registry.installed()).warnings == (), page
+
+
+def test_yaml_blocks_are_whole_policies() -> None:
+    blocks = sum(page.read_text(encoding="utf-8").count("```yaml\n") for page in pages())
+    assert blocks == len(policies())

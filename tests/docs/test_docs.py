@@ -1,0 +1,105 @@
+"""README and docs are what the code says: tables, outputs, links, and the pages that there must be."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rebalancer.registry import Registry
+from tests.docs import example
+from tests.docs.pages import DOCS, ROOT, pages, rewritten
+from tests.docs.write import write
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def of_page(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", pages(), ids=of_page)
+def test_written_parts_are_what_the_code_writes(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert rewritten(text, write) == text, "out of date: make docs"
+
+
+def test_a_stale_part_is_seen() -> None:
+    stale = "<!-- written: codes -->\n\n| `Protected` | forbidden |\n\n<!-- end -->"
+    assert rewritten(stale, write) != stale
+    with pytest.raises(ValueError, match="no end"):
+        rewritten("<!-- written: codes -->\n", write)
+    with pytest.raises(ValueError, match="no part"):
+        write("nonsense")
+    with pytest.raises(ValueError, match="exit code 2"):
+        write("output rebalancer run --snapshot nowhere.zip")
+
+
+def test_examples_are_what_the_code_makes() -> None:
+    stale = [file for file, content in example.files() if (ROOT / file).read_bytes() != content]
+    assert stale == [], "out of date: make docs"
+
+
+@pytest.mark.parametrize(
+    "page", [*pages(), ROOT / "CONTRIBUTING.md", ROOT / "chart" / "README.md"], ids=of_page
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path).resolve()
+        assert target.exists(), link
+        if anchor:
+            assert anchor in _anchors(target), link
+
+
+def _anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in _HEADING.findall(text)
+    }
+
+
+def test_every_page_can_be_reached_from_readme() -> None:
+    reached, todo = set(), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        links = _LINK.findall(page.read_text(encoding="utf-8"))
+        paths = [(page.parent / link.partition("#")[0]).resolve() for link in links]
+        todo += [path for path in paths if path.suffix == ".md" and path.is_file()]
+    assert set(pages()) - reached - {DOCS / "README.md"} == set()
+
+
+def test_every_strategy_has_a_page_and_no_other_has() -> None:
+    named = {page.stem for page in (DOCS / "strategies").glob("*.md")} - {"README"}
+    installed = {
+        one.name for one in Registry.installed().listed() if one.distribution == "kube-rebalancer"
+    }
+    assert named == installed
+    for name in named:
+        text = (DOCS / "strategies" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"<!-- written: options {name} -->" in text
+        assert "<!-- written: output " in text
+
+
+def test_readme_is_short_and_begins_with_the_pictures() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    images = [link for link in _LINK.findall(text) if "/images/" in link]
+    assert text.index(images[0]) < text.index("## ")
+    assert sum(path.stat().st_size for path in (DOCS / "images").iterdir()) < 200_000
+    assert (
+        text.index("make demo") < text.index("make test") < text.index("## What it will never do")
+    )
+
+
+def test_pictures_load_nothing_from_elsewhere() -> None:
+    text = (DOCS / "images" / "terminal.svg").read_text(encoding="utf-8")
+    assert re.findall(r"(?:href|src|url)\W+https?:[^\"']*", text) == []
+    assert "7 evictions" in text.replace("&#160;", " ")

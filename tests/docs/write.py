@@ -1,0 +1,57 @@
+"""Writes one part of a page: a table, or a command with what it prints."""
+
+import os
+import subprocess
+import sys
+
+from tests.docs import tables
+from tests.docs.pages import ROOT
+
+_TABLES = {
+    "exit-codes": tables.exit_codes,
+    "policy-keys": tables.policy_keys,
+    "strategies": tables.strategies,
+}
+
+
+def write(part: str) -> str:
+    """Return the Markdown of a written part.
+
+    ``codes``, ``strategies`` and so on; ``options NAME`` of a strategy; ``output COMMAND`` or ``output N COMMAND``,
+    the first N lines of what a command of ours prints.
+
+    Raises:
+        ValueError: there is no such part, or the command failed.
+    """
+    kind, _, rest = part.partition(" ")
+    if kind == "options":
+        return tables.options(rest)
+    if kind == "output":
+        return _output(rest)
+    if kind in tables.CODES:
+        return tables.members(tables.CODES[kind])
+    if kind in _TABLES:
+        return _TABLES[kind]()
+    raise ValueError(f"there is no part {part!r}")
+
+
+def _output(rest: str) -> str:
+    first, _, after = rest.partition(" ")
+    most, command = (int(first), after) if first.isdecimal() else (None, rest)
+    words = command.split()
+    if words[0] != "rebalancer":
+        raise ValueError(f"{command}: not a command of ours")
+    done = subprocess.run(
+        [sys.executable, "-m", "rebalancer", *words[1:]],
+        cwd=ROOT,
+        env={"PATH": os.environ.get("PATH", ""), "TZ": "UTC", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ValueError(f"{command}: exit code {done.returncode}: {done.stderr}")
+    lines = done.stdout.rstrip("\n").split("\n")
+    if most is not None and len(lines) > most:
+        lines = [*lines[:most], "..."]
+    return "\n".join(["```", f"$ {command}", *lines, "```"])

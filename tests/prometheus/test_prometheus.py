@@ -1,0 +1,160 @@
+"""The chart's alerts and dashboard, and what a run pushes, with the real Prometheus and Pushgateway."""
+
+import json
+import time
+
+import pytest
+import yaml
+
+from rebalancer.environment import SystemClock
+from rebalancer.memory.document import Document, OwnerMemory, TermMemory
+from rebalancer.metrics.collect import of_report, registry
+from rebalancer.metrics.deliver import push
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Code, Skip
+from rebalancer.stop import Stop
+from tests.chart.helm import one, render
+from tests.prometheus.programs import prometheus, promtool, pushgateway, query
+from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined
+from tests.unit.metrics.test_collect import move, report
+
+pytestmark = pytest.mark.prometheus
+
+ENABLED = {
+    "metrics": {
+        "push": {"url": "http://pushgateway:9091"},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True},
+    }
+}
+JOB = 'job="kube-rebalancer"'
+# Alert -> time series (a sample a minute), a minute at which it fires, one at which it has resolved, its labels.
+FIRING = {
+    "RebalancerDidNotRun": (
+        {f"rebalancer_last_run_timestamp_seconds{{{JOB}}}": "0+0x20 1200+60x40"},
+        10,
+        25,
+        {},
+    ),
+    "RebalancerFails": (
+        {f"rebalancer_last_run_exit_code{{{JOB}}}": "4+0x10 0+0x20"},
+        8,
+        15,
+        {},
+    ),
+    "RebalancerStandsStill": ({f"rebalancer_standstill{{{JOB}}}": "2+0x20 0+0x20"}, 18, 25, {}),
+    "RebalancerLandingsContradictTheModel": (
+        {
+            f'rebalancer_landings{{{JOB},result="elsewhere"}}': "1+0x20 0+0x100",
+            f'rebalancer_landings{{{JOB},result="as-predicted"}}': "2+0x20 2+0x100",
+        },
+        15,
+        110,
+        {},
+    ),
+    "RebalancerMovesAgain": (
+        {
+            f'rebalancer_moved_again{{{JOB},owner="Deployment/shop/web"}}': "0+0x5 1+0x2 0+0x100",
+            f'rebalancer_moved_again{{{JOB},owner="other"}}': "0+0x100",
+        },
+        10,
+        80,
+        {"owner": "Deployment/shop/web"},
+    ),
+    "RebalancerBudgetsExhausted": (
+        {
+            f"rebalancer_backlog_moves{{{JOB}}}": "9+0x150 0+0x200",
+            f'rebalancer_skips{{{JOB},code="Budget"}}': "0+0x100 3+0x200 0+0x50",
+        },
+        270,
+        330,
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def manifests():
+    return render(ENABLED)
+
+
+@pytest.fixture
+def rules(manifests, tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(one(manifests, "PrometheusRule")["spec"]))
+    return file
+
+
+def expressions(manifests):
+    """Yield the queries of the dashboard, for all jobs."""
+    (text,) = one(manifests, "ConfigMap", "rebalancer-kube-rebalancer-dashboard")["data"].values()
+    for panel in json.loads(text)["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"].replace("$job", ".*")
+
+
+def test_promtool_accepts_the_rules_and_each_has_a_test(rules):
+    promtool("check", "rules", rules)
+    (group,) = yaml.safe_load(rules.read_text())["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == set(FIRING)
+
+
+@pytest.mark.parametrize("alert", FIRING)
+def test_each_alert_fires_and_resolves(rules, tmp_path, alert):
+    (group,) = yaml.safe_load(rules.read_text())["groups"]
+    (rule,) = (rule for rule in group["rules"] if rule["alert"] == alert)
+    series, fires, resolved, labels = FIRING[alert]
+    # What a text says of its value is Prometheus' matter: here it is the labels that count.
+    rule.pop("annotations")
+    rules.write_text(yaml.safe_dump({"groups": [{**group, "rules": [rule]}]}))
+    fired = {"exp_labels": {"severity": rule["labels"]["severity"], "job": "kube-rebalancer"}}
+    fired["exp_labels"] |= labels
+    checks = [
+        {"eval_time": f"{fires}m", "alertname": alert, "exp_alerts": [fired]},
+        {"eval_time": f"{resolved}m", "alertname": alert, "exp_alerts": []},
+    ]
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    tests = [{"interval": "1m", "input_series": inputs, "alert_rule_test": checks}]
+    file = tmp_path / "tests.yaml"
+    text = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
+    file.write_text(yaml.safe_dump(text))
+    promtool("test", "rules", file)
+
+
+def test_texts_of_the_alerts_can_be_filled_in(rules):
+    # Helm and Prometheus use the same brackets.
+    text = rules.read_text()
+    assert "{{ $value | humanizeDuration }}" in text
+    assert "{{ $labels.owner }}" in text
+
+
+def test_a_run_pushes_prometheus_scrapes_and_every_query_of_the_dashboard_has_an_answer(
+    manifests, tmp_path
+):
+    now = time.time()
+    terms = {"spread/soft": TermMemory(moves=1, last=int(now), trail=(("n-b", "n-a"),))}
+    memory = Document(owners={"Deployment/shop/web": OwnerMemory("f", "z", int(now), terms)})
+    skips = [Skip("shop", "five", "n-a", "spread", Code.BUDGET, "")]
+    busy = report([Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True)], skips=skips)
+    with pushgateway() as gateway, prometheus(tmp_path, gateway) as server:
+        push(gateway, registry(of_report(busy, memory, now)), Stop(SystemClock()))
+        wanted = list(expressions(manifests))
+        assert len(wanted) == 13
+        until = time.monotonic() + 60
+        while not query(server, wanted[0]):
+            assert time.monotonic() < until, "nothing was scraped within a minute"
+            time.sleep(0.5)
+        assert {
+            expression: bool(query(server, expression)) for expression in wanted
+        } == dict.fromkeys(wanted, True)
+        with third_zone_joined("web") as cluster:
+            code, _ = Runner(cluster, tmp_path)(metrics_push=gateway, memory=MEMORY)
+        assert code == 0
+        owner = 'rebalancer_evictions{owner="Deployment/default/web",job="kube-rebalancer"}'
+        while not query(server, owner):
+            assert time.monotonic() < until + 60, "the run's metrics were not scraped"
+            time.sleep(0.5)
+        # A push replaces the group: owners of earlier runs are gone, and scraped as such.
+        while query(server, 'rebalancer_evictions{owner="Deployment/shop/web"}'):
+            assert time.monotonic() < until + 60, "the metrics of the run before stay"
+            time.sleep(0.5)

@@ -1,0 +1,160 @@
+"""The metrics of a run: their values, their number, and that the documentation names them all."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rebalancer import __version__
+from rebalancer.memory.document import Document, OwnerMemory, TermMemory
+from rebalancer.metrics import table
+from rebalancer.metrics.collect import of_end, of_report, registry
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Backlog, Code, Cost, Move, Plan, Score, Skip
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.report.model import RunReport
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+NOW = 1_700_000_000.0
+
+
+def move(pod, owner="Deployment/shop/web", from_node="n-a"):
+    return Move("shop", pod, f"uid-{pod}", owner, from_node, (), "spread", "", Cost(0, 1), 1, 1)
+
+
+def report(outcomes=(), *, skips=(), standstill=(), **more):
+    plan = Plan(
+        moves=tuple(one.move for one in outcomes),
+        skips=tuple(skips),
+        before={"spread": Score(Cost(0, 2), 2, ("cannot",)), "taints": Score(Cost(), 0)},
+        after={"spread": Score(Cost(0, 1), 1), "taints": Score(Cost(), 0, (), ("no usage",))},
+        lower_bound=0,
+        stopped="",
+        backlog=Backlog(4, 1),
+    )
+    return RunReport(
+        dry_run=False,
+        source="here",
+        snapshot=snapshot_of([node("n-a", "a"), *workload("web", ["n-a"] * 3)]),
+        loaded=load_policy(None, Registry.installed()),
+        plan=plan,
+        outcomes=tuple(outcomes),
+        standstill=tuple(standstill),
+        timings={"read": 0.5},
+        **more,
+    )
+
+
+def samples(values):
+    text = generate_latest(registry(values)).decode()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_run_in_numbers():
+    outcomes = [
+        Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True),
+        Outcome(move("two"), Status.EVICTED, "", "n-c", predicted=False),
+        Outcome(move("three"), Status.EVICTED, ""),
+        Outcome(move("four"), Status.BLOCKED, ""),
+    ]
+    skips = [Skip("shop", "five", "n-a", "spread", Code.PDB, "")] * 2
+    values = samples(of_report(report(outcomes, skips=skips, exit_code=4), None, NOW))
+    expected = {
+        ("rebalancer_build_info", __version__): 1,
+        ("rebalancer_last_run_timestamp_seconds",): NOW,
+        ("rebalancer_last_run_exit_code",): 4,
+        ("rebalancer_nodes",): 1,
+        ("rebalancer_pods",): 3,
+        ("rebalancer_moves_planned", "spread"): 4,
+        ("rebalancer_moves_planned", "taints"): 0,
+        ("rebalancer_moves", "evicted"): 3,
+        ("rebalancer_moves", "blocked"): 1,
+        ("rebalancer_moves", "failed"): 0,
+        ("rebalancer_evictions", "Deployment/shop/web"): 3,
+        ("rebalancer_evictions", "other"): 0,
+        ("rebalancer_landings", "as-predicted"): 1,
+        ("rebalancer_landings", "elsewhere"): 1,
+        ("rebalancer_landings", "unknown"): 1,
+        ("rebalancer_gain", "soft"): 3,
+        ("rebalancer_skips", "PodDisruptionBudget"): 2,
+        ("rebalancer_skips", "NoRoom"): 0,
+        ("rebalancer_rules_unmet", "spread", "before"): 2,
+        ("rebalancer_rules_unmet", "spread", "after"): 1,
+        ("rebalancer_rules_unsatisfiable", "spread"): 1,
+        ("rebalancer_backlog_moves",): 4,
+        ("rebalancer_standstill",): 0,
+        ("rebalancer_phase_seconds", "read"): 0.5,
+    }
+    assert {key: values.get(key) for key in expected} == expected
+    assert not any(
+        key[0] in ("rebalancer_moved_again", "rebalancer_memory_owners") for key in values
+    )
+
+
+def test_owners_are_bounded_and_no_eviction_is_lost():
+    outcomes = [
+        Outcome(move(f"p-{i}-{j}", f"Deployment/shop/app-{i:03}"), Status.EVICTED, "")
+        for i in range(50)
+        for j in range(1 + (i == 49))
+    ]
+    values = samples(of_report(report(outcomes), None, NOW))
+    owners = {key[1]: value for key, value in values.items() if key[0] == "rebalancer_evictions"}
+    assert len(owners) == table.MOST_OWNERS + 1
+    assert owners["Deployment/shop/app-049"] == 2
+    assert sum(owners.values()) == 51
+
+
+def test_a_pod_on_a_node_that_an_earlier_move_went_to_is_moved_again():
+    terms = {"spread/soft": TermMemory(moves=1, last=int(NOW) - 60, trail=(("n-b", "n-a"),))}
+    gone = {"spread/soft": TermMemory(given_up="in vain", last=int(NOW) - 60)}
+    rests = {"spread/soft": TermMemory(until=int(NOW) + 60, why="x", last=int(NOW))}
+    memory = Document(
+        owners={
+            "Deployment/shop/web": OwnerMemory("f", "z", 1, terms),
+            "Deployment/shop/old": OwnerMemory("f", "z", 1, gone),
+            "Deployment/shop/new": OwnerMemory("f", "z", 1, rests),
+        }
+    )
+    outcomes = [
+        Outcome(move("one"), Status.EVICTED, ""),
+        Outcome(move("two", from_node="n-c"), Status.EVICTED, ""),
+        Outcome(move("three"), Status.BLOCKED, ""),
+        Outcome(move("four", "Deployment/shop/else"), Status.EVICTED, ""),
+    ]
+    values = samples(of_report(report(outcomes), memory, NOW))
+    again = {key[1]: value for key, value in values.items() if key[0] == "rebalancer_moved_again"}
+    assert again == {"Deployment/shop/web": 1, "other": 0}
+    states = {key[1]: v for key, v in values.items() if key[0] == "rebalancer_memory_owners"}
+    assert states == {"fine": 1, "resting": 1, "given-up": 1}
+
+
+def test_a_run_without_a_report_says_only_its_end():
+    assert set(samples(of_end(3, NOW))) == {
+        ("rebalancer_build_info", __version__),
+        ("rebalancer_last_run_timestamp_seconds",),
+        ("rebalancer_last_run_exit_code",),
+    }
+
+
+def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
+    one = replace(report([Outcome(move("one"), Status.EVICTED, "")]), standstill=("why",))
+    assert set(of_report(one, Document(), NOW)) == set(table.TABLE)
+    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    assert table.as_markdown() in text
+    named = set(re.findall(r"`(rebalancer_\w+)`", text))
+    assert named == {metric.name for metric in table.TABLE}
+
+
+@pytest.mark.parametrize("metric", table.TABLE, ids=lambda one: one.name)
+def test_names_follow_prometheus(metric):
+    assert re.fullmatch(r"rebalancer_[a-z]+(_[a-z]+)*", metric.name)
+    assert not metric.name.endswith(("_total", "_count", "_sum", "_bucket"))
