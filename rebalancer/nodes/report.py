@@ -107,7 +107,7 @@ class DrainReport:
         for check in self.checks:
             yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_counted(check)}".rstrip()
             yield from self._reasons(check)
-            if self.dry_run:
+            if self.dry_run and not self.refused:
                 yield from self._landings(check)
         yield from self._end()
 
