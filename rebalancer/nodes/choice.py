@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebalancer.errors import PolicyError
+from rebalancer.plain_text import printable
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.selector_text import parse_selector
@@ -32,7 +33,7 @@ class Choice:
         """
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
-            raise PolicyError([f"there is no node {name}" for name in missing])
+            raise PolicyError([f"there is no node {printable(name)}" for name in missing])
         chosen = [
             name
             for node, name in enumerate(snapshot.nodes.names)

@@ -91,6 +91,9 @@ LabelsField = Annotated[
 
 def _as_filter(value: Any) -> Any:
     value = _with_tuples(value)
+    if value == ():
+        # A template that renders an empty list must not widen what may be moved to all.
+        raise ValueError("names none; leave the key out to select all")
     return {"include": value} if isinstance(value, tuple) else value
 
 

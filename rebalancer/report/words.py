@@ -267,7 +267,7 @@ _PAST = {
     Status.REFUSED: "refused",
     Status.FAILED: "failed",
     Status.LOST: "lost",
-    Status.DROPPED: "dropped as no longer worth it",
+    Status.DROPPED: "dropped when judged again",
     Status.NOT_ATTEMPTED: "not attempted",
     Status.OBSERVED: "observed only",
     Status.PLANNED: "planned",

@@ -46,6 +46,7 @@ def test_nodes_are_chosen_by_all_that_is_given(choice, chosen):
     ("choice", "says"),
     [
         (Choice(("n1", "n9")), "there is no node n9"),
+        (Choice(("n\n9",)), r"there is no node n\\n9"),
         (Choice(selector="pool=c"), "no node is selected"),
         (Choice(older_than=90_000.0), "no node is selected"),
         (Choice(kubelet_below="new"), "new is no version"),

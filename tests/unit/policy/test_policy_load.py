@@ -301,6 +301,10 @@ strategies:
             '3: select.namespaces.exclude[0]: "Kube_System" is no namespace, nor a pattern of some, like kube-*',
         ),
         (
+            "select: {namespaces: []}",
+            "3: select.namespaces: names none; leave the key out to select all",
+        ),
+        (
             "protect: {namespaces: {exclude: [a]}}",
             "3: protect.namespaces: unknown key; it is select.namespaces now",
         ),
