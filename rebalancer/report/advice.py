@@ -49,8 +49,8 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
         yield "Nothing is moved until the cluster is as it should be; the next run looks again."
     elif report.dry_run and acting and mode is Mode.ENFORCE:
         yield (
-            "`rebalancer run` carries the plan out; `-o json` writes it to a file that can be reviewed"
-            " and given to `rebalancer apply`."
+            "`rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it"
+            " for review, and for `rebalancer apply`."
         )
     elif report.dry_run and report.plan.moves and mode is not Mode.ENFORCE:
         yield "`mode: enforce` in the policy lets a run carry the plan out."
@@ -65,7 +65,7 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
             age = format_duration(report.loaded.policy.protect.min_pod_age)
             yield (
                 f"{pods} {are} younger than protect.minPodAge {age}: wait, or"
-                " `protect: {minPodAge: 0s}` in a policy shows the plan now."
+                " `rebalancer plan --set protect.minPodAge=0s` shows the plan now."
             )
         elif (advice := _OF_PROTECTION.get(name) or _OF_CODE.get(Code(code))) is not None:
             yield f"{pods} ({name or code}): {advice}."

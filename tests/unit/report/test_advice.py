@@ -11,7 +11,7 @@ def test_young_pods_are_named_with_the_key_that_shows_the_plan(report):
     skips = [skip(f"web-{i}", Code.PROTECTED, YOUNG) for i in range(93)]
     (step,) = next_steps(report(skips=skips, outcomes=[]))
     assert step.startswith("93 pods are younger than protect.minPodAge 5m: wait, or")
-    assert step.endswith("`protect: {minPodAge: 0s}` in a policy shows the plan now.")
+    assert step.endswith("`rebalancer plan --set protect.minPodAge=0s` shows the plan now.")
 
 
 def test_what_holds_a_young_pod_besides_is_what_is_named(report):

@@ -46,8 +46,8 @@ Stays: 3 pods
 3 pods > 4 where a rule is unmet > 4 of them free to move > 1 move
 
 Next
-  - `rebalancer run` carries the plan out; `-o json` writes it to a file that
-    can be reviewed and given to `rebalancer apply`.
+  - `rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it
+    for review, and for `rebalancer apply`.
   - 2 pods (NoRoom): more room on other nodes, or smaller requests, would let
     them move.
   - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
