@@ -102,10 +102,11 @@ def chromium(folder: Path) -> Iterator[Page]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        socket = websocket.create_connection(
+        browser = websocket.create_connection(
             _address(folder), suppress_origin=True, timeout=_PATIENCE
         )
-        yield Page(_of_page(socket, folder))
+        with contextlib.closing(browser), contextlib.closing(_of_page(browser, folder)) as page:
+            yield Page(page)
     finally:
         process.terminate()
         process.wait()
