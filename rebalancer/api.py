@@ -26,7 +26,7 @@ from rebalancer.policy.values import Duration, LabelKey, Labels
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.snapshot.labels import matches, matches_labels
+from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import nodes_matching
@@ -71,7 +71,6 @@ __all__ = [
     "View",
     "affinity_classes",
     "least_with_room",
-    "matches",
     "matches_labels",
     "nodes_matching",
     "parse_selector",

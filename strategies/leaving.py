@@ -21,7 +21,6 @@ from rebalancer.api import (
     Snapshot,
     Term,
     View,
-    matches,
     parse_selector,
 )
 
@@ -96,7 +95,9 @@ class _Reasons:
 
     def __init__(self, snapshot: Snapshot, params: LeavingParams) -> None:
         self._snapshot, self._params = snapshot, params
-        self._selector = parse_selector(params.selector) if params.selector else None
+        self._selected = np.zeros(len(snapshot.nodes), bool)
+        if params.selector:
+            self._selected = snapshot.nodes.labels.matching(parse_selector(params.selector))
         self._begins = snapshot.captured_at + params.lead_time.total_seconds()
 
     def all(self) -> dict[int, str]:
@@ -108,7 +109,7 @@ class _Reasons:
         nodes, params = self._snapshot.nodes, self._params
         if nodes.names[node] in params.nodes:
             return "named by the policy"
-        if self._selector is not None and matches(self._selector, nodes.labels.of(node)):
+        if self._selected[node]:
             return f"selected by {params.selector}"
         for taint in nodes.taint_sets[int(nodes.taint_set[node])]:
             if taint.key in params.taints:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rebalancer.errors import PolicyError
 from rebalancer.plain_text import printable
-from rebalancer.snapshot.labels import matches
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.selector_text import parse_selector
 
@@ -34,12 +36,11 @@ class Choice:
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
             raise PolicyError([f"there is no node {printable(name)}" for name in missing])
+        labelled = self._labelled(snapshot)
         chosen = [
             name
             for node, name in enumerate(snapshot.nodes.names)
-            if self._named(name)
-            and self._labelled(snapshot, node)
-            and self._outdated(snapshot, node)
+            if self._named(name) and labelled[node] and self._outdated(snapshot, node)
         ]
         if not chosen:
             raise PolicyError(["no node is selected"])
@@ -48,10 +49,11 @@ class Choice:
     def _named(self, name: str) -> bool:
         return not self.names or name in self.names
 
-    def _labelled(self, snapshot: Snapshot, node: int) -> bool:
+    def _labelled(self, snapshot: Snapshot) -> Bools:
+        """Return which nodes (N,) have the labels."""
         if self.selector is None:
-            return True
-        return matches(parse_selector(self.selector), snapshot.nodes.labels.of(node))
+            return np.ones(len(snapshot.nodes), bool)
+        return snapshot.nodes.labels.matching(parse_selector(self.selector))
 
     def _outdated(self, snapshot: Snapshot, node: int) -> bool:
         nodes = snapshot.nodes

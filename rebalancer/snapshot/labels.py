@@ -121,6 +121,16 @@ class NodeLabels:
             mask |= self.term(term)
         return mask
 
+    def matching(self, selector: LabelSelector) -> Bools:
+        """Return which nodes (N,) a label selector matches, as :func:`matches` says of the labels of one."""
+        mask = self.equal(selector.match_labels or {})
+        for requirement in selector.match_expressions or ():
+            key = requirement.key
+            of_values = [_satisfied(requirement, {key: value}) for value in self.values(key)]
+            # A node without the label has the value id -1: the last entry.
+            mask &= np.array([*of_values, _satisfied(requirement, {})])[self.column(key)]
+        return mask
+
     def equal(self, labels: Mapping[str, str]) -> Bools:
         """Return which nodes (N,) carry all given labels (a pod's nodeSelector)."""
         mask = np.ones(self._size, bool)
