@@ -12,6 +12,7 @@ import click
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
 from rebalancer.commands.options import duration, own_pod
+from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.nodes.choice import Choice
@@ -23,9 +24,6 @@ from rebalancer.snapshot.selector_text import parse_selector
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.nodes.draining import Left
-
-_PATIENCE = 5.0
-"""Seconds for a drain that is stopped before it has changed anything to end by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,4 +340,4 @@ def command(**flags: Any) -> int:
     Exit codes: 0 all nodes are empty (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the
     cluster, nothing was changed · 4 not empty.
     """
-    return int(drain(DrainOptions(**flags), system_environment(patience=_PATIENCE)))
+    return int(drain(DrainOptions(**flags), system_environment(patience=PATIENCE)))

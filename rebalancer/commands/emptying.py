@@ -128,8 +128,7 @@ class Emptying:
         """Return a run that moves pods off these nodes and no others, and what it takes to be movable."""
         registry = Registry.installed()
         loaded = ordered_policy(self.base.loaded, registry, names)
-        protections = Protections(names)
-        protections.orders = self.orders
+        protections = Protections(names, self.orders)
         from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
 
         run = replace(

@@ -13,6 +13,7 @@ from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, 
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
 from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
 from rebalancer.commands.options import duration
+from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.kube.nodes import read_node
@@ -23,8 +24,6 @@ from rebalancer.nodes.replacing import Pace
 from rebalancer.nodes.replacing import replace as replace_all
 from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
 from rebalancer.policy.windows import is_open
-
-_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,9 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     """
     choice = _choice(options)
     hook = None if options.then is None else Hook.parse(options.then)
-    times = [duration(f"--{name}", text) for name, text in _durations(options)]
+    wait_batch = duration("--wait-batch", options.wait_batch)
+    timeout = duration("--timeout", options.timeout)
+    pause = duration("--pause", options.pause)
     emptying = Emptying.of(options, environment, orders_of(options, environment))
     preflight = emptying.preflight(choice)
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
@@ -58,7 +59,6 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
-    wait_batch, timeout, pause = times
     emptying.end_after(timeout or math.inf)
     course = _Course(emptying, preflight.names, hook, wait_batch)
     why = course.run(Pace(options.max_unavailable, pause, 0.0))
@@ -72,14 +72,6 @@ def text_of_missing(missing: Missing) -> str:
     if missing.nodes:
         return f"{pods} no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
     return f"{pods} no room, and one of them fits on no node like {missing.like}"
-
-
-def _durations(options: ReplaceOptions) -> list[tuple[str, str]]:
-    return [
-        ("wait-batch", options.wait_batch),
-        ("timeout", options.timeout),
-        ("pause", options.pause),
-    ]
 
 
 def _choice(options: ReplaceOptions) -> Choice:
@@ -129,6 +121,11 @@ class _Course:
         """See Replacing."""
         nodes = {name: read_node(self._client, name) for name in self._names}
         return {name: stage_of(node) for name, node in nodes.items() if node is not None}
+
+    def stage(self, name: str) -> Stage | None:
+        """See Replacing."""
+        node = read_node(self._client, name)
+        return None if node is None else stage_of(node)
 
     def enter(self, name: str, phase: Phase, after: Sequence[Stage | None]) -> bool:
         """See Replacing."""
@@ -210,4 +207,4 @@ def command(**flags: Any) -> int:
     Exit codes: 0 all are replaced (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
     nothing was changed · 4 not all.
     """
-    return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=_PATIENCE)))
+    return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=PATIENCE)))

@@ -23,7 +23,6 @@ from rebalancer.kube.resources import (
     LEASES,
     LISTED,
     METRICS,
-    NODES,
     PODS,
     Resource,
     Rule,
@@ -61,7 +60,7 @@ FOLLOW_RULES = tuple(
 )
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
-MARK_RULES = (Rule("get", "", NODES.plural), Rule("patch", "", NODES.plural))
+MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""
 
 EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import StatusError, TransportError, status_of
 from rebalancer.kube.resources import NODES, Rule
 
+Annotated = TypeVar("Annotated", bound=msgspec.Struct)
 Taint = Mapping[str, Any]
 """A taint as in JSON."""
 
@@ -39,6 +40,14 @@ class NodeView:
     """Name of the machine at its provider; may be empty."""
     taints: tuple[Taint, ...]
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
+
+    def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
+        """Return what an annotation of ours says; None without one, or if it cannot be read."""
+        text = self.annotations.get(name)
+        try:
+            return None if text is None else msgspec.json.decode(text, type=kind)
+        except (ValueError, RecursionError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

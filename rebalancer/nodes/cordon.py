@@ -35,13 +35,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def order_of(node: NodeView) -> Order | None:
     """Return what a drain has left on the node; None if there is nothing that can be read."""
-    text = node.annotations.get(DRAIN)
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Order)
-    except (ValueError, RecursionError):
-        return None
+    return node.annotated(DRAIN, Order)
 
 
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:

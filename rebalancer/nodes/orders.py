@@ -9,6 +9,7 @@ from rebalancer.nodes.cordon import mask_of
 from rebalancer.nodes.preflight import NodeCheck, Verdict
 from rebalancer.nodes.triage import Fate, Orders, Triaged, triaged
 from rebalancer.plan.plan import Code, Cost, Move
+from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.params import Params
@@ -57,10 +58,8 @@ def ordered_policy(
 class Protections:
     """Says which pods a drain does not evict: all but those that its orders let go, now or ever."""
 
-    def __init__(self, nodes: Sequence[str]) -> None:
-        self.nodes = nodes
-        self.orders = Orders()
-        """May change from round to round: once batch work is waited for no longer."""
+    def __init__(self, nodes: Sequence[str], orders: Orders) -> None:
+        self._nodes, self._orders = nodes, orders
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
         """See ``rebalancer.planner.planning.Protections``; pods elsewhere are protected as in any run."""
@@ -75,7 +74,7 @@ class Protections:
 
     def triaged(self, snapshot: Snapshot) -> list[Triaged]:
         """Return what becomes of each pod on the nodes."""
-        return triaged(snapshot, mask_of(snapshot, self.nodes), self.orders)
+        return triaged(snapshot, mask_of(snapshot, self._nodes), self._orders)
 
 
 def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
@@ -84,24 +83,19 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
     They have no replacement, none that any node is foreseen for, or are not Ready, so that the API lets them go
     although their PodDisruptionBudget allows nothing.
     """
-    refs: dict[int, list[str]] = {}
-    used_up: set[int] = set()
-    for budget in snapshot.budgets:
-        for cls in budget.classes.tolist():
-            refs.setdefault(cls, []).append(budget.ref)
-            used_up.update([cls] if budget.allowed <= 0 else ())
+    disruptions = DisruptionBudgets(snapshot)
     return [
-        _unforeseen(snapshot, one.pod, refs)
+        _unforeseen(snapshot, one.pod, disruptions)
         for check in checks
         for one in check.pods
         if one.fate is Fate.EVICT
         and one.verdict is Verdict.DRAINABLE
         and one.code not in _LATER
-        and (one.move is None or int(snapshot.pods.cls[one.pod]) in used_up)
+        and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
     ]
 
 
-def _unforeseen(snapshot: Snapshot, pod: int, refs: Mapping[int, Sequence[str]]) -> Move:
+def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) -> Move:
     cls = int(snapshot.pods.cls[pod])
     owner = snapshot.owner_of(cls)
     node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
@@ -117,7 +111,7 @@ def _unforeseen(snapshot: Snapshot, pod: int, refs: Mapping[int, Sequence[str]])
         gain=Cost(hard=1.0),
         cost=1.0,
         wave=1,
-        budgets=tuple(refs.get(cls, ())),
+        budgets=disruptions.refs(cls),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from rebalancer.nodes.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Move, Plan, Skip
+from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.snapshot.model import DisruptionBudget, PodFlag, Snapshot
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
@@ -109,10 +110,7 @@ class _Check:
         self._skips: Mapping[tuple[str, str], Skip] = {
             (skip.namespace, skip.pod): skip for skip in room.skips
         }
-        self._budgets: dict[int, list[DisruptionBudget]] = {}
-        for budget in snapshot.budgets:
-            for cls in budget.classes.tolist():
-                self._budgets.setdefault(cls, []).append(budget)
+        self._disruptions = DisruptionBudgets(snapshot)
 
     def pod(self, one: Triaged) -> PodCheck:
         move = self._moves.get(self._snapshot.pods.uid[one.pod])
@@ -128,7 +126,7 @@ class _Check:
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[Verdict, str, str]]:
         """Yield what is in the way of an eviction, the worst first."""
         cls = int(self._snapshot.pods.cls[pod])
-        budgets = self._budgets.get(cls, [])
+        budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
         if len(budgets) > 1:
             refs = " and ".join(budget.ref for budget in budgets)
             text = f"{refs} both select it; the API refuses every eviction of it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,9 @@ class Replacing(Protocol):
 
     def stages(self) -> Mapping[str, Stage | None]:
         """Return how far each old node is that still exists; raises ClusterReadError."""
+
+    def stage(self, name: str) -> Stage | None:
+        """Return how far one node is, None also if it is gone; raises ClusterReadError."""
 
     def enter(self, name: str, phase: Phase, after: Sequence[Stage | None]) -> bool:
         """Write a phase on a node if it is still at one of the given stages; return whether it is; raises ClusterReadError."""
@@ -52,8 +55,12 @@ class Pace:
     """Time of the stop's clock until which batch work is waited for."""
 
 
-def replace(nodes: Replacing, pace: Pace, stop: Stop, by: str, unix: Clock) -> str | None:
+def replace(
+    nodes: Replacing, pace: Pace, stop: Stop, by: str, unix: Callable[[], float]
+) -> str | None:
     """Bring all nodes to their end; return None once they are there, else why they are not.
+
+    ``by`` is this process, as it is written on nodes; ``unix`` returns the time of day in Unix seconds.
 
     Raises:
         ClusterReadError: a node could not be read or written.
@@ -77,13 +84,6 @@ def replace(nodes: Replacing, pace: Pace, stop: Stop, by: str, unix: Clock) -> s
             return why
         if any(stage is None or stage.phase is not Phase.DONE for stage in nodes.stages().values()):
             stop.wait(pace.pause)
-
-
-class Clock(Protocol):
-    """The time of day."""
-
-    def __call__(self) -> float:
-        """Return Unix seconds."""
 
 
 def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
@@ -120,12 +120,14 @@ def _next_group(
     return begun, working
 
 
-def _carry_on(nodes: Replacing, group: Sequence[str], by: str, unix: Clock) -> str | None:
+def _carry_on(
+    nodes: Replacing, group: Sequence[str], by: str, unix: Callable[[], float]
+) -> str | None:
     """Empty a group and have its machines removed; return why that failed, if it did."""
     if (why := nodes.empty(group)) is not None:
         return why
     for name in group:
-        stage = nodes.stages().get(name)
+        stage = nodes.stage(name)
         if stage is None or stage.phase is Phase.DONE:
             continue  # the machine, and its node, are gone, or another process was faster
         if stage.phase is Phase.REMOVING and stage.by != by and unix() - stage.at < SECONDS:
@@ -133,8 +135,8 @@ def _carry_on(nodes: Replacing, group: Sequence[str], by: str, unix: Clock) -> s
         if not nodes.enter(name, Phase.REMOVING, [stage]):
             continue
         if (why := nodes.remove(name)) is not None:
-            nodes.enter(name, Phase.EMPTY, [nodes.stages().get(name)])
+            nodes.enter(name, Phase.EMPTY, [nodes.stage(name)])
             return f"{name} is empty, but not removed: {why}"
-        if (now := nodes.stages().get(name)) is not None:
+        if (now := nodes.stage(name)) is not None:
             nodes.enter(name, Phase.DONE, [now])
     return None

@@ -42,11 +42,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 def stage_of(node: NodeView) -> Stage | None:
     """Return how far a node is; None where no replacement has begun, or what is written cannot be read."""
-    text = node.annotations.get(STAGE)
-    try:
-        return None if text is None else msgspec.json.decode(text, type=Stage)
-    except (ValueError, RecursionError):
-        return None
+    return node.annotated(STAGE, Stage)
 
 
 def enter(client: Client, name: str, stage: Stage, *, may: Callable[[Stage | None], bool]) -> bool:

@@ -56,6 +56,9 @@ class Process:
         self.step()
         return dict(self.world.stages)
 
+    def stage(self, name):
+        return self.stages()[name]
+
     def enter(self, name, phase, after):
         self.step()
         if self.world.stages[name] not in after:
