@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
-from rebalancer.commands.flags import CLUSTER, POLICY, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, output_flag, with_flags
 from rebalancer.commands.options import duration, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.nodes.choice import Choice
+from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
 from rebalancer.output import say, write
@@ -48,9 +49,9 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     orders = orders_of(options, environment, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
     preflight = emptying.preflight(Choice(options.nodes, options.selector))
-    report = report_of(emptying, preflight, options.dry)
-    if options.dry or report.refused:
-        code = ExitCode.UNREADABLE if report.refused else ExitCode.DONE
+    refused = refuses(preflight.checks)
+    if options.dry or refused:
+        code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code)
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
@@ -78,19 +79,6 @@ def orders_of(
     )
 
 
-def report_of(emptying: Emptying, preflight: Preflight, dry_run: bool, **more: Any) -> DrainReport:
-    """Return the report of a drain."""
-    return DrainReport(
-        source=preflight.source,
-        dry_run=dry_run,
-        snapshot=preflight.snapshot,
-        checks=preflight.checks,
-        outcomes=emptying.outcomes,
-        warnings=emptying.base.notes,
-        **{"exit_code": 0, **more},
-    )
-
-
 def finished(
     emptying: Emptying,
     preflight: Preflight,
@@ -101,7 +89,17 @@ def finished(
     kind: str = "DrainReport",
 ) -> ExitCode:
     """Write the report; return the exit code."""
-    report = report_of(emptying, preflight, options.dry, exit_code=int(code), ended=why, kind=kind)
+    report = DrainReport(
+        source=preflight.source,
+        dry_run=options.dry,
+        snapshot=preflight.snapshot,
+        checks=preflight.checks,
+        exit_code=int(code),
+        outcomes=emptying.outcomes,
+        ended=why,
+        warnings=emptying.base.notes,
+        kind=kind,
+    )
     write(emptying.environment.out, [report.render(options.output)])
     return code
 
@@ -289,14 +287,7 @@ EMPTYING: list[Callable[..., Any]] = [
         metavar="N",
         help="Most requests to the API server at once.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="Form of the progress lines.",
-    ),
+    *PROGRESS,
 ]
 """Flags of ``drain`` and ``replace``."""
 

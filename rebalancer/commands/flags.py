@@ -99,6 +99,17 @@ def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tupl
     return names
 
 
+PROGRESS = [
+    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default=DEFAULTS.log_format,
+        show_default=True,
+        help="Form of the progress lines.",
+    ),
+]
+
 AT_THE_END = [
     click.option(
         "--fail-on",
@@ -194,14 +205,7 @@ RUN = [
         is_flag=True,
         help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default=DEFAULTS.log_format,
-        show_default=True,
-        help="Form of the progress lines.",
-    ),
+    *PROGRESS,
     click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),

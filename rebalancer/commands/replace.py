@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of, report_of
+from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
 from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
 from rebalancer.commands.options import duration
@@ -20,6 +20,7 @@ from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.choice import Choice, version_of
 from rebalancer.nodes.hook import Hook
 from rebalancer.nodes.missing import Missing, missing_nodes
+from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.replacing import Pace
 from rebalancer.nodes.replacing import replace as replace_all
 from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
@@ -54,7 +55,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
         emptying.base.notes.append(text_of_missing(missing))
-    refused = report_of(emptying, preflight, options.dry).refused
+    refused = refuses(preflight.checks)
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code, kind="ReplaceReport")

@@ -72,6 +72,11 @@ class NodeCheck:
         return tuple(pod for pod in self.pods if pod.verdict is self.verdict)
 
 
+def refuses(checks: Sequence[NodeCheck]) -> bool:
+    """Return whether the order may not be begun."""
+    return any(check.verdict in REFUSING for check in checks)
+
+
 def without_budgets(snapshot: Snapshot) -> Snapshot:
     """Return ``snapshot`` without PodDisruptionBudgets: what there is room for does not depend on them."""
     return replace(snapshot, budgets=())

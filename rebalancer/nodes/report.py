@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.nodes.preflight import REFUSING, NodeCheck, PodCheck, Verdict
+from rebalancer.nodes.preflight import NodeCheck, PodCheck, Verdict, refuses
 from rebalancer.nodes.triage import Fate
 from rebalancer.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
@@ -46,7 +46,7 @@ class DrainReport:
     @property
     def refused(self) -> bool:
         """Whether the pre-flight forbids to begin."""
-        return any(check.verdict in REFUSING for check in self.checks)
+        return refuses(self.checks)
 
     def render(self, form: str) -> str:
         """Return the report as ``table`` or ``json``."""
