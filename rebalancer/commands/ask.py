@@ -10,12 +10,10 @@ from rebalancer.commands.options import RunOptions
 from rebalancer.errors import ExitCode
 from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
+from rebalancer.report.render import TABLES
 
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
-
-_SHOWN = ("table", "wide")
-"""Forms of the report that a person reads on a terminal."""
 
 
 def asks(options: RunOptions, stdin: TextIO, stdout: TextIO) -> bool:
@@ -26,7 +24,7 @@ def asks(options: RunOptions, stdin: TextIO, stdout: TextIO) -> bool:
 
 def shown(options: RunOptions) -> RunOptions:
     """Return the flags of the dry run that is shown before the question."""
-    output = options.output if options.output in _SHOWN else "table"
+    output = options.output if options.output in TABLES else "table"
     return replace(options, dry_run=True, output=output, detailed_exitcode=False, fail_on=())
 
 

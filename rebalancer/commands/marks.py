@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-import msgspec
-import yaml
 
 from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
 from rebalancer.environment import Environment, system_environment
@@ -15,6 +13,7 @@ from rebalancer.kube.client import connect
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
 from rebalancer.output import say, write
 from rebalancer.plain_text import printable
+from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.wire.times import rfc3339
 
 
@@ -62,11 +61,8 @@ def _state(mark: NodeMark, now: float, *, cleared: bool) -> str:
 
 def _render(marks: Sequence[NodeMark], states: Sequence[str], output: str) -> str:
     rows = [_row(mark, state) for mark, state in zip(marks, states, strict=True)]
-    if output == "json":
-        return msgspec.json.format(msgspec.json.encode({"marks": rows}), indent=2).decode() + "\n"
-    if output == "yaml":
-        text: str = yaml.safe_dump({"marks": rows}, sort_keys=False)
-        return text
+    if output in DATA_FORMS:
+        return data_text({"marks": rows}, output)
     if not rows:
         return "No node carries a mark.\n"
     heads = dict(zip(rows[0], ("NODE", "REASON", "EXPIRES", "RUN", "STATE"), strict=True))
@@ -93,7 +89,7 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
 @click.command("marks")
 @with_flags(CLUSTER)
 @click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
-@output_flag("table", "json", "yaml", of="list")
+@output_flag("table", *DATA_FORMS, of="list")
 def command(kubeconfig: str | None, context_name: str | None, output: str, clear: bool) -> int:
     """Show the marks that runs have set on nodes, or remove them.
 

@@ -100,8 +100,10 @@ def publisher(options: RunOptions, environment: Environment) -> Publisher | None
     from rebalancer.sending import SendingError, checked  # noqa: PLC0415
 
     for flag, url in urls.items():
+        if not url:
+            continue
         try:
-            checked(url or "http://none")
+            checked(url)
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
     template = None

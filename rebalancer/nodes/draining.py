@@ -12,6 +12,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
 from rebalancer.nodes.triage import Fate, Orders, Why, triaged
+from rebalancer.report.words import and_more
 from rebalancer.stop import Stop
 
 _PAUSE = 5.0
@@ -51,8 +52,7 @@ class Left:
 
 
 def _few(pods: Sequence[str]) -> str:
-    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-    return ", ".join(pods[:3]) + more
+    return and_more(pods, 3)
 
 
 def left_of(pods: NodePods, orders: Orders) -> Left:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from rebalancer import API_VERSION
 from rebalancer.nodes.preflight import NodeCheck, PodCheck, Verdict, refuses
 from rebalancer.nodes.triage import Fate
-from rebalancer.plain_text import printable, printable_json
+from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.words import count, percent
+from rebalancer.report.data_text import data_text
+from rebalancer.report.words import and_more, count, percent
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -51,10 +50,7 @@ class DrainReport:
     def render(self, form: str) -> str:
         """Return the report as ``table`` or ``json``."""
         if form == "json":
-            return (
-                printable_json(msgspec.json.format(msgspec.json.encode(self.data())).decode())
-                + "\n"
-            )
+            return data_text(self.data(), form)
         return "\n".join(printable(line) for line in self._lines()) + "\n"
 
     def data(self) -> dict[str, Any]:
@@ -118,9 +114,8 @@ class DrainReport:
         for one in check.worst:
             said.setdefault((one.code, one.message), []).append(self.snapshot.pod_ref(one.pod))
         for (code, message), pods in said.items():
-            more = f" and {len(pods) - _SHOWN} more" if len(pods) > _SHOWN else ""
             yield f"      {code}{f': {message}' if message else ''}"
-            yield f"        {', '.join(pods[:_SHOWN])}{more}"
+            yield f"        {and_more(pods, _SHOWN)}"
 
     def _landings(self, check: NodeCheck) -> Iterator[str]:
         """Yield where each replacement would land."""

@@ -9,6 +9,7 @@ from rebalancer.durations import format_duration
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
+from rebalancer.report.words import count
 
 _OF_PROTECTION: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",
@@ -59,7 +60,7 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
 def _about_what_stays(report: RunReport) -> Iterator[str]:
     by_cause = Counter(_cause(skip) for skip in report.plan.skips)
     for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
-        pods = f"{number:,} pod{'' if number == 1 else 's'}"
+        pods = count(number, "pod")
         are = "is" if number == 1 else "are"
         if name == "young":
             age = format_duration(report.loaded.policy.protect.min_pod_age)

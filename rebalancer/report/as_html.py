@@ -24,7 +24,7 @@ from rebalancer.report import words
 from rebalancer.report.changes import NodeChange, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
-from rebalancer.report.summary import LEGEND, Rule, Summary
+from rebalancer.report.summary import LEGEND, Rule, Stays, Summary
 
 _MOST_HEAT = 150
 _MOST_NODES = 120
@@ -64,7 +64,7 @@ def as_html(report: RunReport) -> Iterator[str]:
             columns=_COLUMNS,
             data=_data(report),
             staying=words.count(summary.staying_pods, "pod"),
-            stays=[_stays(summary, i) for i in range(len(summary.stays))],
+            stays=[_stays(one) for one in summary.stays],
             funnel=_funnel(report),
             timings=", ".join(
                 f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items()
@@ -255,8 +255,7 @@ def _funnel(report: RunReport) -> list[dict[str, str]]:
 # -- what stays, and the moves -------------------------------------------------------------------------
 
 
-def _stays(summary: Summary, index: int) -> dict[str, Any]:
-    one = summary.stays[index]
+def _stays(one: Stays) -> dict[str, Any]:
     shown = one.groups[:_MOST_GROUPS]
     return {
         "pods": f"{one.pods:,}",

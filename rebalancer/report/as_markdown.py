@@ -111,9 +111,7 @@ def _workloads(summary: Summary) -> Iterator[str]:
 def _domains(change: WorkloadChange) -> str:
     steps = [change.before, change.planned, *(() if change.after is None else (change.after,))]
     changed = [
-        f"{code(name)} {' → '.join(map(str, counts))}"
-        for name, *counts in zip(change.domains, *steps, strict=True)
-        if len(set(counts)) > 1
+        f"{code(name)} {' → '.join(map(str, counts))}" for name, counts in change.changed(steps)
     ]
     return words.and_more(changed, 6)
 

@@ -223,11 +223,7 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
         steps.append(change.after)
     if slashes and change.by == "zone":
         return " -> ".join("/".join(map(str, counts)) for counts in steps)
-    changed = [
-        f"{name} {' -> '.join(map(str, counts))}"
-        for name, *counts in zip(change.domains, *steps, strict=True)
-        if len(set(counts)) > 1
-    ]
+    changed = [f"{name} {' -> '.join(map(str, counts))}" for name, counts in change.changed(steps)]
     return words.and_more(changed, _MOST_DOMAINS)
 
 

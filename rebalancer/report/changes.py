@@ -38,6 +38,12 @@ class WorkloadChange:
     after: tuple[int, ...] | None
     """None where nothing was tried."""
 
+    def changed(self, steps: Iterable[tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the domains in which ``steps``, pods in each domain, differ, with their pods at each step."""
+        for name, *counts in zip(self.domains, *steps, strict=True):
+            if len(set(counts)) > 1:
+                yield name, tuple(counts)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:

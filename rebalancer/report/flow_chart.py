@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.report.changes import Flow
@@ -15,6 +15,8 @@ _OTHERS = "other zones"
 _LEFT, _RIGHT = 150, 485
 _POST = 5
 _GAP = 12.0
+_LINE = 14.0
+"""Height of a zone's name, which needs the room where bands are thin."""
 _THICK = 190.0
 """Of all bands together, in units of the chart, which is 640 wide."""
 _LEAST = 2.0
@@ -62,12 +64,11 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
         return None
     total = sum(flow.moves for flow in flows)
     thickness = {flow: max(_LEAST, _THICK * flow.moves / total) for flow in flows}
-    left = _Side({source: [f for f in flows if f.source == source] for source in _names(flows, 0)})
-    right = _Side({target: [f for f in flows if f.target == target] for target in _names(flows, 1)})
-    starts, ends = left.places(thickness), right.places(thickness)
+    left = _Side(flows, thickness, lambda flow: flow.source)
+    right = _Side(flows, thickness, lambda flow: flow.target)
     bands = [
         Band(
-            _path(starts[flow], ends[flow], thickness[flow]),
+            _path(left.places[flow], right.places[flow], thickness[flow]),
             f"{flow.source} to {flow.target}: {count(flow.moves, 'move')}",
             flow.source == flow.target,
         )
@@ -75,10 +76,10 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
     ]
     label = "; ".join(band.title for band in bands)
     posts = [
-        *left.posts(thickness, _LEFT - _POST, _LEFT - 12, "end"),
-        *right.posts(thickness, _RIGHT, _RIGHT + 12, "start"),
+        *left.posts(_LEFT - _POST, _LEFT - 12, "end"),
+        *right.posts(_RIGHT, _RIGHT + 12, "start"),
     ]
-    height = int(max(left.height(thickness), right.height(thickness))) + 8
+    height = int(max(left.height, right.height)) + 8
     rows = sorted(flows, key=lambda flow: -flow.moves)[:_MOST_ROWS]
     return FlowChart(height, f"Moves between zones. {label}", bands, posts, rows)
 
@@ -91,45 +92,39 @@ def _merged(flows: Sequence[Flow]) -> list[Flow]:
     kept = {name for name, _ in moves.most_common(_MOST_ZONES)}
     merged: Counter[tuple[str, str]] = Counter()
     for flow in flows:
-        ends = (one if one in kept else _OTHERS for one in (flow.source, flow.target))
-        merged[next(ends), next(ends)] += flow.moves
+        source = flow.source if flow.source in kept else _OTHERS
+        target = flow.target if flow.target in kept else _OTHERS
+        merged[source, target] += flow.moves
     return [Flow(source, target, number) for (source, target), number in sorted(merged.items())]
 
 
-def _names(flows: Sequence[Flow], end: int) -> list[str]:
-    return sorted({(flow.source, flow.target)[end] for flow in flows})
-
-
 class _Side:
-    """The zones of one side, from top to bottom."""
+    """The zones of one side, from top to bottom, by name."""
 
-    def __init__(self, flows: dict[str, list[Flow]]) -> None:
-        self._flows = flows
-
-    def _tops(self, thickness: dict[Flow, float]) -> dict[str, tuple[float, float]]:
-        """Return zone -> (top, height)."""
-        top, found = 4.0, {}
-        for name, flows in self._flows.items():
-            size = sum(thickness[flow] for flow in flows)
-            found[name] = (top, size)
-            top += max(size, 14.0) + _GAP
-        return found
-
-    def height(self, thickness: dict[Flow, float]) -> float:
-        """Return how tall the side is."""
-        return max(top + max(size, 14.0) for top, size in self._tops(thickness).values())
-
-    def places(self, thickness: dict[Flow, float]) -> dict[Flow, float]:
-        """Return the upper end of each flow."""
-        found: dict[Flow, float] = {}
-        for name, (top, _) in self._tops(thickness).items():
+    def __init__(
+        self, flows: Sequence[Flow], thickness: Mapping[Flow, float], end: Callable[[Flow], str]
+    ) -> None:
+        """``end`` returns the zone of a flow on this side."""
+        self._flows = {
+            name: [flow for flow in flows if end(flow) == name]
+            for name in sorted(set(map(end, flows)))
+        }
+        self._tops: dict[str, tuple[float, float]] = {}
+        """Zone -> (top, height)."""
+        self.places: dict[Flow, float] = {}
+        """The upper end of each flow."""
+        top = 4.0
+        for name, of_zone in self._flows.items():
             place = top
-            for flow in self._flows[name]:
-                found[flow] = place
+            for flow in of_zone:
+                self.places[flow] = place
                 place += thickness[flow]
-        return found
+            size = sum(thickness[flow] for flow in of_zone)
+            self._tops[name] = (top, size)
+            self.height = top + max(size, _LINE)
+            top = self.height + _GAP
 
-    def posts(self, thickness: dict[Flow, float], x: int, text_x: int, anchor: str) -> list[Post]:
+    def posts(self, x: int, text_x: int, anchor: str) -> list[Post]:
         """Return the zones as posts with their names."""
         return [
             Post(
@@ -142,7 +137,7 @@ class _Side:
                 f"{top + size / 2 + 4.5:.1f}",
                 anchor,
             )
-            for name, (top, size) in self._tops(thickness).items()
+            for name, (top, size) in self._tops.items()
         ]
 
 
