@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rebalancer.plan.plan import Code
@@ -43,6 +45,13 @@ class DisruptionBudgets:
                 f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
             )
         return None
+
+    def conflicts(self) -> Iterator[tuple[int, str]]:
+        """Yield the classes that two budgets select, each with a sentence that names them."""
+        for cls in sorted(self._of_class):
+            forbidden = self.forbidden(cls)
+            if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
+                yield cls, forbidden[1]
 
     def forbidden_pods(self) -> Bools:
         """Return the pods (P,) that cannot be evicted now."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import Contradicting, Directed, Direction
-from rebalancer.plan.plan import Code
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
@@ -115,7 +114,6 @@ def _alias(field: str) -> str:
 
 def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
     """Yield the PodDisruptionBudgets that can never allow an eviction."""
-    disruptions = DisruptionBudgets(snapshot)
     for budget in snapshot.budgets:
         owners = {snapshot.classes[cls].owner for cls in budget.classes.tolist()} - {-1}
         wanted = sum(snapshot.owners[owner].replicas for owner in owners)
@@ -126,12 +124,7 @@ def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
                 f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {wanted} replicas "
                 f"{budget.desired} have to be healthy"
             )
-    conflicts = {
-        forbidden[1]
-        for cls in range(len(snapshot.classes))
-        if (forbidden := disruptions.forbidden(cls)) and forbidden[0] is Code.PDB_CONFLICT
-    }
-    yield from sorted(conflicts)
+    yield from sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()})
 
 
 # -- strategies ----------------------------------------------------------------------------------------

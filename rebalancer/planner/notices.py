@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from rebalancer.cost.term import Noting
-from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.safety import lost_pods
 from rebalancer.snapshot.model import Snapshot
@@ -33,12 +32,13 @@ def _of_terms(draft: Draft) -> list[str]:
 
 
 def _conflicts(draft: Draft) -> list[str]:
-    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
-    lines: set[str] = set()
-    for cls in np.unique(snapshot.pods.cls).tolist():
-        forbidden = disruptions.forbidden(cls)
-        if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
-            lines.add(f"misconfigured: {forbidden[1]} (pods of {_owner_ref(snapshot, cls)})")
+    snapshot = draft.snapshot
+    present = np.bincount(snapshot.pods.cls, minlength=len(snapshot.classes)) > 0
+    lines = {
+        f"misconfigured: {text} (pods of {_owner_ref(snapshot, cls)})"
+        for cls, text in draft.problem.disruptions.conflicts()
+        if present[cls]
+    }
     return sorted(lines)
 
 
