@@ -108,11 +108,11 @@ def settle(plane: ControlPlane, pods: int) -> float:
     began = time.monotonic()
     still, before = 0, None
     while time.monotonic() < began + _SETTLE_SECONDS:
-        found = operations.pods(plane.api)
-        if len(found) == pods and all(operations.is_ready(pod) for pod in found):
+        listed = operations.pods(plane.api)
+        if len(listed) == pods and all(operations.is_ready(pod) for pod in listed):
             break
-        now = sorted((p["metadata"]["uid"], p["spec"].get("nodeName", "")) for p in found)
-        waiting = any(p["spec"].get("nodeName") and not operations.is_ready(p) for p in found)
+        now = sorted((p["metadata"]["uid"], p["spec"].get("nodeName", "")) for p in listed)
+        waiting = any(p["spec"].get("nodeName") and not operations.is_ready(p) for p in listed)
         # Pods that no node takes stay Pending for ever: ten seconds without any change are the end.
         still = still + 1 if now == before and not waiting else 0
         if still >= 40:

@@ -175,11 +175,11 @@ def _wait_at_rest(plane: ControlPlane, pods: int, seconds: float = 900.0) -> Non
     """Wait until all pods stand Ready, none ends, and the controllers have counted them for all budgets."""
 
     def at_rest() -> bool:
-        found = operations.pods(plane.api)
+        listed = operations.pods(plane.api)
         ready = sum(
-            "deletionTimestamp" not in p["metadata"] for p in found if operations.is_ready(p)
+            "deletionTimestamp" not in p["metadata"] for p in listed if operations.is_ready(p)
         )
-        if not len(found) == ready == pods:
+        if not len(listed) == ready == pods:
             return False
         return all(
             budget["status"].get("observedGeneration") and budget["status"]["disruptionsAllowed"]

@@ -98,7 +98,7 @@ class Marker:
         return mark is None or mark.run == self._run or mark.expires <= self._clock()
 
     def clear_stale(self, marks: Iterable[tuple[str, str]]) -> list[str]:
-        """Remove the marks of (node, value) that are stale, whoever set them; return what could not be, in words."""
+        """Remove the stale marks among (node, value), of any run; return a sentence for each node where that failed."""
         left: list[str] = []
         for node in sorted({node for node, value in marks if self.is_stale(value)}):
             try:
@@ -108,7 +108,7 @@ class Marker:
         return left
 
     def clear(self) -> list[str]:
-        """Remove every mark of this run; return what could not be, in words."""
+        """Remove every mark of this run; return a sentence for each node where that failed."""
 
         def cleared(node: str) -> str | None:
             try:

@@ -1,7 +1,7 @@
 """What is left of a reviewed plan on the cluster as it is now: where the plan of ``apply`` comes from.
 
-Of the file counts which pods are to go, in which order, which makes way for which, and what each move was
-promised to bring. All else is looked up again, and every move is judged as between the waves of a run; so
+The file says which pods are to go, in which order, which must go first so that another can, and what each move
+was promised to bring. All else is looked up again, and every move is judged as between the waves of a run; so
 nothing goes that a run would not let go, whatever the file says.
 """
 
@@ -37,7 +37,7 @@ def review(
 ) -> Decision:
     """Return what is left of ``moves`` on ``problem``: all of them, in their order, in the waves that budgets ask for.
 
-    ``moves`` are ordered by wave, each of another pod; a pod that makes way is in an earlier wave than the other.
+    ``moves`` are ordered by wave, each of another pod; a pod that must go first is in an earlier wave than the other.
     """
     callbacks = callbacks or Callbacks()
     with callbacks.phase("terms"):
@@ -79,7 +79,7 @@ class _Review:
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the moves that may go, in their waves, and the draft whose state holds them carried out.
 
-        What a budget holds back, and what would make way in vain, was carried out in the state when those
+        What a budget holds back, and what would go first in vain, was carried out in the state when those
         behind it were judged: these are judged again without it.
         """
         moves = self._linked(moves)
@@ -116,7 +116,7 @@ class _Review:
         return kept
 
     def _linked(self, moves: Sequence[Move]) -> list[Move]:
-        """Return the moves without those that make way for a pod that does not go."""
+        """Return the moves without those of pods that would go first for one that does not go."""
         coming: set[str] = set()
         linked: list[Move] = []
         for move in reversed(moves):
@@ -216,7 +216,7 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
 def _attributed(one: Rechecked) -> Move:
     """Return the move under the strategy that it counts for: the file's word, if that has a share in the gain.
 
-    A pod that makes way counts for the strategy of the other.
+    A pod that goes first counts for the strategy of the other.
     """
     move, shares = one.move, one.shares
     most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)

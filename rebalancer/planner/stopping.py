@@ -43,12 +43,12 @@ def stopped(
 
 
 def _waits(skip: Skip) -> bool:
-    """Tell whether a pod stays only until some time has passed."""
+    """Return whether a pod stays only until some time has passed."""
     return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
 
 
 def _unjudged(after: Mapping[str, Score]) -> str | None:
-    """Say what could not be judged, by name; None if all could."""
+    """Return a sentence that names what could not be judged; None if all could."""
     unjudged = {name: score.not_judged for name, score in sorted(after.items()) if score.not_judged}
     if not unjudged:
         return None
@@ -59,7 +59,7 @@ def _unjudged(after: Mapping[str, Score]) -> str | None:
 
 
 def _backlog_words(backlog: Backlog) -> str:
-    """Say what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
+    """Return what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
     if not backlog.moves:
         return ""
     least = " At least" if backlog.more else ""

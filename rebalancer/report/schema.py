@@ -144,7 +144,7 @@ def report_schema() -> dict[str, Any]:
         [Report], ref_template="#/$defs/{name}"
     )
     for of in components.values():
-        # The tests are strict; who reads a report passes over keys that are newer.
+        # The tests are strict; readers of a report pass over keys that are newer.
         of.pop("additionalProperties", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -76,7 +76,7 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
 
 
 def load_judgeable(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
-    """As :func:`load_snapshot`, for whoever judges what is in the file.
+    """As :func:`load_snapshot`, where the rules are to be judged on what is in the file.
 
     Raises:
         PolicyError: also where the file has no nodes or no pods and does not say that there were none.
