@@ -351,11 +351,32 @@ CHANGED = {
     "networkPolicy.enabled": True,
     "networkPolicy.apiServer.cidrs": ["192.0.2.7/32"],
     "networkPolicy.apiServer.ports": [16443],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 9091}]}],
+    "metrics.job": "another-job",
+    "metrics.push.url": "http://pushgateway.test:9091",
+    "metrics.push.secretName": "pushgateway",
+    "metrics.file": "/textfile/rebalancer.prom",
+    "metrics.rules.enabled": True,
+    "metrics.rules.labels": {"release": "prometheus"},
+    "metrics.rules.periodSeconds": 500,  # shows as three periods: 1500
+    "metrics.dashboard.enabled": True,
+    "metrics.dashboard.labels": {"grafana": "yes"},
+    "notify.secretName": "chat",
+    "notify.template": "slack",
 }
+PUSHED = {"push": {"url": "http://pushgateway"}}
 NEEDS = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
+    "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
+    "metrics.job": {"metrics": PUSHED},
+    "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
+    "metrics.rules.enabled": {"metrics": PUSHED},
+    "metrics.dashboard": {"metrics": {**PUSHED, "dashboard": {"enabled": True}}},
+    "metrics.dashboard.enabled": {"metrics": PUSHED},
+    "notify.template": {"notify": {"secretName": "chat"}},
 }
+"""What has to be switched on for a value, or for all values under a path, to show."""
 
 
 def test_every_value_has_an_example_here():
@@ -364,7 +385,8 @@ def test_every_value_has_an_example_here():
 
 @pytest.mark.parametrize("path", sorted(CHANGED))
 def test_every_value_changes_what_is_rendered(path):
-    base = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
+    above = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
+    base = NEEDS.get(path, above)
     wanted = CHANGED[path]
     changed = wanted
     for part in reversed(path.split(".")):
