@@ -11,9 +11,9 @@ from rebalancer.errors import PolicyError
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
 from rebalancer.policy.select import Select
+from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.selector_text import parse_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
     return Scope(
         namespace=options.namespace,
-        selector=parse_selector(options.selector) if options.selector else None,
+        selector=parse_selector(options.selector).wire() if options.selector else None,
         select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )
