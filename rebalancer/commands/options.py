@@ -35,6 +35,28 @@ class PolicyFlags:
         return load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The flags that say what a run reads: a snapshot file, or else a cluster, and how the API server is asked."""
+
+    snapshot_path: str | None = None
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    max_requests: int = 8
+    compress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The flags that say what a run prints at its end, and when that makes the exit code another one."""
+
+    output: str
+    color: str
+    plan_out: str | None
+    detailed_exitcode: bool
+    fail_on: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(PolicyFlags):
     """The flags of ``run`` and ``apply``."""
@@ -78,6 +100,20 @@ class RunOptions(PolicyFlags):
     """File that the plan is written to, for ``apply``."""
     confirmed_plan: bytes | None = None
     """The plan that was shown and agreed to, as ``plan_out`` has it."""
+
+    def access(self) -> Access:
+        """Return what the run reads."""
+        return Access(
+            self.snapshot_path,
+            self.kubeconfig,
+            self.context_name,
+            self.max_requests,
+            self.compress,
+        )
+
+    def ending(self) -> Ending:
+        """Return what the run prints."""
+        return Ending(self.output, self.color, self.plan_out, self.detailed_exitcode, self.fail_on)
 
 
 FAIL_ON = ("standstill", "unmet", "held")
