@@ -262,14 +262,7 @@ class Emptying:
         Raises:
             ClusterReadError: there is no cluster to talk to.
         """
-        from rebalancer.kube.client import connect  # noqa: PLC0415
-
-        return connect(
-            kubeconfig=self.options.kubeconfig,
-            context=self.options.context_name,
-            environ=self.environment.environ,
-            stop=self.stop,
-        )
+        return self.options.of_run().access().client(self.environment, self.stop)
 
     def order(self) -> Order:
         """Return what is written on nodes: the process that empties them, why and until when."""
