@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from image import oci
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -22,6 +23,8 @@ from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from tests.chart.helm import helm
 from tests.docs.pages import ROOT, commands, pages
+from tests.release.make import Files
+from tests.release.source import Source
 
 _SPEED = 30.0
 _AGO = 7200.0
@@ -43,9 +46,13 @@ profiles:
   plugins: {balance: {enabled: [RemoveDuplicates]}}
 """
 _ELSEWHERE = {
-    "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out"
+    "ctr": "make release imports the image and runs it",
+    "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out",
 }
 """Programs that are not run here -> where what they do is tested."""
+
+RELEASED = Files(Path("dist/release"), Source(ROOT, 0).version)
+"""What make release leaves: tests/release makes it, installs it and runs it."""
 
 
 def texts(kind: str) -> list[tuple[str, list[str]]]:
@@ -136,6 +143,13 @@ def test_our_commands_work(
             assert (folder / line.rpartition(">")[2].strip()).stat().st_size > 0, line
 
 
+def test_the_image_that_a_node_imports_is_the_release_s() -> None:
+    ((_, lines),) = texts("ctr")
+    files = {line.rpartition(" ")[2] for line in lines}
+    of_any_machine = {str(RELEASED.image).replace(oci.architecture(), "amd64")}
+    assert files == of_any_machine
+
+
 @pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])
 def test_make_has_the_targets(line: str) -> None:
     subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
@@ -144,8 +158,10 @@ def test_make_has_the_targets(line: str) -> None:
 @pytest.mark.e2e  # Helm is built from Go modules
 @pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
 def test_the_chart_takes_the_values(line: str) -> None:
-    assert line.startswith("helm install rebalancer chart ")
-    words = line.removeprefix("helm install rebalancer chart ").split()
+    assert line.startswith("helm install rebalancer ")
+    # The package is made from this folder: tests/release.
+    path, *words = line.removeprefix("helm install rebalancer ").split()
+    assert path in {"chart", f"{RELEASED.folder}/{RELEASED.chart.name}"}
     flags = [word for word in words if word != "--create-namespace"]
     manifests = list(
         yaml.safe_load_all(helm("template", "rebalancer", str(ROOT / "chart"), *flags))
@@ -153,12 +169,15 @@ def test_the_chart_takes_the_values(line: str) -> None:
     (job,) = [each for each in manifests if each and each["kind"] == "CronJob"]
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     if "image.repository" in line:
-        assert container["image"] == "registry.example/kube-rebalancer:dev"
+        assert container["image"] in {
+            "registry.example/kube-rebalancer:dev",
+            RELEASED.image_name,
+        }
 
 
 def test_pip_makes_a_wheel_with_this_readme_and_both_commands(tmp_path: Path) -> None:
     lines = [line for _, lines in texts("pip") for line in lines]
-    assert lines == ["pip install .", "pip wheel . --no-deps --wheel-dir dist"]
+    assert lines == [f"pip install {RELEASED.wheel}", "pip install ."]
     for name in ("pyproject.toml", "README.md", "LICENSE", "rebalancer", "strategies"):
         of = ROOT / name
         (shutil.copytree if of.is_dir() else shutil.copy2)(of, tmp_path / name)
