@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from rebalancer.embedded.engine import Timings
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from tests.chart.helm import helm
+from tests.controlplane import build
 from tests.docs.pages import ROOT, commands, pages
 from tests.release.make import Files
 from tests.release.source import Source
@@ -45,6 +48,8 @@ profiles:
   pluginConfig: [{name: RemoveDuplicates}]
   plugins: {balance: {enabled: [RemoveDuplicates]}}
 """
+KEPT = "docs/demo.md"
+"""The page whose commands are for the cluster that its first command keeps."""
 _ELSEWHERE = {
     "ctr": "make release imports the image and runs it",
     "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out",
@@ -76,7 +81,7 @@ def test_every_program_is_known() -> None:
     named = {
         program(each) for page in pages() for each in commands(page.read_text(encoding="utf-8"))
     }
-    assert named == {"rebalancer", "make", "helm", "pip", *_ELSEWHERE}
+    assert named == {"rebalancer", "make", "helm", "pip", "kubectl", "export", *_ELSEWHERE}
 
 
 @pytest.fixture
@@ -118,9 +123,10 @@ def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("page", "lines"), texts("rebalancer"), ids=[p for p, _ in texts("rebalancer")]
-)
+PAGES = [(page, lines) for page, lines in texts("rebalancer") if page != KEPT]
+
+
+@pytest.mark.parametrize(("page", "lines"), PAGES, ids=[page for page, _ in PAGES])
 def test_our_commands_work(
     page: str, lines: list[str], folder: Path, cluster: EmbeddedCluster
 ) -> None:
@@ -148,6 +154,56 @@ def test_the_image_that_a_node_imports_is_the_release_s() -> None:
     files = {line.rpartition(" ")[2] for line in lines}
     of_any_machine = {str(RELEASED.image).replace(oci.architecture(), "amd64")}
     assert files == of_any_machine
+
+
+@pytest.fixture
+def playground(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of another terminal, after the first command of the page."""
+    environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    first, *_ = dict(texts("rebalancer"))[KEPT]
+    assert first == "rebalancer demo --keep"
+    with subprocess.Popen(
+        first.split(), cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert "An embedded cluster is at" in process.stdout.readline()
+        ((variable, _, file),) = [
+            line.removeprefix("export ").partition("=") for _, (line,) in texts("export")
+        ]
+        yield {**environ, variable: str(tmp_path / file)}
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().endswith("The cluster is gone.\n")
+    assert process.returncode == 0
+
+
+def printed(line: str, environ: dict[str, str]) -> str:
+    return subprocess.run(
+        ["/bin/bash", "-c", line], env=environ, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> None:
+    _, look, _, run, again, drift, lifted = dict(texts("rebalancer"))[KEPT]
+    assert "7 evictions" in printed(look, playground)
+    assert "7 pods evicted" in printed(run, playground)
+    assert "Nothing to do" in printed(again, playground)
+    assert printed(drift, playground) == "zone-c was lost and is back, empty.\n"
+    assert " evictions in " in printed(lifted, playground)
+
+
+@pytest.mark.e2e  # kubectl is built from Go modules
+def test_kubectl_accepts_the_kept_cluster(playground: dict[str, str]) -> None:
+    wide, cordon, listed, drain, uncordon = [
+        line.replace("kubectl", str(build.binary("kubectl")))
+        for line in dict(texts("kubectl"))[KEPT]
+    ]
+    shown = printed(wide, playground)
+    assert re.search(r"NAME +STATUS +AGE +ZONE\nnode/node-a1 +Ready +2h +zone-a\n", shown)
+    assert re.search(r"\npod/api-\S+ +1/1 +Running +1h5\dm +node-\w+\n", shown)
+    assert "node-a1 cordoned" in printed(cordon, playground)
+    assert len(json.loads(printed(listed, playground))["items"]) == 6
+    assert "node-a2 drained" in printed(drain, playground)
+    assert "node-a2 uncordoned" in printed(uncordon, playground)
 
 
 @pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])
