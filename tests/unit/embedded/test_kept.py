@@ -11,6 +11,7 @@ import pytest
 from rebalancer.embedded import drifts
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.kept import KeptError, drift, kept
+from rebalancer.embedded.manifests import ZONE
 from rebalancer.kube.client import Client, connect
 from tests.controlplane import ApiClient, ApiError
 
@@ -39,7 +40,7 @@ def used(cluster: EmbeddedCluster) -> set[str]:
 def by_zone(cluster: EmbeddedCluster) -> Counter[str]:
     """Return how many pods each zone has."""
     zones = {
-        node["metadata"]["name"]: node["metadata"]["labels"][drifts.ZONE]
+        node["metadata"]["name"]: node["metadata"]["labels"][ZONE]
         for node in cluster.objects("Node")
     }
     return Counter(zones[pod["spec"]["nodeName"]] for pod in cluster.objects("Pod"))
