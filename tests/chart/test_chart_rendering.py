@@ -366,7 +366,7 @@ CHANGED = {
     "notify.template": "slack",
 }
 PUSHED = {"push": {"url": "http://pushgateway"}}
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
