@@ -16,6 +16,7 @@ from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.stop import Stop
+from rebalancer.wire.objects import LabelSelector
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -165,11 +166,23 @@ def duration(flag: str, text: str) -> float:
         raise PolicyError([f"{flag}: {error}"]) from None
 
 
+def label_selector(flag: str, text: str) -> LabelSelector:
+    """Return the label selector that a flag gives.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    try:
+        return parse_selector(text).wire()
+    except PolicyError as error:
+        raise PolicyError([f"{flag} {text}: {error}"]) from None
+
+
 def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
     return Scope(
         namespace=options.namespace,
-        selector=parse_selector(options.selector).wire() if options.selector else None,
+        selector=label_selector("-l", options.selector) if options.selector else None,
         select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )
