@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.groups import Domains
-from rebalancer.cost.potentials import joint_minimum, small_spread_minimum, spread_minimum
+from rebalancer.cost.potentials import small_spread_minimum, spread_minimum
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
@@ -251,19 +251,6 @@ class SpreadGroup:
     def standing(self) -> str:
         """See Described."""
         return self._shown(self._now().counts)
-
-    def joint(self, per_node: Int32s, cap: int) -> float:
-        """Return the joint lower bound with a per-node cap, see ``joint_minimum``."""
-        inside = self.domains.of_node >= 0
-        return float(
-            joint_minimum(
-                per_node[inside].astype(np.int64),
-                self.domains.of_node[inside],
-                len(self.domains.names),
-                self._max_skew,
-                cap,
-            )
-        )
 
     def _shown(self, counts: Ints) -> str:
         return _shown(self.domains.names, counts)
