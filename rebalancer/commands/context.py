@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
+from rebalancer.commands.terminal import bars_on
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
 from rebalancer.planner.planning import Planning
@@ -22,6 +23,7 @@ from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import Rule
+    from rebalancer.report.bars import Bars
     from rebalancer.report.plan_file import ReviewedPlan
 
 
@@ -43,6 +45,8 @@ class RunContext:
     rules: tuple[Rule, ...] = ()
     """Rights that it needs beside those of a run."""
     timings: Timings
+    bars: Bars | None = None
+    """Progress on a terminal; None elsewhere."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
 
@@ -104,7 +108,7 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     registry = Registry.installed()
     loaded = options.load(registry)
     reviewed = _reviewed_plan(options, loaded)
-    clock = environment.clock
+    clock, bars = environment.clock, bars_on(environment, options)
     return RunContext(
         options=options,
         environment=environment,
@@ -121,7 +125,8 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
         lease=None if options.lease is None else reference("--lease", options.lease),
         memory=None if options.memory is None else reference("--memory", options.memory),
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
-        timings=Timings(clock),
+        timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
+        bars=bars,
         notes=list(loaded.warnings),
     )
 

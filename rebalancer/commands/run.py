@@ -162,7 +162,7 @@ def _marker(
 def progress_of(run: RunContext) -> Progress:
     """Return what tells of the run on standard error."""
     form = "quiet" if run.options.quiet else run.options.log_format
-    return Progress(run.environment.err, clock=run.environment.clock.now, form=form)
+    return Progress(run.environment.err, clock=run.environment.clock.now, form=form, bars=run.bars)
 
 
 @click.command("run")
