@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -169,8 +170,8 @@ class Course:
         from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by
-        left: str | None = None
-        for name in self._names:
+
+        def written(name: str) -> str | None:
             try:
                 if empty or self._uncordon:
                     finish(client, name, by, uncordon=not empty)
@@ -178,8 +179,12 @@ class Course:
                     give_up(client, name, by)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
-                left = left or f"what the drain wrote on node {name} could not be changed: {error}"
-        return left
+                return f"what the drain wrote on node {name} could not be changed: {error}"
+            return None
+
+        # Some at once: the last words of a command have seconds.
+        with ThreadPoolExecutor(self._emptying.options.max_requests, "end") as pool:
+            return next((why for why in pool.map(written, self._names) if why is not None), None)
 
     # -- steps -------------------------------------------------------------------------------------
 
