@@ -54,7 +54,7 @@ def _report(options: RunOptions, environment: Environment) -> str:
     look = terminal_look(environment, options.color)
     # The screen is the report's: no progress beside it.
     run = run_context(replace(options, quiet=True), environment)
-    with open_source(run) as source:
+    with open_source(run, options.access()) as source:
         reading = source.read()
         planned = make_plan(run, reading, recall(run, source, reading))
         report = run_report(run, source, planned)
