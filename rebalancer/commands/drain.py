@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
-from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, SET, output_flag, with_flags
 from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
@@ -312,12 +313,12 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
 
 
 @click.command("drain", cls=KubectlFlags)
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=names.nodes)
 @click.option("-l", "--selector", help="Nodes with these labels, as kubectl takes them.")
 @click.option(
     "--pod-selector", help="Only pods with these labels; the nodes need be empty of these only."
 )
-@with_flags([POLICY, *CLUSTER])
+@with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
     "--uncordon-on-failure",

@@ -11,7 +11,7 @@ import click
 
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, SET, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
@@ -176,7 +176,7 @@ class _Course:
 @click.option("-l", "--selector", help="Old nodes by labels, as kubectl takes them.")
 @click.option("--kubelet-below", metavar="VERSION", help="Old nodes: kubelet older than 1.36.")
 @click.option("--older-than", metavar="DURATION", help="Old nodes: created longer ago than 30d.")
-@with_flags([POLICY, *CLUSTER])
+@with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
     "--max-unavailable",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.environment import Environment, SystemClock
@@ -326,3 +327,12 @@ def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
         assert done.code == 0, done.err
         for name in ("n1", "n2"):
             assert annotation(cluster, name) is None
+
+
+def test_settings_of_flags_reach_the_drain():
+    with nodes("n1", "n2") as cluster:
+        wrong = drained(cluster, "n1", settings=("no.such=1",))
+        assert wrong.code == 2
+        assert "unknown key" in wrong.err
+        set_ = ["drain", "n1", "--dry-run", "--set", "safety.maxReadyTime=1m"]
+        assert cli([*set_, "--kubeconfig", str(cluster.kubeconfig)]) == 0
