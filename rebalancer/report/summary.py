@@ -110,6 +110,8 @@ class Summary:
 
     @property
     def _mended(self) -> str:
+        if emptied := self._emptied:
+            return f" to empty {words.count(emptied, 'node')}"
         was = sum(rule.before.violated for rule in self.rules)
         will = sum(rule.planned.violated for rule in self.rules)
         if was > will:
@@ -120,6 +122,15 @@ class Summary:
             return f" to mend a part of {words.count(was, 'unmet rule')}"
         evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
         return " to even nodes out" if evened else ""
+
+    @property
+    def _emptied(self) -> int:
+        """How many nodes lose their last pods, where all moves are for that."""
+        of = {rule.strategy: rule for rule in self.rules if rule.before.nodes is not None}
+        if any(move.strategy not in of for move in self.report.plan.moves):
+            return 0
+        counts = [(rule.before.nodes, rule.planned.nodes) for rule in of.values()]
+        return sum(was.holding - will.holding for was, will in counts if was and will)
 
     @property
     def _bound(self) -> str:
@@ -145,6 +156,14 @@ class Summary:
     def impossible(self) -> tuple[str, ...]:
         """Rules that cannot hold, in words."""
         return tuple(text for rule in self.rules for text in rule.planned.unsatisfiable)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """How few nodes hold pods, for each strategy that empties nodes."""
+        lines = [
+            (rule.strategy, words.nodes_words(rule.before, rule.planned)) for rule in self.rules
+        ]
+        return tuple(f"{name}: {line}" for name, line in lines if line is not None)
 
     @cached_property
     def stays(self) -> tuple[Stays, ...]:
