@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
@@ -43,7 +43,6 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
-    "Level",
     "Params",
     "Percent",
     "PodClass",
@@ -53,7 +52,6 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
-    "Standing",
     "Term",
     "View",
 ]
