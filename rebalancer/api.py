@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
@@ -44,7 +44,6 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
-    "Level",
     "Params",
     "Percent",
     "PodClass",
@@ -54,7 +53,6 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
-    "Standing",
     "Term",
     "View",
 ]
