@@ -148,7 +148,8 @@ def test_what_is_not_asked_for_is_not_known(cluster: ScriptedServer, tmp_path: P
 def test_a_file_holds_what_a_reading_has(cluster: ScriptedServer, tmp_path: Path) -> None:
     answers(cluster, node_cpu=vector(of_node("n1", "0.1234567891234"), of_node("n2", "NaN")))
     path = tmp_path / "cluster.zip"
-    for settings in ({}, {"unit": "share", "nodes": {"cpu": "node_cpu"}, "pods": {}}):
+    of_shares: dict[str, Any] = {"unit": "share", "nodes": {"cpu": "node_cpu"}, "pods": {}}
+    for settings in ({}, of_shares):
         client = client_of(cluster.url, tmp_path, Sleeps())
         measuring = source(cluster.url, **settings)
         captured = write_cluster_snapshot(client, path, clock=lambda: TEN, usage=measuring)
