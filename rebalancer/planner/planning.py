@@ -87,13 +87,7 @@ class Planning:
     @property
     def needs_usage(self) -> bool:
         """Whether a strategy of the policy wants to know what is really used."""
-        return any(
-            isinstance(
-                strategy := self._registry.strategy(self._policy.strategy_of(name)), Measuring
-            )
-            and strategy.needs_usage(self._policy.strategies[name].params)
-            for name in self._active
-        )
+        return reads_usage(self._policy, self._registry)
 
     @property
     def counts_the_hour(self) -> bool:
@@ -102,9 +96,7 @@ class Planning:
 
     @property
     def _active(self) -> list[str]:
-        """The strategies that are not off."""
-        policy = self._policy
-        return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+        return _active(self._policy)
 
     def remember(
         self,
@@ -211,6 +203,20 @@ class Planning:
                 signals=None if remembered is None else remembered.get(name, Signals()),
                 selected=selected(snapshot, of_strategy.select),
             )
+
+
+def reads_usage(policy: Policy, registry: Registry) -> bool:
+    """Return whether a strategy of the policy wants to know what is really used."""
+    return any(
+        isinstance(strategy := registry.strategy(policy.strategy_of(name)), Measuring)
+        and strategy.needs_usage(policy.strategies[name].params)
+        for name in _active(policy)
+    )
+
+
+def _active(policy: Policy) -> list[str]:
+    """Return the strategies that are not off."""
+    return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
 
 
 def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
