@@ -1,6 +1,7 @@
 """The chart as the real Helm renders it."""
 
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -397,7 +398,7 @@ CHANGED = {
     "notify.template": "slack",
 }
 PUSHED = {"push": {"url": "http://pushgateway"}}
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
