@@ -30,6 +30,8 @@ from rebalancer.wire.times import rfc3339
 _LONGEST_ANSWER = 256 << 20
 """Bytes. A sample has some 200, and there are at most as many as pods."""
 _LONGEST_TEXT = 300
+_MOST = 2.0**53
+"""Of cores or bytes: what is more would not add up in a float."""
 _LARGEST_SHARE = 2.0
 """A node may use more than its allocatable. A share beyond this is a percentage, most likely."""
 
@@ -240,7 +242,7 @@ def _unusable(resource: str, samples: list[_Sample]) -> str | None:
     if len(samples) != 1:
         return f"{len(samples) or 'no'} sample{'' if not samples else 's'} of {resource}"
     value = _number(samples[0])
-    usable = math.isfinite(value) and value >= 0
+    usable = 0 <= value <= _MOST
     return None if usable else f"{resource} is {_short(samples[0].value[1])}"
 
 

@@ -168,6 +168,7 @@ def test_a_file_holds_what_a_reading_has(cluster: ScriptedServer, tmp_path: Path
         ([of_node("n2", "+Inf")], "cpu is +Inf"),
         ([of_node("n2", "-0.1")], "cpu is -0.1"),
         ([of_node("n2", "fast")], "cpu is fast"),
+        ([of_node("n2", "1e300")], "cpu is 1e300"),
         ([of_node("n2", "1"), of_node("n2", "1")], "2 samples of cpu"),
         ([], "no sample of cpu"),
     ],
