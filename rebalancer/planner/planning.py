@@ -18,11 +18,12 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
+from rebalancer.policy.cluster import FitScoring
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.marks import without_passing_marks
 from rebalancer.snapshot.model import Snapshot
@@ -231,8 +232,18 @@ def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
         given.version_pair() or snapshot.version,
         weights=dict(given.weights),
         default_constraints=_default_constraints(policy),
+        scoring=_scoring(given.scoring_strategy),
         percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
         hard_pod_affinity_weight=given.hard_pod_affinity_weight,
+    )
+
+
+def _scoring(given: FitScoring) -> ScoringStrategy:
+    ratio = given.requested_to_capacity_ratio
+    return ScoringStrategy(
+        type=given.type,
+        resources=tuple((resource.name, resource.weight) for resource in given.resources),
+        shape=() if ratio is None else tuple((p.utilization, p.score) for p in ratio.shape),
     )
 
 
