@@ -1,4 +1,4 @@
-"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, queries.
+"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, hooks, queries.
 
 The address may be a secret (webhooks are), so that messages name its scheme and host only.
 """
@@ -13,10 +13,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
 from rebalancer.stop import Stop
+
+T = TypeVar("T")
 
 LONGEST = 5.0
 """Seconds for one request, its look-up of the host's address and its answer included."""
@@ -53,11 +56,18 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: S
         SendingError: see there.
     """
     later = stop.later(_AT_THE_END)
-    answer = _bounded(
-        url, lambda: _attempt(_request(method, url, body, headers), LONGEST, 1), later, LONGEST
-    )
-    if not answer.accepted:
-        raise SendingError(f"{place(url)} {answer.words}")
+    if (why := _bounded(lambda: attempt(method, url, body, headers), later, LONGEST)) is not None:
+        raise SendingError(f"{place(url)} {why}")
+
+
+def attempt(
+    method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = LONGEST
+) -> str | None:
+    """Send one request and wait; return why it failed, or None. ``seconds``: longest wait for the socket."""
+    answer = _answer(method, url, body, headers, seconds=seconds, most=1)
+    if isinstance(answer, str):
+        return answer
+    return None if answer.accepted else answer.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,55 +106,54 @@ def fetch(
         SendingError: no answer in time, or a longer one.
     """
     answer = _bounded(
-        url,
-        lambda: _attempt(_request("GET", url, None, headers), seconds, most + 1, context),
+        lambda: _answer("GET", url, None, headers, seconds=seconds, most=most + 1, context=context),
         stop,
         seconds,
     )
-    if len(answer.body) > most:
-        raise SendingError(f"{place(url)} answered more than {most >> 20} MiB")
+    if isinstance(answer, Answer) and len(answer.body) > most:
+        answer = f"answered more than {most >> 20} MiB"
+    if isinstance(answer, str):
+        raise SendingError(f"{place(url)} {answer}")
     return answer
 
 
-def _bounded(url: str, attempt: Callable[[], Answer], stop: Stop, seconds: float) -> Answer:
-    """Return what ``attempt`` returns, unless ``stop`` or the time comes first.
-
-    Raises:
-        SendingError: see there.
-    """
-    ended: list[Answer | str] = ["gave no answer in time"]
+def _bounded(act: Callable[[], T], stop: Stop, seconds: float) -> T | str:
+    """Return what ``act`` returns, unless ``stop`` or the time comes first: then it says so."""
+    ended: list[T | str] = ["gave no answer in time"]
     done = threading.Event()
 
-    def attempted() -> None:
-        try:
-            ended[0] = attempt()
-        except urllib.error.URLError as error:
-            ended[0] = f"could not be reached ({_words(error.reason)})"
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            ended[0] = f"could not be reached ({_words(error)})"
+    def acting() -> None:
+        ended[0] = act()
         done.set()
 
     # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
-    threading.Thread(target=attempted, name="sending", daemon=True).start()
+    threading.Thread(target=acting, name="sending", daemon=True).start()
     stop.sooner(seconds, done).wait(seconds)
-    if isinstance(end := ended[0], str):
-        raise SendingError(f"{place(url)} {end}")
-    return end
+    return ended[0]
 
 
-def _attempt(
-    request: urllib.request.Request,
+def _answer(
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
     seconds: float,
     most: int,
     context: ssl.SSLContext | None = None,
-) -> Answer:
-    """Return the answer, at most ``most`` bytes of it."""
+) -> Answer | str:
+    """Return the answer with at most ``most`` bytes of it, or why there is none."""
     try:
+        request = _request(method, url, body, headers)
         with _opener(context).open(request, timeout=seconds) as answer:
             return Answer(answer.status, answer.read(most))
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.read(min(most, _LONGEST_REFUSAL)))
+    except urllib.error.URLError as error:
+        return f"could not be reached ({_words(error.reason)})"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"could not be reached ({_words(error)})"
 
 
 def _words(error: object) -> str:

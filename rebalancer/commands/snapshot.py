@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from rebalancer.commands.flags import CLUSTER, with_flags
-from rebalancer.commands.options import PolicyFlags
+from rebalancer.commands.options import Access, PolicyFlags
 from rebalancer.commands.source import usage_source
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.client import connect
 from rebalancer.output import say
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
@@ -22,8 +21,7 @@ _TEXT = (".json", ".yaml", ".yml", ".gz")
 
 
 def save_snapshot(
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
     path: str,
     environment: Environment,
     *,
@@ -41,7 +39,7 @@ def save_snapshot(
         )
         raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
     stop = environment.until_signal()
-    client = connect(kubeconfig=kubeconfig, context=context, environ=environment.environ, stop=stop)
+    client = access.client(environment, stop)
     target = sys.stdout.buffer if path == "-" else Path(path)
     source = None if usage is None else usage_source(usage, client, stop)
     captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=source)
@@ -91,4 +89,5 @@ def command(
     if usage:
         loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
         settings = loaded.policy.usage
-    return int(save_snapshot(kubeconfig, context_name, path, system_environment(), usage=settings))
+    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    return int(save_snapshot(access, path, system_environment(), usage=settings))

@@ -419,7 +419,7 @@ def test_every_value_has_an_example_here():
 @pytest.mark.parametrize("path", sorted(CHANGED))
 def test_every_value_changes_what_is_rendered(path):
     above = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
-    base = NEEDS.get(path, above)
+    base: Any = NEEDS.get(path, above)
     wanted = CHANGED[path]
     changed = wanted
     for part in reversed(path.split(".")):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.options import Access, RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.engine import Timings
@@ -107,7 +107,8 @@ def test_a_percentile_judges_the_nodes_and_a_file_gives_the_same_plan(planned, w
     file = tmp_path / "cluster.zip"
     usage = load_policy(policy, Registry.installed()).policy.usage
     environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO())
-    save_snapshot(str(world[0].kubeconfig), None, str(file), environment, usage=usage)
+    access = Access(kubeconfig=str(world[0].kubeconfig))
+    save_snapshot(access, str(file), environment, usage=usage)
     first, again = (planned(snapshot=file)[0] for _ in range(2))
     assert [one.pop("timings") for one in (first, again)]
     assert first == again

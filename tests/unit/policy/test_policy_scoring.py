@@ -28,8 +28,10 @@ def loaded(strategy):
             ScoringStrategy("LeastAllocated", (("memory", 3), ("example.com/gpu", 1))),
         ),
         (
-            "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
-            "[{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}",
+            (
+                "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
+                "[{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}"
+            ),
             ScoringStrategy("RequestedToCapacityRatio", shape=((0, 0), (100, 10))),
         ),
     ],
@@ -49,13 +51,17 @@ def test_the_model_scores_as_the_policy_says(strategy, wanted):
         ("{type: RequestedToCapacityRatio}", "go together"),
         ("{requestedToCapacityRatio: {shape: [{utilization: 0, score: 1}]}}", "go together"),
         (
-            "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
-            "[{utilization: 50, score: 0}, {utilization: 50, score: 10}]}}",
+            (
+                "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
+                "[{utilization: 50, score: 0}, {utilization: 50, score: 10}]}}"
+            ),
             "utilization must rise",
         ),
         (
-            "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
-            "[{utilization: 50, score: 11}]}}",
+            (
+                "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
+                "[{utilization: 50, score: 11}]}}"
+            ),
             "score",
         ),
     ],
