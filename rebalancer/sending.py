@@ -1,4 +1,4 @@
-"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, hooks.
+"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, hooks, queries.
 
 The address may be a secret (webhooks are), so that messages name its scheme and host only.
 """
@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import base64
 import http.client
+import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
 from rebalancer.stop import Stop
 
+T = TypeVar("T")
+
 LONGEST = 5.0
 """Seconds for one request, its look-up of the host's address and its answer included."""
 _AT_THE_END = 1.0
 """Seconds that remain for it where the run had to end."""
+_LONGEST_REFUSAL = 1 << 14
 
 
 class SendingError(Exception):
@@ -49,17 +55,8 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: S
     Raises:
         SendingError: see there.
     """
-    failed: list[str | None] = ["gave no answer in time"]
-    done = threading.Event()
-
-    def sending() -> None:
-        failed[0] = attempt(method, url, body, headers)
-        done.set()
-
-    # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
-    threading.Thread(target=sending, name="sending", daemon=True).start()
-    stop.later(_AT_THE_END).sooner(LONGEST, done).wait(LONGEST)
-    if (why := failed[0]) is not None:
+    later = stop.later(_AT_THE_END)
+    if (why := _bounded(lambda: attempt(method, url, body, headers), later, LONGEST)) is not None:
         raise SendingError(f"{place(url)} {why}")
 
 
@@ -67,42 +64,122 @@ def attempt(
     method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = LONGEST
 ) -> str | None:
     """Send one request and wait; return why it failed, or None. ``seconds``: longest wait for the socket."""
+    answer = _answer(method, url, body, headers, seconds=seconds, most=1)
+    if isinstance(answer, str):
+        return answer
+    return None if answer.accepted else answer.words
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it is of the kind 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def words(self) -> str:
+        """The status in words."""
+        return f"answered {self.status} {http.client.responses.get(self.status, '')}".rstrip()
+
+
+def fetch(
+    url: str,
+    headers: Mapping[str, str],
+    stop: Stop,
+    *,
+    seconds: float,
+    most: int,
+    context: ssl.SSLContext | None = None,
+) -> Answer:
+    """Return what a GET is answered, whatever its status; redirections are not followed.
+
+    ``seconds``: the longest wait, which ``stop`` ends at once; ``most``: bytes of the answer; ``context``: whom
+    to trust, the system's authorities without it.
+
+    Raises:
+        SendingError: no answer in time, or a longer one.
+    """
+    answer = _bounded(
+        lambda: _answer("GET", url, None, headers, seconds=seconds, most=most + 1, context=context),
+        stop,
+        seconds,
+    )
+    if isinstance(answer, Answer) and len(answer.body) > most:
+        answer = f"answered more than {most >> 20} MiB"
+    if isinstance(answer, str):
+        raise SendingError(f"{place(url)} {answer}")
+    return answer
+
+
+def _bounded(act: Callable[[], T], stop: Stop, seconds: float) -> T | str:
+    """Return what ``act`` returns, unless ``stop`` or the time comes first: then it says so."""
+    ended: list[T | str] = ["gave no answer in time"]
+    done = threading.Event()
+
+    def acting() -> None:
+        ended[0] = act()
+        done.set()
+
+    # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
+    threading.Thread(target=acting, name="sending", daemon=True).start()
+    stop.sooner(seconds, done).wait(seconds)
+    return ended[0]
+
+
+def _answer(
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
+    seconds: float,
+    most: int,
+    context: ssl.SSLContext | None = None,
+) -> Answer | str:
+    """Return the answer with at most ``most`` bytes of it, or why there is none."""
     try:
         request = _request(method, url, body, headers)
-        with _opener().open(request, timeout=seconds) as answer:
-            answer.read(1)
+        with _opener(context).open(request, timeout=seconds) as answer:
+            return Answer(answer.status, answer.read(most))
     except urllib.error.HTTPError as error:
         with error:
-            return f"answered {error.code} {http.client.responses.get(error.code, '')}".rstrip()
+            return Answer(error.code, error.read(min(most, _LONGEST_REFUSAL)))
     except urllib.error.URLError as error:
         return f"could not be reached ({_words(error.reason)})"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"could not be reached ({_words(error)})"
-    return None
 
 
 def _words(error: object) -> str:
     # Texts of other exceptions may repeat the address.
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
     text = error.strerror if isinstance(error, OSError) else None
     return text or type(error).__name__
 
 
-def _opener() -> urllib.request.OpenerDirector:
+def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
     """Return what speaks HTTP, over the proxy of the environment, and follows no redirection: it may lead anywhere."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=context),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
     ):
-        opener.add_handler(handler())
+        opener.add_handler(handler)
     return opener
 
 
 def _request(
-    method: str, url: str, body: bytes, headers: Mapping[str, str]
+    method: str, url: str, body: bytes | None, headers: Mapping[str, str]
 ) -> urllib.request.Request:
     parts = _parts(url)
     if parts is None:

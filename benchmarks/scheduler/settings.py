@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.scheduler.vocabulary import HOSTNAME
-from rebalancer.scheduler.profile import IMAGE_LOCALITY, NODE_RESOURCES_FIT
+from rebalancer.scheduler.profile import IMAGE_LOCALITY, NODE_RESOURCES_FIT, ScoringStrategy
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 _API = "kubescheduler.config.k8s.io/v1"
@@ -59,3 +59,17 @@ CUSTOM: tuple[dict[str, Any], dict[str, Any]] = (
     },
 )
 """(KubeSchedulerConfiguration, fields of SchedulerProfile)"""
+
+
+def scoring(strategy: ScoringStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the same of a scheduler that is as by default, but for how NodeResourcesFit scores."""
+    given: dict[str, Any] = {
+        "type": strategy.type,
+        "resources": [{"name": name, "weight": weight} for name, weight in strategy.resources],
+    }
+    if strategy.shape:
+        shape = [{"utilization": at, "score": score} for at, score in strategy.shape]
+        given["requestedToCapacityRatio"] = {"shape": shape}
+    arguments = _arguments("NodeResourcesFitArgs", scoringStrategy=given)
+    profile = {"schedulerName": "default-scheduler", "pluginConfig": [arguments]}
+    return {"profiles": [profile]}, {"scoring": strategy}

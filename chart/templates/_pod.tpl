@@ -84,12 +84,19 @@ spec:
         {{- toYaml .securityContext | nindent 8 }}
       volumeMounts:
         - {name: policy, mountPath: /etc/rebalancer/policy, readOnly: true}
+        {{- if (.usage).secretName }}
+        - {name: usage, mountPath: /var/run/secrets/usage, readOnly: true}
+        {{- end }}
         {{- with .extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
     - name: policy
       configMap: {name: {{ include "rebalancer.policyName" $root | quote }}}
+    {{- with (.usage).secretName }}
+    - name: usage
+      secret: {secretName: {{ . | quote }}}
+    {{- end }}
     {{- with .extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

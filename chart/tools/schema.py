@@ -121,6 +121,7 @@ _OWN: dict[str, Schema] = {
             "dashboard": _closed({"enabled": _FLAG, "labels": _TEXTS}),
         }
     ),
+    "usage": _closed({"secretName": _NAME}),
     "notify": _closed({"secretName": _NAME, "template": {"type": "string", "minLength": 1}}),
     "schedule": {"type": "string", "minLength": 1},
     "timeZone": _TEXT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rebalancer.durations import parse_duration
@@ -38,7 +38,15 @@ class PolicyFlags:
             PolicyError: it is wrong, or a flag is.
         """
         changes = Changes(self.settings, self.only, self.mode)
-        return load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+        loaded = load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+        if loaded.policy.usage.prometheus is None:
+            return loaded
+        from rebalancer.planner.planning import reads_usage  # noqa: PLC0415
+
+        if reads_usage(loaded.policy, registry):
+            return loaded
+        warning = "usage.prometheus has no effect: no strategy judges by usage (signal: usage)"
+        return replace(loaded, warnings=(*loaded.warnings, warning))
 
 
 @dataclass(frozen=True, slots=True)

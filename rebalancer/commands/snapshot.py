@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 
 from rebalancer.commands.flags import CLUSTER, with_flags
-from rebalancer.commands.options import Access
+from rebalancer.commands.options import Access, PolicyFlags
+from rebalancer.commands.source import usage_source
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.output import say
+from rebalancer.policy.usage import UsageSettings
+from rebalancer.registry import Registry
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
 
@@ -22,7 +25,7 @@ def save_snapshot(
     path: str,
     environment: Environment,
     *,
-    usage: bool = False,
+    usage: UsageSettings | None = None,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also what is really used, and say so.
 
@@ -35,9 +38,11 @@ def save_snapshot(
             f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
         )
         raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
-    client = access.client(environment, environment.until_signal())
+    stop = environment.until_signal()
+    client = access.client(environment, stop)
     target = sys.stdout.buffer if path == "-" else Path(path)
-    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
+    source = None if usage is None else usage_source(usage, client, stop)
+    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=source)
     for note in captured.notes:
         say(environment.err, f"rebalancer: {note}")
     say(environment.err, f"{path}: {sum(captured.counts.values())} objects")
@@ -55,13 +60,34 @@ def save_snapshot(
     help="File to write, a zip archive ('-': standard output).",
 )
 @click.option(
-    "--usage", is_flag=True, help="Also what is really used, from the metrics API (metrics-server)."
+    "--usage",
+    is_flag=True,
+    help="Also what is really used: from the metrics API (metrics-server), or where the policy says.",
 )
-def command(kubeconfig: str | None, context_name: str | None, path: str, usage: bool) -> int:
+@click.option(
+    "--policy",
+    "policy_path",
+    type=click.Path(),
+    help="Policy whose usage.prometheus is asked with --usage.",
+)
+def command(
+    kubeconfig: str | None,
+    context_name: str | None,
+    path: str,
+    policy_path: str | None,
+    *,
+    usage: bool,
+) -> int:
     """Write the cluster's state to a file, for run --snapshot.
 
     The file is a zip archive: the lists as the API server sent them, without environment variables,
     managedFields and last-applied-configuration, and a manifest.json with time, source and version.
     """
+    if policy_path is not None and not usage:
+        raise PolicyError(["--policy says whom to ask with --usage: give both"])
+    settings = None
+    if usage:
+        loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
+        settings = loaded.policy.usage
     access = Access(kubeconfig=kubeconfig, context_name=context_name)
-    return int(save_snapshot(access, path, system_environment(), usage=usage))
+    return int(save_snapshot(access, path, system_environment(), usage=settings))

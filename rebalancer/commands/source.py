@@ -22,7 +22,10 @@ from rebalancer.snapshot.model import Snapshot
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
+    from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
+    from rebalancer.policy.usage import UsageSettings
+    from rebalancer.stop import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Source:
     """None for a snapshot file."""
     lease_taken: LeaseTaken | None = None
     """The run that holds the Lease, so that this one must not go on."""
+    usage: UsageSource | None = None
+    """What measures the use of nodes and pods; None where no strategy asks for it."""
 
     def read(self) -> Reading:
         """Read the state.
@@ -81,7 +86,7 @@ class Source:
             client,
             clock=run.environment.clock.unix,
             keep=run.acts,
-            usage=run.planning.needs_usage,
+            usage=self.usage,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
@@ -102,20 +107,35 @@ def open_source(run: RunContext, access: Access) -> Iterator[Source]:
     try:
         client = access.client(environment, run.stop)
         with ExitStack() as at_end:
-            taken = _prepare_to_act(run, client, at_end) if run.acts else None
-            yield Source(run, client.server, client, taken)
+            usage = None
+            if run.planning.needs_usage:
+                usage = usage_source(run.loaded.policy.usage, client, run.stop)
+            taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None
+            yield Source(run, client.server, client, taken, usage)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
             raise StoppedError from None
         raise
 
 
-def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
+def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSource:
+    """Return what measures the use of nodes and pods."""
+    if settings.prometheus is None:
+        from rebalancer.kube.metrics import MetricsApi  # noqa: PLC0415
+
+        return MetricsApi(client)
+    from rebalancer.kube.prometheus import PrometheusSource  # noqa: PLC0415
+
+    return PrometheusSource(settings.prometheus, stop)
+
+
+def _prepare_to_act(
+    run: RunContext, client: Client, usage: UsageSource | None, at_end: ExitStack
+) -> LeaseTaken | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
     from rebalancer.kube.access import (  # noqa: PLC0415
         MARK_RULES,
         READ_RULES,
-        USAGE_RULES,
         act_rules,
         lease_rules,
         memory_rules,
@@ -125,10 +145,9 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
     with run.timings.phase("access"):
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
-        usage = USAGE_RULES if run.planning.needs_usage else ()
         marks = MARK_RULES if run.steers else ()
         acts = (*act_rules(run.planning.namespace), *marks, *run.rules)
-        require(client, (*READ_RULES, *usage, *acts, *lease, *memory))
+        require(client, (*READ_RULES, *(usage.rules if usage else ()), *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
 
 

@@ -123,7 +123,7 @@ def _gauges(draft: Draft, node: int) -> dict[str, Gauge]:
 def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
     """Yield cpu, memory, pods, then every other resource of the snapshot."""
     snapshot, state = draft.snapshot, draft.state
-    known = snapshot.usage is not None and bool(snapshot.usage.known[node])
+    usage = snapshot.usage if snapshot.usage is not None and snapshot.usage.known[node] else None
     rows = {name: row for row, name in enumerate(snapshot.resources)}
     for name in ("cpu", "memory", "pods", *sorted(rows.keys() - {"cpu", "memory", "pods"})):
         if name == "pods":
@@ -136,8 +136,8 @@ def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
         allocatable = int(snapshot.nodes.allocatable[row, node])
         requested, lasting = int(state.used[row, node]), int(state.lasting[row, node])
         used = None
-        if snapshot.usage is not None and known and name in MEASURED:
-            used = int(snapshot.usage.nodes[MEASURED.index(name), node])
+        if usage is not None and name in MEASURED and usage.has(name):
+            used = int(usage.nodes[MEASURED.index(name), node])
         unit = "bytes" if name.startswith("hugepages-") else _UNITS.get(name, "count")
         yield Amount(name, unit, allocatable, requested, requested - lasting, used)
 

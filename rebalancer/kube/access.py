@@ -116,12 +116,12 @@ def missing_lists(
     resources: Sequence[Resource] = LISTED,
     *,
     threads: int = 4,
-    usage: bool = False,
+    also: Sequence[Rule] = (),
 ) -> tuple[Rule, ...]:
     """Return the rules for those of ``resources`` that we may not list, by listing one item of each.
 
-    With ``usage``, those of the metrics API as well. It is asked for no list: it cannot send one item only,
-    and may be the very thing that does not answer.
+    Of the rules ``also`` as well, for which no list is asked: the metrics API cannot send one item only, and may be
+    the very thing that does not answer.
     """
 
     def probe(resource: Resource) -> Rule | None:
@@ -136,7 +136,7 @@ def missing_lists(
 
     with ThreadPoolExecutor(threads, "access") as pool:
         missing = tuple(rule for rule in pool.map(probe, resources) if rule is not None)
-    return (*missing, *missing_rules(client, USAGE_RULES, threads=threads)) if usage else missing
+    return (*missing, *missing_rules(client, also, threads=threads))
 
 
 class _Attributes(msgspec.Struct, omit_defaults=True):

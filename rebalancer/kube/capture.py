@@ -14,7 +14,7 @@ from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.decoders import IN_PROTOBUF
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.lists import UNFINISHED
-from rebalancer.kube.metrics import NotMeasuredError, metrics_items, usage_notes
+from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
 from rebalancer.kube.resources import AFTER_PODS, ESSENTIAL, INDEPENDENT, METRICS, PODS, Resource
@@ -46,12 +46,12 @@ def write_cluster_snapshot(
     *,
     clock: Callable[[], float],
     page_size: int = 500,
-    usage: bool = False,
+    usage: UsageSource | None = None,
 ) -> Captured:
     """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.file_format``).
 
-    Lists are read one after the other, pods first (without finished ones), a page at a time. With ``usage``,
-    what the metrics API has measured comes last; where it does not answer, a note says so.
+    Lists are read one after the other, pods first (without finished ones), a page at a time. What
+    ``usage`` has measured comes last; where it does not answer, a note says so.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -65,14 +65,16 @@ def write_cluster_snapshot(
         # What has gone down a pipe cannot be taken back.
         restartable = may_restart and isinstance(target, Path)
         listings = [Listing(resource) for resource in _KINDS]
-        measured = [Listing(resource) for resource in METRICS] if usage else []
+        measured = [Listing(resource) for resource in METRICS if usage is not None]
         with opened_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
                 _write(client, writer, listing, page_size, may_restart=restartable)
                 for listing in listings
             ]
-            of_usage, notes = _write_metrics(client, writer, measured)
-            lists += of_usage
+            notes: tuple[str, ...] = ()
+            if usage is not None:
+                of_usage, notes = _write_metrics(usage, writer, measured)
+                lists += of_usage
             pods = listings[0]
             capture = Capture(
                 captured_at=clock() if pods.server_date is None else pods.server_date,
@@ -86,13 +88,15 @@ def write_cluster_snapshot(
             counts={stored.kind: stored.objects for stored in lists},
             seconds=client.monotonic() - started,
             read_bytes=sum(listing.read_bytes for listing in (*listings, *measured)),
-            notes=(*(note for listing in listings for note in listing.notes), *notes),
+            notes=(*(note for one in (*listings, *measured) for note in one.notes), *notes),
         )
 
     try:
         return restarting(attempt)
     except ForbiddenError as error:
-        raise ForbiddenError({*error.missing, *missing_lists(client, usage=usage)}) from None
+        raise ForbiddenError(
+            {*error.missing, *missing_lists(client, also=usage.rules if usage else ())}
+        ) from None
 
 
 def _write(
@@ -151,15 +155,15 @@ def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
 
 
 def _write_metrics(
-    client: Client, writer: SnapshotWriter, listings: Sequence[Listing]
+    usage: UsageSource, writer: SnapshotWriter, listings: Sequence[Listing]
 ) -> tuple[list[StoredList], tuple[str, ...]]:
     """Write what was measured; return nothing of it where a list is missing or broke off, and notes."""
     lists: list[StoredList] = []
     troubles: list[tuple[Resource, str]] = []
     for listing in listings:
         try:
-            items = metrics_items(client, listing)
+            items = usage.items(listing, lambda: False)
             lists.append(writer.write_json(listing.resource.kind, items))
         except NotMeasuredError as error:
             troubles.append((listing.resource, str(error)))
-    return ([] if troubles else lists), usage_notes(troubles)
+    return ([] if troubles else lists), usage_notes(usage, troubles)

@@ -1,4 +1,4 @@
-"""What is really used, from the metrics API into a fold, or as it comes.
+"""What is really used, from the metrics API or another source into a fold, or as it comes.
 
 metrics.k8s.io is served by another server behind the API server (metrics-server, most often), or by none.
 metrics-server knows no pages (``limit`` changes nothing), no versions and no watches: a list is one answer,
@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
+from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import TransportError, refusal, status_of
 from rebalancer.kube.pages import Listing
@@ -26,14 +28,31 @@ from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 
 _PIECE = 1 << 19
 _LONGEST_REFUSAL = 1 << 14
-_ADVICE = (
-    "Install metrics-server (https://github.com/kubernetes-sigs/metrics-server); where it is installed,"
-    " `kubectl describe apiservice v1beta1.metrics.k8s.io` says why it does not answer"
-)
 
 
 class NotMeasuredError(Exception):
-    """A list of the metrics API is not there, or not whole; says why."""
+    """A list of measurements is not there, or not whole; says why."""
+
+
+class UsageSource(Protocol):
+    """Where NodeMetrics and PodMetrics come from."""
+
+    rules: tuple[Rule, ...]
+    """What has to be allowed at the API server."""
+    advice: str
+    """What to do where it gives nothing."""
+
+    def name(self, resource: Resource) -> str:
+        """Return what messages call this list of it."""
+
+    def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:
+        """Yield the objects of a list in JSON, until ``stopped``; ``listing`` says which, and is filled.
+
+        Raises:
+            NotMeasuredError: there is no such list, it broke off, or no node is in it.
+            ForbiddenError: RBAC; names the rule.
+            ClusterReadError: our credentials were not accepted.
+        """
 
 
 @dataclass(slots=True)
@@ -47,7 +66,7 @@ class MetricsList:
     """Why nothing is known, if so."""
 
 
-def read_metrics(client: Client, resource: Resource, stop: threading.Event) -> MetricsList:
+def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event) -> MetricsList:
     """Read NodeMetrics or PodMetrics. There is one attempt: if it fails, ``trouble`` says why.
 
     ``stop`` ends it before its end.
@@ -57,8 +76,8 @@ def read_metrics(client: Client, resource: Resource, stop: threading.Event) -> M
         ClusterReadError: our credentials were not accepted.
     """
     metrics = MetricsList(Listing(resource), Fold())
-    # Closed even if its end is not read: the stream holds a place among the requests in flight.
-    with closing(metrics_items(client, metrics.listing, stop.is_set)) as items:
+    # Closed even if its end is not read: a stream holds a place among the requests in flight.
+    with closing(source.items(metrics.listing, stop.is_set)) as items:
         try:
             feed(metrics.fold, resource.kind, _decoded(resource.kind, items))
         except NotMeasuredError as error:
@@ -76,43 +95,53 @@ def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMet
             continue
 
 
-def usage_notes(troubles: Iterable[tuple[Resource, str | None]]) -> tuple[str, ...]:
+def usage_notes(
+    source: UsageSource, troubles: Iterable[tuple[Resource, str | None]]
+) -> tuple[str, ...]:
     """Return what a report should say of lists that are not there, and what to do about it."""
     by_trouble: dict[str, list[str]] = {}
     for resource, trouble in sorted(troubles, key=lambda pair: pair[0].plural):
         if trouble is not None:
-            by_trouble.setdefault(trouble, []).append(f"{resource.plural}.{resource.group}")
+            by_trouble.setdefault(trouble, []).append(source.name(resource))
     if not by_trouble:
         return ()
     said = "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_trouble.items())
-    return (f"usage is not known: {said}. {_ADVICE}",)
+    return (f"usage is not known: {said}. {source.advice}",)
 
 
-def metrics_items(
-    client: Client, listing: Listing, stopped: Callable[[], bool] = lambda: False
-) -> Generator[bytes, None, None]:
-    """Yield the objects of a list of the metrics API, undecoded.
+class MetricsApi:
+    """The metrics API as a source."""
 
-    Raises:
-        NotMeasuredError: there is no such list, it broke off, or no node is in it.
-        ForbiddenError: RBAC; names the rule.
-        ClusterReadError: our credentials were not accepted.
-    """
-    complete = False
-    try:
-        stream = client.open_list(listing.resource.path(), accept=JSON)
+    rules: tuple[Rule, ...] = USAGE_RULES
+    advice = (
+        "Install metrics-server (https://github.com/kubernetes-sigs/metrics-server); where it is installed,"
+        " `kubectl describe apiservice v1beta1.metrics.k8s.io` says why it does not answer"
+    )
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def name(self, resource: Resource) -> str:
+        """See UsageSource."""
+        return f"{resource.plural}.{resource.group}"
+
+    def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:
+        """See UsageSource."""
+        complete = False
         try:
-            _require_list(stream, listing.resource, client.server)
-            for piece in _pieces(stream, listing):
-                if stopped():
-                    return
-                yield from piece
-            complete = True
-        finally:
-            stream.end(complete=complete)
-    except (TransportError, ValueError) as error:
-        raise NotMeasuredError(str(error)) from None
-    listing.pages = 1
+            stream = self._client.open_list(listing.resource.path(), accept=JSON)
+            try:
+                _require_list(stream, listing.resource, self._client.server)
+                for piece in _pieces(stream, listing):
+                    if stopped():
+                        return
+                    yield from piece
+                complete = True
+            finally:
+                stream.end(complete=complete)
+        except (TransportError, ValueError) as error:
+            raise NotMeasuredError(str(error)) from None
+        listing.pages = 1
 
 
 def _require_list(stream: Stream, resource: Resource, server: str) -> None:

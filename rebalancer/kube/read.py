@@ -16,7 +16,7 @@ from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
-from rebalancer.kube.metrics import MetricsList, read_metrics, usage_notes
+from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AFTER_PODS, INDEPENDENT, METRICS, Rule
 from rebalancer.kube.streamed import STREAMS_SINCE
@@ -79,7 +79,7 @@ def read_cluster(
     page_size: int | None = None,
     threads: int = 4,
     keep: bool = False,
-    usage: bool = False,
+    usage: UsageSource | None = None,
 ) -> Reading:
     """Read all that a plan is based on.
 
@@ -87,8 +87,8 @@ def read_cluster(
     come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
     list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
     is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
-    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. With
-    ``usage``, the metrics API is read too; where it does not answer, a note says so, and nothing is known of it.
+    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
+    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -99,9 +99,9 @@ def read_cluster(
     version = read_version(client)
     how = How(PAGE if page_size is None else page_size, _streams(version, page_size))
     try:
-        fold, listings, missing, metrics = _read_lists(client, how, threads, usage=usage)
+        fold, listings, missing, metrics = _read_lists(client, how, threads, usage)
     except ForbiddenError as error:
-        every = missing_lists(client, threads=threads, usage=usage)
+        every = missing_lists(client, threads=threads, also=usage.rules if usage else ())
         raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
@@ -123,7 +123,11 @@ def read_cluster(
         seconds=client.monotonic() - started,
         notes=(
             *(note for listing in read for note in listing.notes),
-            *usage_notes((each.listing.resource, each.trouble) for each in metrics),
+            *(
+                ()
+                if usage is None
+                else usage_notes(usage, ((m.listing.resource, m.trouble) for m in metrics))
+            ),
         ),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
@@ -153,11 +157,11 @@ def _streams(version: ServerVersion, page_size: int | None) -> bool:
 
 
 def _read_lists(
-    client: Client, how: How, threads: int, *, usage: bool
+    client: Client, how: How, threads: int, usage: UsageSource | None
 ) -> tuple[Fold, list[Listing], tuple[str, ...], list[MetricsList]]:
     """Return the fold of everything, the listings (pods first), and what the server does not serve.
 
-    With ``usage``, also the lists of the metrics API, which are in the fold if both could be read.
+    Also the lists of ``usage``, which are in the fold if all could be read.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
@@ -165,7 +169,9 @@ def _read_lists(
             pool.submit(read_objects, client, resource, how, stop) for resource in INDEPENDENT
         ]
         of_usage = [
-            pool.submit(read_metrics, client, resource, stop) for resource in METRICS if usage
+            pool.submit(read_metrics, usage, resource, stop)
+            for resource in METRICS
+            if usage is not None
         ]
         others: list[Future[Any]] = [*futures, *of_usage]
         try:

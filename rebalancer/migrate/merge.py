@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rebalancer import API_VERSION
@@ -14,6 +14,7 @@ from rebalancer.migrate.options import Options, defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.select import common, select_of
+from rebalancer.migrate.usage import asked
 from rebalancer.migrate.uses import Peer, Use, Written
 from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.protect import Protect
@@ -34,7 +35,8 @@ class _Strategy:
 
 def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
     """Return the policy as plain data: differences from our defaults, and the strategies."""
-    strategies = _strategies(peer, known, notes)
+    measured = asked(peer, notes)
+    strategies = _strategies(replace(peer, uses=measured.uses), known, notes)
     evictors = _evictors(strategies.values())
     protect = protections(evictors, notes) if evictors else {}
     for strategy in strategies.values():
@@ -51,6 +53,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
         "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
         "select": select,
         "budgets": budgets(peer.top, notes),
+        "usage": measured.usage,
         "protect": {
             key: protect[key] for key in default if protect.get(key, default[key]) != default[key]
         },
@@ -159,9 +162,7 @@ def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
         notes.add(top.at("metricsCollector"), Fate.ALWAYS, _MEASURED)
     for index, provider in enumerate(policy.metrics_providers):
         path = (*top.at("metricsProviders"), index)
-        if provider.source == "Prometheus":
-            notes.add(path, Fate.LOST, "Prometheus is not asked")
-        else:
+        if provider.source == "KubernetesMetrics":
             notes.add(path, Fate.ALWAYS, _MEASURED)
 
 

@@ -16,6 +16,7 @@ from rebalancer.migrate.plugins import (
     SpreadArgs,
     TaintArgs,
 )
+from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
 from rebalancer.migrate.uses import Use, Written
 from rebalancer.plain_text import shown
 from rebalancer.policy.params import Params
@@ -72,20 +73,19 @@ def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
     return {"excludeOwnerKinds": list(kinds)}
 
 
-def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
     args: Written[LowUtilizationArgs] = use.args
     given = args.value
-    if given.metrics_utilization.source == "Prometheus":
-        text = (
-            "by a query of Prometheus nodes are not judged here; signal: usage takes metrics.k8s.io"
-        )
-        notes.add(args.at("metricsUtilization"), Fate.LOST, f"{use.plugin}: {text}")
-        return None
     text = "an over-used node also gives while another is far below it; gap: 100% waits for one under all"
     notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
+    names = {name: name for name in given.thresholds}
+    if by_prometheus(use):
+        ours = names[METRIC] = resource_of(given.metrics_utilization.prometheus.query)
+        text = f"{METRIC} is {ours} here: a pod takes along what it requests of it"
+        notes.add(args.at("metricsUtilization"), Fate.DIFFERS, text)
     options: Options = {
-        "under": {name: _percent(value) for name, value in given.thresholds.items()},
-        "over": {name: _percent(given.target_thresholds[name]) for name in given.thresholds},
+        "under": {ours: _percent(given.thresholds[name]) for name, ours in names.items()},
+        "over": {ours: _percent(given.target_thresholds[name]) for name, ours in names.items()},
         "deviation": given.use_deviation_thresholds,
     }
     if given.metrics_utilization.metrics_server or given.metrics_utilization.source:

@@ -21,11 +21,12 @@ from rebalancer.planner.safety import standstill
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
+from rebalancer.policy.cluster import FitScoring
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
@@ -92,13 +93,7 @@ class Planning:
     @property
     def needs_usage(self) -> bool:
         """Whether a strategy of the policy wants to know what is really used."""
-        return any(
-            isinstance(
-                strategy := self._registry.strategy(self._policy.strategy_of(name)), Measuring
-            )
-            and strategy.needs_usage(self._policy.strategies[name].params)
-            for name in self._active
-        )
+        return reads_usage(self._policy, self._registry)
 
     @property
     def namespace(self) -> str | None:
@@ -112,9 +107,7 @@ class Planning:
 
     @property
     def _active(self) -> list[str]:
-        """The strategies that are not off."""
-        policy = self._policy
-        return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+        return _active(self._policy)
 
     def remember(
         self,
@@ -284,6 +277,20 @@ def _noted(made: Decision, note: str) -> Decision:
     return replace(made, plan=replace(made.plan, warnings=(*made.plan.warnings, note)))
 
 
+def reads_usage(policy: Policy, registry: Registry) -> bool:
+    """Return whether a strategy of the policy wants to know what is really used."""
+    return any(
+        isinstance(strategy := registry.strategy(policy.strategy_of(name)), Measuring)
+        and strategy.needs_usage(policy.strategies[name].params)
+        for name in _active(policy)
+    )
+
+
+def _active(policy: Policy) -> list[str]:
+    """Return the strategies that are not off."""
+    return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+
+
 def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
     strategy = registry.strategy(name)
     return lambda view: strategy.terms(view, params)
@@ -296,8 +303,18 @@ def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
         given.version_pair() or snapshot.version,
         weights=dict(given.weights),
         default_constraints=_default_constraints(policy),
+        scoring=_scoring(given.scoring_strategy),
         percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
         hard_pod_affinity_weight=given.hard_pod_affinity_weight,
+    )
+
+
+def _scoring(given: FitScoring) -> ScoringStrategy:
+    ratio = given.requested_to_capacity_ratio
+    return ScoringStrategy(
+        type=given.type,
+        resources=tuple((resource.name, resource.weight) for resource in given.resources),
+        shape=() if ratio is None else tuple((p.utilization, p.score) for p in ratio.shape),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rebalancer.plain_text import shown
 from rebalancer.policy.params import Section
@@ -38,6 +38,14 @@ ScorePlugin = Literal[
 """The plug-ins of the default scheduler whose scores are modelled."""
 
 
+def _scored_resource(name: str) -> str:
+    if name not in ("cpu", "memory") and "/" not in name:
+        raise ValueError(
+            f"{shown(name)} is not modelled; write cpu, memory or an extended resource"
+        )
+    return name
+
+
 class SpreadDefault(Section):
     """A topology spread constraint that the scheduler applies to pods without one."""
 
@@ -46,6 +54,60 @@ class SpreadDefault(Section):
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
         default="ScheduleAnyway", description="DoNotSchedule (hard) or ScheduleAnyway (soft)."
     )
+
+
+class ScoredResource(Section):
+    """A resource by which NodeResourcesFit scores."""
+
+    name: Annotated[str, AfterValidator(_scored_resource)] = Field(
+        description="cpu, memory or an extended resource."
+    )
+    weight: int = Field(default=1, ge=1, le=100, description="Its weight.")
+
+
+class ShapePoint(Section):
+    """A point of the function from a resource's utilisation to its score."""
+
+    utilization: int = Field(ge=0, le=100, description="Percentage that is requested.")
+    score: int = Field(ge=0, le=10, description="Score there; between two points it is linear.")
+
+
+class RequestedToCapacityRatio(Section):
+    """The function from a resource's utilisation to its score."""
+
+    shape: tuple[ShapePoint, ...] = Field(min_length=1, description="Points, by utilisation.")
+
+
+class FitScoring(Section):
+    """How NodeResourcesFit scores; the keys are those of kube-scheduler's configuration."""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = Field(
+        default="LeastAllocated",
+        description="What gets a high score: free nodes, full ones, or by a shape.",
+    )
+    resources: tuple[ScoredResource, ...] = Field(
+        default=(ScoredResource(name="cpu"), ScoredResource(name="memory")),
+        min_length=1,
+        description="Resources with weights.",
+    )
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = Field(
+        default=None, description="The shape, for RequestedToCapacityRatio."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> FitScoring:
+        shape = self.requested_to_capacity_ratio
+        if (shape is not None) != (self.type == "RequestedToCapacityRatio"):
+            raise ValueError(
+                "type: RequestedToCapacityRatio and requestedToCapacityRatio go together"
+            )
+        points = [] if shape is None else [point.utilization for point in shape.shape]
+        if points != sorted(set(points)):
+            raise ValueError("utilization must rise from point to point of shape")
+        names = [resource.name for resource in self.resources]
+        if len(set(names)) < len(names):
+            raise ValueError("resources names one twice")
+        return self
 
 
 class Scheduler(Section):
@@ -58,6 +120,9 @@ class Scheduler(Section):
     weights: dict[ScorePlugin, Annotated[int, Field(ge=0, le=100)]] = Field(
         default_factory=dict,
         description="Score plug-in to weight, where it differs from the default; 0 disables its score.",
+    )
+    scoring_strategy: FitScoring = Field(
+        default=FitScoring(), description="NodeResourcesFit's scoringStrategy."
     )
     default_constraints: tuple[SpreadDefault, ...] | None = Field(
         default=None,

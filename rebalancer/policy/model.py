@@ -16,6 +16,7 @@ from rebalancer.policy.cluster import Safety, Scheduler
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
+from rebalancer.policy.usage import UsageSettings
 from rebalancer.policy.windows import Window, is_open, next_allowed
 
 
@@ -128,6 +129,9 @@ class Policy(Section):
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
         default=Scheduler(), description="Differences of the cluster's scheduler from the default."
+    )
+    usage: UsageSettings = Field(
+        default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
     strategies: dict[str, StrategyPolicy] = Field(

@@ -22,7 +22,7 @@ class Columns:
 
     fits: Bools
     """(N,) where there is room for one more."""
-    least_allocated: Ints
+    allocation: Ints
     balanced: Ints | None
     total: Ints
     """(N,) weighted sum of both scores."""
@@ -66,21 +66,21 @@ class KeptColumns:
 
     def _made(self, state: ClusterState, cls: int) -> Columns:
         fits = self._resources.fits(state, cls)
-        least = self._resources.least_allocated(state, cls)
+        allocation = self._resources.allocation(state, cls)
         balanced = self._resources.balanced(state, cls, improvement=self._improvement)
-        total = self._sum(least, balanced)
-        return Columns(fits, least, balanced, total, len(state.touched))
+        total = self._sum(allocation, balanced)
+        return Columns(fits, allocation, balanced, total, len(state.touched))
 
     def _renew(self, columns: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
         fits = self._resources.fits(state, cls, nodes)
         refits = fits != columns.fits[nodes]
         columns.fits[nodes] = fits
-        least = self._resources.least_allocated(state, cls, nodes)
+        allocation = self._resources.allocation(state, cls, nodes)
         balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
-        columns.least_allocated[nodes] = least
+        columns.allocation[nodes] = allocation
         if columns.balanced is not None and balanced is not None:
             columns.balanced[nodes] = balanced
-        total = self._sum(least, balanced)
+        total = self._sum(allocation, balanced)
         rise = total - columns.total[nodes]
         columns.total[nodes] = total
         some = refits | (rise != 0)
@@ -88,8 +88,8 @@ class KeptColumns:
             changes = (nodes[some].tolist(), rise[some].tolist(), refits[some].tolist())
             columns.journal.extend(zip(*changes, strict=True))
 
-    def _sum(self, least: Ints, balanced: Ints | None) -> Ints:
-        total = self._weights.get(NODE_RESOURCES_FIT, 0) * least
+    def _sum(self, allocation: Ints, balanced: Ints | None) -> Ints:
+        total = self._weights.get(NODE_RESOURCES_FIT, 0) * allocation
         if balanced is not None:
             total += self._weights.get(BALANCED_ALLOCATION, 0) * balanced
         return total

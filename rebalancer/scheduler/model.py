@@ -63,7 +63,7 @@ class SchedulerModel:
         self.snapshot = snapshot
         self.profile = profile
         self.placement = Placement(snapshot)
-        self.resources = Resources(snapshot)
+        self.resources = Resources(snapshot, profile.scoring)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile.hard_pod_affinity_weight)
         self.columns = columns = KeptColumns(

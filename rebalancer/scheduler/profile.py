@@ -32,6 +32,19 @@ only pods with resource claims, which are not predicted, and VolumeBinding score
 feature is on.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class ScoringStrategy:
+    """How NodeResourcesFit scores (``NodeResourcesFitArgs.scoringStrategy``)."""
+
+    type: str = "LeastAllocated"
+    """Or MostAllocated, or RequestedToCapacityRatio."""
+    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
+    """Names with weights: cpu, memory and extended resources."""
+    shape: tuple[tuple[int, int], ...] = ()
+    """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
+
+
 KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36))
 
 _MIN_NODES = 100
@@ -52,6 +65,7 @@ class SchedulerProfile:
     """None or 0: adaptive."""
     hard_pod_affinity_weight: int = 1
     """What a required affinity term of another pod counts for when scored."""
+    scoring: ScoringStrategy = ScoringStrategy()
     scheduler_name: str = "default-scheduler"
     """Pods that name another one cannot be predicted."""
     note: str = ""

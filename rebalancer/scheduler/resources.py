@@ -1,14 +1,18 @@
 """Does a pod fit, and how well: NodeResourcesFit and NodeResourcesBalancedAllocation.
 
-Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``balanced_allocation.go``). All
-divisions are Go's on non-negative integers, so ``//`` is the same.
+Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_allocated.go``,
+``requested_to_capacity_ratio.go``, ``balanced_allocation.go``). All divisions of arrays are Go's on non-negative
+integers, so ``//`` is the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 import numpy as np
 
+from rebalancer.scheduler.profile import ScoringStrategy
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.requests import DEFAULT_SCORED, pod_requests
@@ -16,6 +20,8 @@ from rebalancer.snapshot.state import ClusterState
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MAX = 100
+_MOST_POINTS = 10
+"""The largest score in a shape."""
 _ALL = slice(None)
 Some = slice | Int32s
 """Which nodes are asked about."""
@@ -46,10 +52,27 @@ def _scored_when_new(snapshot: Snapshot) -> Ints:
     return scored
 
 
+def _table(shape: Sequence[tuple[int, int]]) -> Ints:
+    """Return the score at each utilisation from 0 to 100: linear between the points of a shape (``shape_score.go``)."""
+    points = [(at, score * _MAX // _MOST_POINTS) for at, score in shape] or [(0, 0)]
+    scores = []
+    for used in range(_MAX + 1):
+        after = next((index for index, point in enumerate(points) if used <= point[0]), -1)
+        score = points[after][1]
+        if after > 0:
+            (left, low), (right, high) = points[after - 1 : after + 1]
+            # Go's division cuts towards zero, also where the shape falls.
+            score = low + int((high - low) * (used - left) / (right - left))
+        scores.append(score)
+    return np.array(scores, np.int64)
+
+
 class Resources:
     """Filter and scores of resources."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, scoring: ScoringStrategy) -> None:
+        self._scoring = scoring
+        self._table = _table(scoring.shape)
         self._requests = snapshot.requests
         self._scored = _scored_when_new(snapshot)
         self._allocatable = snapshot.nodes.allocatable
@@ -91,17 +114,48 @@ class Resources:
         """Return what stands for all that a class asks of a node's resources."""
         return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
 
-    def least_allocated(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Ints:
-        """Return the LeastAllocated score (N,) or (K,): mean percentage of cpu and memory left free."""
+    def allocation(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Ints:
+        """Return the score of NodeResourcesFit (N,) or (K,): the weighted mean over the resources that count."""
         total = np.zeros(len(self._max_pods[nodes]), np.int64)
-        weight = np.zeros_like(total)
-        for row in (0, 1):
+        weights = np.zeros_like(total)
+        by_ratio = self._scoring.type == "RequestedToCapacityRatio"
+        for row, weight in self._counted(cls):
             allocatable = self._allocatable[row, nodes]
-            free = allocatable - state.scored_used[row, nodes] - self._scored[row, cls]
-            exists = allocatable != 0
-            total += np.where(free > 0, free * _MAX, 0) // np.maximum(allocatable, 1)
-            weight += exists
-        return total // np.maximum(weight, 1)
+            score = self._score(self._with_pod(state, cls, row, nodes), allocatable)
+            # What a ratio gives no score for does not count at all.
+            counts = (score > 0) & (allocatable != 0) if by_ratio else allocatable != 0
+            total += weight * score * counts
+            weights += weight * counts
+        if by_ratio:
+            return np.floor(total / np.maximum(weights, 1) + 0.5).astype(np.int64)
+        return total // np.maximum(weights, 1)
+
+    def _counted(self, cls: int) -> Iterator[tuple[int, int]]:
+        """Yield row and weight of what is scored; an extended resource only for a pod that requests it."""
+        for name, weight in self._scoring.resources:
+            if name in DEFAULT_SCORED:
+                yield self.names.index(name), weight
+            elif name in self.names and self._requests[row := self.names.index(name), cls] > 0:
+                yield row, weight
+
+    def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Some) -> Ints:
+        """Return what of a resource is requested with one more pod of the class, with defaults for cpu and memory."""
+        if row < len(self._scored):
+            with_pod: Ints = state.scored_used[row, nodes] + self._scored[row, cls]
+        else:
+            with_pod = state.used[row, nodes] + self._requests[row, cls]
+        return with_pod
+
+    def _score(self, requested: Ints, allocatable: Ints) -> Ints:
+        """Return the score of one resource."""
+        size = np.maximum(allocatable, 1)
+        if self._scoring.type == "LeastAllocated":
+            return np.maximum(allocatable - requested, 0) * _MAX // size
+        used = np.minimum(requested, allocatable) * _MAX // size
+        if self._scoring.type == "MostAllocated":
+            return used
+        score: Ints = self._table[np.where(requested > allocatable, _MAX, used)]
+        return score
 
     def balanced(
         self, state: ClusterState, cls: int, nodes: Some = _ALL, *, improvement: bool

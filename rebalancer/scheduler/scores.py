@@ -68,7 +68,7 @@ class Scorer:
     def raw(self, state: ClusterState, cls: int) -> RawScores:
         """Return the raw scores of a class in a state; they hold until the state changes."""
         columns, images = self._columns.of(state, cls), self._images.score(cls)
-        fixed = {NODE_RESOURCES_FIT: columns.least_allocated, IMAGE_LOCALITY: images}
+        fixed = {NODE_RESOURCES_FIT: columns.allocation, IMAGE_LOCALITY: images}
         if columns.balanced is not None:
             fixed[BALANCED_ALLOCATION] = columns.balanced
         total = columns.total

@@ -216,6 +216,7 @@ class Settled:
             if item.spec.selector
         ]
         pods, requests = self.pods.columns(nodes.index), of_pods.requests()
+        measurable = [of_pods.resources.index(name) for name in MEASURED]
         return Snapshot(
             captured_at=captured_at,
             version=version,
@@ -245,7 +246,8 @@ class Settled:
                 nodes=nodes,
                 pods=pods,
                 classes=classes,
-                requests=requests[[of_pods.resources.index(name) for name in MEASURED]],
+                requests=requests[measurable],
+                allocatable=nodes.allocatable[measurable],
                 captured_at=captured_at,
             ),
         )

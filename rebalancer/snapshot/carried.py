@@ -42,7 +42,9 @@ def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     nodes = np.zeros((len(MEASURED), len(later.nodes)), np.int64)
     measured = usage.nodes - _used(first, usage.classes, len(before))
     nodes[:, known] = (measured[:, was[known]]) + _used(later, classes, len(later.nodes))[:, known]
-    return Usage(nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), at=usage.at)
+    return replace(
+        usage, nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), others=()
+    )
 
 
 def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -22,6 +23,9 @@ forgets a node and its pods at the first scrape that is not answered. A measurem
 missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on reporting
 it, with its old timestamp; or it comes from an adapter that keeps what it once saw.
 """
+
+_OTHERS = 3
+"""So many names of nodes that are none of the cluster's are kept."""
 
 _UNIT = np.array([[1e6], [1.0]])
 """(M, 1) nanocores in a millicore, bytes in a byte."""
@@ -48,8 +52,8 @@ class PodUse:
                 continue
             self._namespace.append(self._namespaces(pod.metadata.namespace))
             self._name.append(pod.metadata.name)
-            self._cpu.append(amounts[0])
-            self._memory.append(amounts[1])
+            for column, amount in zip((self._cpu, self._memory), amounts, strict=True):
+                column.append(math.nan if amount is None else amount)
             self._at.append(pod.at)
 
     def matched(self, keys: Iterable[tuple[str, str]], count: int) -> NDArray[np.int64]:
@@ -66,7 +70,7 @@ class PodUse:
 
     @property
     def amounts(self) -> Floats:
-        """(M, rows) nanocores and bytes."""
+        """(M, rows) nanocores and bytes; nan for what was not measured."""
         return np.array([self._cpu, self._memory], np.float64)
 
 
@@ -78,44 +82,68 @@ def measured(
     pods: Pods,
     classes: Sequence[PodClass],
     requests: Ints,
+    allocatable: Ints,
     captured_at: float,
 ) -> Usage | None:
     """Return the measured use at ``captured_at`` (Unix seconds), None if no node was measured at all.
 
-    ``requests`` (M, C) is what a pod of each class asks for.
+    ``requests`` (M, C) is what a pod of each class asks for, ``allocatable`` (M, N) what a node has.
     """
     if not node_metrics:
         return None
     since = captured_at - STALE_AFTER
-    amounts, known, newest = _of_nodes(node_metrics, nodes, since)
+    ours = {
+        node: metrics
+        for metrics in node_metrics
+        if (node := nodes.index.get(metrics.metadata.name)) is not None
+    }
+    amounts, newest = _of_nodes(ours, nodes, allocatable)
+    absent = np.asarray(np.isnan(amounts).all(axis=1))
+    asked: Bools = ~absent | absent.all()
+    at = np.full(len(nodes), -np.inf)
+    at[list(ours)] = [metrics.at for metrics in ours.values()]
+    # As with pods: metrics-server reports an earlier node of that name until it has asked the new one.
+    known = ~np.isnan(amounts[asked]).any(axis=0) & (at >= np.maximum(since, nodes.created))
     return Usage(
-        nodes=frozen(amounts),
+        nodes=frozen(_in_base_units(np.where(known & asked[:, None], amounts, 0))),
         known=frozen(known),
-        classes=frozen(_of_classes(use, pods, classes, requests, since)),
+        classes=frozen(_of_classes(use, pods, classes, requests, since, asked)),
         at=newest,
+        measured=tuple(asked.tolist()),
+        why_unknown={
+            metrics.metadata.name: why
+            for metrics in ours.values()
+            if (why := metrics.not_measured) is not None
+        },
+        others=() if ours else tuple(one.metadata.name for one in node_metrics[:_OTHERS]),
     )
 
 
 def _of_nodes(
-    metrics: Iterable[NodeMetrics], nodes: Nodes, since: float
-) -> tuple[Ints, Bools, float]:
-    amounts = np.zeros((len(MEASURED), len(nodes)), np.float64)
-    known = np.zeros(len(nodes), np.bool_)
+    metrics: Mapping[int, NodeMetrics], nodes: Nodes, allocatable: Ints
+) -> tuple[Floats, float]:
+    """Return what each node uses (M, N) in nanocores and bytes, nan where it is not known, and the newest time."""
+    amounts = np.full((len(MEASURED), len(nodes)), np.nan)
     newest = 0.0
-    for measured in metrics:
-        node, used = nodes.index.get(measured.metadata.name), measured.amounts()
-        if node is None or used is None:
-            continue
-        newest = max(newest, measured.at)
-        # As with pods: metrics-server reports an earlier node of that name until it has asked the new one.
-        if measured.at >= max(since, nodes.created[node]):
-            known[node] = True
+    for node, measured in metrics.items():
+        if (shares := measured.shares) is not None:
+            given = np.array([shares.cpu, shares.memory], np.float64)
+            amounts[:, node] = given * allocatable[:, node] * _UNIT[:, 0]
+        elif (used := measured.amounts()) is not None:
             amounts[:, node] = used
-    return _in_base_units(amounts), known, newest
+        else:
+            continue
+        newest = max(newest, measured.began)
+    return amounts, newest
 
 
 def _of_classes(
-    use: PodUse, pods: Pods, classes: Sequence[PodClass], requests: Ints, since: float
+    use: PodUse,
+    pods: Pods,
+    classes: Sequence[PodClass],
+    requests: Ints,
+    since: float,
+    asked: Bools,
 ) -> Ints:
     """Return the mean use (M, C) of a pod of each class.
 
@@ -123,19 +151,21 @@ def _of_classes(
     replaces; if they were not measured either, what it requests.
     """
     row = use.matched(_names(pods, classes), len(pods))
-    at = np.append(use.at, -np.inf)[row]
+    amounts = use.amounts
+    whole = ~np.isnan(amounts[asked]).any(axis=0)
+    at = np.append(np.where(whole, use.at, -np.inf), -np.inf)[row]
     # A pod that was measured before it was created is another one of that name, which is gone: metrics-server
     # knows pods by name, and reports the old one until it has asked the kubelet again.
     counts = (at >= since) & (at >= pods.created) & ((pods.flags & PodFlag.TERMINATING) == 0)
     cls, row = pods.cls[counts], row[counts]
     number = np.bincount(cls, minlength=len(classes)).astype(np.float64)
-    summed = [np.bincount(cls, of[row], len(classes)) for of in use.amounts]
+    summed = [np.bincount(cls, of[row], len(classes)) for of in np.nan_to_num(amounts)]
     total = np.array(summed, np.float64)
     replacement = np.array([of.replacement for of in classes], np.int64)
     lent = (number > 0) & (number[replacement] == 0)
     _lend(number, total, replacement, lent)
     mean = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
-    return np.where(number > 0, _in_base_units(mean), requests)
+    return np.where((number > 0) & asked[:, None], _in_base_units(mean), requests)
 
 
 def _lend(number: Floats, total: Floats, replacement: NDArray[np.int64], lent: Bools) -> None:

@@ -1,8 +1,9 @@
-"""What nodes and pods really use, as the metrics API (metrics.k8s.io) has measured it."""
+"""What nodes and pods really use, as the metrics API (metrics.k8s.io) or Prometheus has measured it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rebalancer.snapshot.columns import Bools, Ints
 
@@ -27,4 +28,14 @@ class Usage:
     Replicas share their work: what one of them uses at the moment says little of its replacement.
     """
     at: float
-    """Unix seconds of the newest measurement of a node, 0 if there is none."""
+    """Unix seconds at which the newest measurement of a node was made, or began; 0 if there is none."""
+    measured: tuple[bool, ...] = (True,) * len(MEASURED)
+    """(M,) what was measured at all; of the rest nothing is known, and ``classes`` has the requests."""
+    why_unknown: Mapping[str, str] = field(default_factory=dict)
+    """Node -> why what was answered of it is no measurement, where that is known."""
+    others: tuple[str, ...] = ()
+    """Names of a few measured nodes, where the cluster has none of all that were measured."""
+
+    def has(self, resource: str) -> bool:
+        """Return whether a resource of MEASURED was measured."""
+        return self.measured[MEASURED.index(resource)]

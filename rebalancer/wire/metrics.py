@@ -2,7 +2,8 @@
 
 It is served by an aggregated API server (metrics-server, or an adapter), not by the cluster's own, so its
 values are taken for what they may be: anything. What cannot be read was not measured.
-Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``.
+Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``. What Prometheus has measured comes in the same form
+(``rebalancer.kube.prometheus``), with ``shares``, ``since`` and an annotation that the API does not have.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from msgspec import Struct
 from rebalancer.wire.quantity import parse, parse_nano
 from rebalancer.wire.times import unix_seconds
 
-Amounts = tuple[int, int]
-"""Nanocores of cpu, bytes of memory."""
+Amounts = tuple[int | None, int | None]
+"""Nanocores of cpu, bytes of memory; None for what was not measured."""
+
+NOT_MEASURED = "rebalancer/not-measured"
+"""Annotation of a node: why what was answered of it is no measurement."""
 
 _MOST = 2**53
 """Nine million cores, nine petabytes: what is more is no measurement, and would not add up in a float."""
@@ -34,6 +38,7 @@ class MetricsMeta(_Metrics, frozen=True):
     name: str = ""
     namespace: str = ""
     creation_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
 
 
 class Used(_Metrics, frozen=True):
@@ -43,12 +48,21 @@ class Used(_Metrics, frozen=True):
     memory: Any = None
 
     def amounts(self) -> Amounts | None:
-        """Return both amounts, None if one of them is missing, unreadable, or none that can be used."""
+        """Return both amounts, None if both are missing, or one is unreadable or none that can be used."""
         try:
-            cpu, memory = _nanocores(self.cpu), _bytes(self.memory)
+            cpu = None if self.cpu is None else _nanocores(self.cpu)
+            memory = None if self.memory is None else _bytes(self.memory)
         except ValueError:
             return None
-        return (cpu, memory) if 0 <= cpu <= _MOST and 0 <= memory <= _MOST else None
+        given = [amount for amount in (cpu, memory) if amount is not None]
+        return (cpu, memory) if given and all(0 <= one <= _MOST for one in given) else None
+
+
+class Shares(_Metrics, frozen=True):
+    """What is used of a node, as shares of its allocatable."""
+
+    cpu: float | None = None
+    memory: float | None = None
 
 
 class ContainerMetrics(_Metrics, frozen=True):
@@ -64,11 +78,24 @@ class NodeMetrics(_Metrics, frozen=True):
     timestamp: Any = None
     window: Any = None
     usage: Used | None = None
+    shares: Shares | None = None
+    """In place of ``usage``."""
+    since: Any = None
 
     @property
     def at(self) -> float:
         """Unix seconds of the measurement, 0 if it does not say."""
         return _at(self.timestamp)
+
+    @property
+    def began(self) -> float:
+        """Unix seconds from which on it was measured, if it says so; else as ``at``."""
+        return self.at if self.since is None else _at(self.since)
+
+    @property
+    def not_measured(self) -> str | None:
+        """Why what was answered of the node is no measurement, if that is known."""
+        return (self.metadata.annotations or {}).get(NOT_MEASURED)
 
     def amounts(self) -> Amounts | None:
         """Return what the node uses, None if it was not measured."""
@@ -94,14 +121,18 @@ class PodMetrics(_Metrics, frozen=True):
 
     def amounts(self) -> Amounts | None:
         """Return what its containers use together, None if one of them was not measured, or there is none."""
-        cpu = memory = 0
+        sums: list[int | None] = [0, 0]
         for container in self.containers or ():
             amounts = container.usage.amounts() if container.usage is not None else None
             if amounts is None:
                 return None
-            cpu += amounts[0]
-            memory += amounts[1]
-        return (cpu, memory) if self.containers else None
+            for of, amount in enumerate(amounts):
+                sums[of] = None if amount is None else _plus(sums[of], amount)
+        return (sums[0], sums[1]) if self.containers else None
+
+
+def _plus(so_far: int | None, amount: int) -> int | None:
+    return None if so_far is None else so_far + amount
 
 
 def _at(timestamp: Any) -> float:

@@ -30,7 +30,7 @@ class MeasuredTerm(UtilisationTerm):
         self._measured = [
             (row, MEASURED.index(name))
             for row, name in enumerate(sorted(params.over))
-            if name in MEASURED
+            if name in MEASURED and (usage is None or usage.has(name))
         ]
         self._texts: tuple[int, dict[int, str]] = (-1, {})
         """Version of the state -> node -> description."""
@@ -161,7 +161,8 @@ class MeasuredTerm(UtilisationTerm):
 
     def notes(self) -> Sequence[str]:
         """See Noting."""
-        return [text for text in (self._blocked(), self._not_measured()) if text is not None]
+        texts = (self._blocked(), self._not_measured(), self._by_requests())
+        return [text for text in texts if text is not None]
 
     def not_judged(self) -> str | None:
         """See Unjudged."""
@@ -175,7 +176,6 @@ class MeasuredTerm(UtilisationTerm):
         unknown = np.flatnonzero(counts & ~self._known).tolist()
         if not unknown or not self._known.any():
             return None
-        names = ", ".join(nodes.names[node] for node in unknown[:_SHOWN])
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         what = (
             "they neither give pods nor invite them"
@@ -183,14 +183,37 @@ class MeasuredTerm(UtilisationTerm):
             else "they count by requests"
         )
         all_of = int(np.count_nonzero(counts))
+        why = usage.why_unknown if (usage := self._view.snapshot.usage) is not None else {}
+        names = ", ".join(
+            f"{name}: {why[name]}" if name in why else name
+            for name in (nodes.names[node] for node in unknown[:_SHOWN])
+        )
         return f"{len(unknown)} of {all_of} nodes are not measured ({names}{more}): {what}"
+
+    def _by_requests(self) -> str | None:
+        usage = self._view.snapshot.usage
+        if usage is None or not self._known.any():
+            return None
+        names = [name for name in self._names if name in MEASURED and not usage.has(name)]
+        return f"{' and '.join(names)}: not measured, counts by requests" if names else None
+
+    def _why(self) -> str:
+        """Return why the usage of no node is known."""
+        usage = self._view.snapshot.usage
+        if usage is not None and usage.others:
+            names = ", ".join(usage.others)
+            return f"what was measured is of others ({names}), by their names"
+        if usage is not None and usage.why_unknown:
+            name, why = min(usage.why_unknown.items())
+            return f"{name}: {why}"
+        return (
+            "metrics.k8s.io (metrics-server serves it), or the policy's usage.prometheus, must answer, "
+            "or the snapshot file must hold it"
+        )
 
     def _blocked(self) -> str | None:
         if not self._known.any():
-            return (
-                f"with signal: {self._signal} nothing is moved, because the usage of no node is known: "
-                "metrics.k8s.io must serve it (metrics-server does), or the snapshot file must hold it"
-            )
+            return f"with signal: {self._signal} nothing is moved, because the usage of no node is known: {self._why()}"
         if self._outdated:
             return (
                 "nothing is moved by usage until the next measurement: "

@@ -168,6 +168,34 @@ def test_names_that_yaml_reads_as_something_else_stay_text(word):
             assert (subject["name"], subject["namespace"]) == (word, word)
 
 
+PROMETHEUS = {
+    "url": "https://prometheus.monitoring:9091",
+    "nodes": {"cpu": "sum by (node) (rate(node_cpu[5m]))"},
+    "tokenFile": "/var/run/secrets/usage/token",
+    "caFile": "/var/run/secrets/usage/ca.crt",
+}
+
+
+def test_prometheus_is_named_in_the_policy_and_its_secret_is_mounted(tmp_path):
+    values = {"policy": {"usage": {"prometheus": PROMETHEUS}}, "usage": {"secretName": "reader"}}
+    manifests = render(values)
+    settings = policy_of(manifests, tmp_path).policy.usage.prometheus
+    assert settings.nodes == PROMETHEUS["nodes"]
+    spec = pod_spec(one(manifests, "CronJob"))
+    (volume,) = (volume for volume in spec["volumes"] if volume.get("secret"))
+    assert volume["secret"] == {"secretName": "reader"}
+    (mount,) = (m for m in container(manifests)["volumeMounts"] if m["name"] == volume["name"])
+    assert mount["readOnly"]
+    assert {settings.token_file, settings.ca_file} == {
+        f"{mount['mountPath']}/{key}" for key in ("token", "ca.crt")
+    }
+
+
+def test_a_wrong_key_of_prometheus_is_refused():
+    with pytest.raises(HelmError, match="nodeQuery"):
+        render({"policy": {"usage": {"prometheus": {**PROMETHEUS, "nodeQuery": "up"}}}})
+
+
 def judged_by(signal):
     return {"strategies": {"low-utilisation": {"signal": signal}}}
 
@@ -184,6 +212,9 @@ def judged_by(signal):
         ({"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}}, True),
         ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, False),
         ({**judged_by("usage"), "mode": "observe"}, True),
+        ({**judged_by("usage"), "policy": {"usage": {}}}, True),
+        ({**judged_by("usage"), "policy": {"usage": {"prometheus": PROMETHEUS}}}, False),
+        ({"policy": {"usage": {"prometheus": PROMETHEUS}}, "rbac": {"usage": True}}, True),
         ({"rbac": {"usage": True}}, True),
         ({"existingPolicy": "mine"}, False),
         ({"existingPolicy": "mine", "rbac": {"usage": True}}, True),
@@ -326,6 +357,7 @@ CHANGED = {
     "jobAnnotations": {"a": "job"},
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
+    "usage.secretName": "prometheus-reader",
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.usage": True,

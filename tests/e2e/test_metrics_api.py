@@ -10,6 +10,7 @@ from rebalancer.errors import ExitCode
 from rebalancer.kube.access import READ_RULES, USAGE_RULES
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.metrics import MetricsApi
 from rebalancer.kube.read import read_cluster
 from rebalancer.snapshot.load import load_snapshot
 from tests.controlplane import audit, metrics, objects, operations
@@ -31,6 +32,10 @@ def two_nodes(cluster):
 
 def client_with(cluster, rules):
     return connect(kubeconfig=grant(cluster, rules), environ={})
+
+
+def read(client):
+    return read_cluster(client, clock=time.time, usage=MetricsApi(client))
 
 
 def captured(cluster, folder, rules):
@@ -56,7 +61,7 @@ def test_what_was_measured_is_read_with_exactly_the_documented_rights(two_nodes,
             [{"cpu": "250m", "memory": "2048Ki"}, {"cpu": "1500000n", "memory": "0"}],
         )
         log = audit.AuditLog(two_nodes.audit_log)
-        reading = read_cluster(client_with(two_nodes, RULES), clock=time.time, usage=True)
+        reading = read(client_with(two_nodes, RULES))
         asked = {
             request.kind
             for request in log.requests()
@@ -76,7 +81,7 @@ def test_a_cluster_without_a_metrics_server_is_read_and_a_note_says_what_is_miss
     two_nodes, tmp_path
 ):
     client = client_with(two_nodes, RULES)
-    reading = read_cluster(client, clock=time.time, usage=True)
+    reading = read(client)
     assert len(reading.snapshot.pods) == 2
     assert reading.snapshot.usage is None
     (note,) = reading.readings.notes
@@ -92,7 +97,7 @@ def test_a_metrics_server_that_does_not_answer_holds_nobody_up(two_nodes, tmp_pa
     with metrics.silent(two_nodes.api):
         client = client_with(two_nodes, RULES)
         log = audit.AuditLog(two_nodes.audit_log)
-        reading = read_cluster(client, clock=time.time, usage=True)
+        reading = read(client)
         # It is asked once for each kind, and not again: that would take a quarter of a minute.
         asked = Counter(request.resource for request in log.requests() if request.code == 503)
         assert asked == {"nodes": 1, "pods": 1}
@@ -107,7 +112,7 @@ def test_each_missing_right_is_named(two_nodes, tmp_path, missing, there):
     rules = [rule for rule in RULES if rule != missing]
     with metrics.served(two_nodes.api) if there else nullcontext():
         with pytest.raises(ForbiddenError) as caught:
-            read_cluster(client_with(two_nodes, rules), clock=time.time, usage=True)
+            read(client_with(two_nodes, rules))
         done, path = captured(two_nodes, tmp_path, rules)
     assert caught.value.missing == (missing,)
     assert done.code == ExitCode.UNREADABLE
@@ -119,5 +124,5 @@ def test_each_missing_right_is_named(two_nodes, tmp_path, missing, there):
 
 def test_all_missing_rights_are_named_at_once(two_nodes):
     with pytest.raises(ForbiddenError) as caught:
-        read_cluster(client_with(two_nodes, READ_RULES[:-1]), clock=time.time, usage=True)
+        read(client_with(two_nodes, READ_RULES[:-1]))
     assert set(caught.value.missing) == {READ_RULES[-1], *USAGE_RULES}

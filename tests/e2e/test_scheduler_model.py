@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from benchmarks.scheduler.compare import Tally
 from benchmarks.scheduler.decisions import run_cluster
 from benchmarks.scheduler.generate import Pairs, WantedPod
 from benchmarks.scheduler.ground import Ground, options
+from benchmarks.scheduler.settings import scoring
 from benchmarks.scheduler.vocabulary import HOSTNAME, Manifest
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.profile import NODE_RESOURCES_FIT, SchedulerProfile, ScoringStrategy
 from tests.controlplane import ControlPlane
 
 VERSION = "1.36.3"
+GPU = "example.com/gpu"
 
 
 def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
@@ -39,6 +43,39 @@ def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
     assert sum(tally.varying.values()) >= 3_000
     assert tally.node_predicted == tally.decisions
     assert sum(tally.unmodelled.values()) <= 0.02 * tally.decisions
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        ScoringStrategy("LeastAllocated", (("cpu", 5), ("memory", 2), (GPU, 7))),
+        ScoringStrategy("MostAllocated", (("memory", 3), (GPU, 4))),
+        ScoringStrategy(
+            "RequestedToCapacityRatio",
+            (("cpu", 3), ("memory", 1), (GPU, 2)),
+            ((0, 10), (33, 7), (70, 0), (90, 9)),
+        ),
+    ],
+    ids=lambda strategy: strategy.type,
+)
+def test_every_way_to_score_resources_is_that_of_the_real_scheduler(
+    strategy: ScoringStrategy,
+) -> None:
+    rng = random.Random(11)
+    pairs, tally = Pairs(rng), Tally()
+    config, fields = scoring(strategy)
+    profile = SchedulerProfile.for_version((1, 36), **fields)
+    with ControlPlane(options(VERSION, config)) as plane:
+        ground = Ground(plane)
+        for nodes, decisions in ((5, 25), (20, 35)):
+            run_cluster(
+                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
+            )
+            ground.clear()
+    assert tally.differences == []
+    assert tally.scored >= 30
+    # Nodes differ by this score.
+    assert tally.varying[NODE_RESOURCES_FIT] >= 200
 
 
 def test_what_a_device_class_stands_behind_is_named_as_unpredicted() -> None:

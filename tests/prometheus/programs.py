@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.controlplane.pki import Pki
 
 
 def program(name: str) -> str:
@@ -55,6 +58,27 @@ def prometheus(folder: Path, scraped: str) -> Iterator[str]:
         yield url
 
 
+@contextmanager
+def recorded(folder: Path, series: str, keys: Pki) -> Iterator[str]:
+    """Yield the address of a Prometheus that scrapes nothing, and has these series (OpenMetrics); over TLS."""
+    data, text = folder / "data", folder / "series.txt"
+    text.write_text(f"{series}# EOF\n")
+    promtool("tsdb", "create-blocks-from", "openmetrics", text, data)
+    (folder / "prometheus.json").write_text("{}")
+    files = {"cert_file": str(keys.server_cert), "key_file": str(keys.server_key)}
+    (folder / "web.json").write_text(json.dumps({"tls_server_config": files}))
+    with _running(
+        "prometheus",
+        "--web.listen-address={address}",
+        f"--config.file={folder / 'prometheus.json'}",
+        f"--web.config.file={folder / 'web.json'}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=30d",
+        trusted=keys.ca_cert,
+    ) as url:
+        yield url
+
+
 def query(url: str, expression: str) -> list[dict[str, Any]]:
     """Return the time series of an instant query; fails if Prometheus does not accept it."""
     text = urllib.parse.urlencode({"query": expression})
@@ -64,26 +88,28 @@ def query(url: str, expression: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _running(name: str, *flags: str) -> Iterator[str]:
+def _running(name: str, *flags: str, trusted: Path | None = None) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [program(name), *(flag.format(address=address) for flag in flags)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _await(f"http://{address}/-/ready", process)
-        yield f"http://{address}"
+        url = f"{'http' if trusted is None else 'https'}://{address}"
+        context = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
+        _await(f"{url}/-/ready", process, context)
+        yield url
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _await(url: str, process: subprocess.Popen[bytes]) -> None:
+def _await(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContext | None) -> None:
     until = time.monotonic() + 60
     while True:
         assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
         try:
-            with urllib.request.urlopen(url, timeout=5):  # noqa: S310  # ours
+            with urllib.request.urlopen(url, timeout=5, context=context):  # noqa: S310  # ours
                 return
         except OSError:
             assert time.monotonic() < until, f"{url} gave no answer within a minute"

@@ -151,6 +151,40 @@ def test_nodes_that_are_not_measured_are_named():
     )
 
 
+def as_measured(snapshot, **columns):
+    return replace(snapshot, usage=replace(snapshot.usage, **columns))
+
+
+def test_a_node_that_is_not_measured_is_named_with_the_reason_if_there_is_one():
+    some = even(1, 1, 1, unknown=["n1", "n2"])
+    (line,) = planned(as_measured(some, why_unknown={"n1": "cpu is NaN"})).warnings
+    assert "2 of 3 nodes are not measured (n1: cpu is NaN, n2): they neither give" in line
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"why_unknown": {"n1": "2 samples of cpu", "n0": "cpu is NaN"}}, "known: n0: cpu is NaN"),
+        ({"others": ("10.0.0.1:9100",)}, "what was measured is of others (10.0.0.1:9100)"),
+        ({}, "metrics.k8s.io (metrics-server serves it), or the policy's usage.prometheus"),
+    ],
+)
+def test_where_no_node_is_known_the_report_says_why(columns, why):
+    plan = planned(as_measured(even(8, 0, unknown=["n0", "n1"]), **columns))
+    assert plan.moves == ()
+    assert any(why in line for line in plan.warnings), plan.warnings
+
+
+def test_what_no_query_asks_for_counts_by_requests():
+    tenths = [1.0] * 8
+    idle = cluster([0.01] * 8, [], requested=(tenths, ()))
+    assert ends(idle) == [8, 0]
+    memory_only = as_measured(idle, measured=(False, True))
+    assert ends(memory_only) == [5, 3]
+    (line,) = planned(memory_only, under={"cpu": 0.2}, over={"cpu": 0.5}).warnings
+    assert line.endswith("cpu: not measured, counts by requests")
+
+
 def test_by_the_larger_a_node_that_is_not_measured_counts_by_requests():
     asked = ([1.0] * 8, ())
     assert ends(cluster([1.0] * 8, [], requested=asked, unknown=["n0"]), signal="larger") == [5, 3]

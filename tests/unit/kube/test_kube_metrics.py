@@ -10,6 +10,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RULES
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.metrics import MetricsApi
 from rebalancer.kube.read import Reading, read_cluster
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
@@ -83,9 +84,10 @@ def measured(server: ScriptedServer) -> ScriptedServer:
     return server
 
 
-def read(server: ScriptedServer, folder: Path, **how: Any) -> Reading:
-    sleeps = Sleeps()
-    return read_cluster(client_of(server.url, folder, sleeps), clock=lambda: TEN, **how)
+def read(server: ScriptedServer, folder: Path, *, usage: bool = False, **how: Any) -> Reading:
+    client = client_of(server.url, folder, Sleeps())
+    source = MetricsApi(client) if usage else None
+    return read_cluster(client, clock=lambda: TEN, usage=source, **how)
 
 
 def columns(snapshot: Snapshot) -> tuple[Any, ...]:
@@ -233,10 +235,13 @@ def test_credentials_that_are_not_accepted_are_no_matter_of_metrics(
 # -- files -----------------------------------------------------------------------------------------
 
 
-def capture(server: ScriptedServer, folder: Path, **how: Any) -> tuple[Path, tuple[str, ...]]:
+def capture(
+    server: ScriptedServer, folder: Path, *, usage: bool = False
+) -> tuple[Path, tuple[str, ...]]:
     path = folder / "cluster.zip"
     client = client_of(server.url, folder, Sleeps())
-    return path, write_cluster_snapshot(client, path, clock=lambda: TEN, **how).notes
+    source = MetricsApi(client) if usage else None
+    return path, write_cluster_snapshot(client, path, clock=lambda: TEN, usage=source).notes
 
 
 def test_a_file_holds_what_was_measured_if_that_was_asked_for(

@@ -51,7 +51,7 @@ class Measured:
     on: dict[str, int] | None = None
     """Node -> pods there, None: as it is."""
 
-    def read(self, client: object, resource: Any, stop: object) -> MetricsList:
+    def read(self, source: object, resource: Any, stop: object) -> MetricsList:
         self.asked += 1
         fold = Fold()
         feed(fold, resource.kind, self._told(resource.kind))

@@ -46,7 +46,6 @@ def plugin(migrate):
         ("LowNodeUtilization", "{thresholds: {cpu: 30}, targetThresholds: {cpu: 10}, useDeviationThresholds: true}", "  low-utilisation:\n    under: {cpu: 30%}\n    over: {cpu: 10%}\n    deviation: true\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 1}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    budgets: {perNode: 1}\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {source: KubernetesMetrics}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    signal: usage\n"),
-        ("LowNodeUtilization", "{thresholds: {x: 1}, targetThresholds: {x: 2}, metricsUtilization: {source: Prometheus, prometheus: {query: q}}}", "strategies: {}\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 0.0000001}, targetThresholds: {cpu: 100}}", "  low-utilisation:\n    under: {cpu: 0%}\n    over: {cpu: 100%}\n"),
     ],
 )  # fmt: skip
@@ -81,7 +80,6 @@ def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, numberOfNodes: 3}", "numberOfNodes: not carried over: one node that is under-used is enough"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {metricsServer: true}}", "metricsUtilization: differs: a node gives once it was over-used in three runs in a row (runs), which needs --memory"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: perNode is of pods in flight, not of a run; at most 5"),
-        ("LowNodeUtilization", "{thresholds: {x: 1}, targetThresholds: {x: 2}, metricsUtilization: {source: Prometheus, prometheus: {query: q}}}", "metricsUtilization: not carried over: LowNodeUtilization: by a query of Prometheus nodes are not judged here; signal: usage takes metrics.k8s.io"),
     ],
 )  # fmt: skip
 def test_what_differs_is_told(plugin, name, args, note):

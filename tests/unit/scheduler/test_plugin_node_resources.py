@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.scheduler.profile import ScoringStrategy
 from tests.unit.scheduler.worlds import Json, World, node, pod
 
 Asked = tuple[str | None, str | None]
@@ -79,6 +80,99 @@ def test_least_allocated(
 ) -> None:
     found = world(sizes, wanted, standing)
     assert found.plain("p", FIT, among=["node0", "node1"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "standing", "expected"),
+    [
+        ([("4000", "10000"), ("4000", "10000")], [], [], [0, 0]),
+        ([("4000", "10000"), ("6000", "10000")], BOTH, [], [62, 50]),
+        (
+            [("10000", "20000"), ("10000", "20000")],
+            [],
+            [(0, ("3000", "0")), (0, ("3000", "0")), (1, ("3000", "0")), (1, ("3000", "5000"))],
+            [30, 42],
+        ),
+        ([("0", "0"), ("0", "0")], [], [(0, ("3000", "0"))], [0, 0]),
+    ],
+)
+def test_most_allocated(
+    sizes: list[tuple[str, str]],
+    wanted: list[Asked],
+    standing: list[tuple[int, Asked]],
+    expected: list[int],
+) -> None:
+    scoring = ScoringStrategy("MostAllocated")
+    found = world(sizes, wanted, standing, profile={"scoring": scoring})
+    assert found.plain("p", FIT, among=["node0", "node1"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "expected"),
+    [
+        ("LeastAllocated", {"cpu": 1, "memory": 1}, (25 + 50) // 2),
+        ("LeastAllocated", {"cpu": 3, "memory": 1}, (3 * 25 + 50) // 4),
+        ("LeastAllocated", {"memory": 7}, 50),
+        ("MostAllocated", {"cpu": 3, "memory": 1}, (3 * 75 + 50) // 4),
+        ("MostAllocated", {"cpu": 1}, 75),
+    ],
+)
+def test_resources_have_weights(kind: str, weights: dict[str, int], expected: int) -> None:
+    # The pod asks for 3 of 4 cpu, and half of the memory.
+    scoring = ScoringStrategy(kind, tuple(weights.items()))
+    found = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
+    assert found.plain("p", FIT) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("shape", "used", "expected"),
+    [
+        ([(0, 10), (70, 5), (100, 0)], 0, 100),
+        ([(0, 10), (70, 5), (100, 0)], 30, 79),  # 100 - 50 * 30 / 70, cut towards zero
+        ([(0, 10), (70, 5), (100, 0)], 70, 50),
+        ([(0, 10), (70, 5), (100, 0)], 90, 17),
+        ([(20, 3), (80, 9)], 10, 30),  # before the first point
+        ([(20, 3), (80, 9)], 50, 60),
+        ([(20, 3), (80, 9)], 95, 90),  # after the last
+        ([(50, 4)], 7, 40),
+    ],
+)
+def test_a_shape_is_linear_between_its_points(
+    shape: list[tuple[int, int]], used: int, expected: int
+) -> None:
+    scoring = ScoringStrategy("RequestedToCapacityRatio", (("cpu", 1),), tuple(shape))
+    asked = [] if used == 0 else [(str(used * 100), "0")]
+    # A pod that asks for nothing counts as 100 millicores: 0 % of ten million.
+    size = "10000000" if used == 0 else "10000"
+    found = world([(size, "20000")], asked, profile={"scoring": scoring})
+    assert found.plain("p", FIT) == [expected]
+
+
+def test_by_a_ratio_what_scores_nothing_does_not_count_and_halves_are_rounded_up() -> None:
+    packs = ((0, 0), (100, 10))
+    scoring = ScoringStrategy("RequestedToCapacityRatio", (("cpu", 1), ("memory", 1)), packs)
+    # 75 % of cpu and none of memory; then 75 % and 50 %.
+    found = world([("4000", "100000000000000")], [("3000", "0")], profile={"scoring": scoring})
+    assert found.plain("p", FIT) == [75]
+    found = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
+    assert found.plain("p", FIT) == [63]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("2", 50), (None, 0)])
+def test_an_extended_resource_counts_for_pods_that_ask_for_it(
+    asked: str | None, expected: int
+) -> None:
+    gpu = "example.com/gpu"
+    scoring = ScoringStrategy("MostAllocated", ((gpu, 3),))
+    requests = {} if asked is None else {gpu: asked}
+    container = {"name": "c", "resources": {"requests": requests, "limits": requests}}
+    other = {"name": "c", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}
+    found = World(
+        [node("n", allocatable={gpu: "4"}), node("far", allocatable={gpu: "8"})],
+        [pod("old", on="far", containers=[other]), pod("p", containers=[container])],
+        profile={"scoring": scoring},
+    )
+    assert found.plain("p", FIT, among=["n"]) == [expected]
 
 
 CPU_OF_FIRST = [(0, ("3000m", None))]

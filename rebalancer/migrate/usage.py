@@ -1,0 +1,139 @@
+"""The descheduler's queries of Prometheus, as the policy's ``usage``.
+
+There each plug-in has a query of its own, and one threshold, MetricResource; here the policy has one query for cpu
+and one for memory, and the thresholds are named as these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rebalancer.durations import format_duration
+from rebalancer.migrate import peer as theirs
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.plugins import LowUtilizationArgs
+from rebalancer.migrate.uses import Peer, Use
+from rebalancer.policy.document import KeyPath
+from rebalancer.policy.usage import Prometheus, looks_back
+
+METRIC = "MetricResource"
+"""The one threshold that the descheduler takes with Prometheus."""
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SECRET = "/var/run/secrets/usage"  # noqa: S105  # a path
+"""Where our chart mounts the Secret of ``usage.secretName``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What remains of a policy's measured usage."""
+
+    usage: dict[str, Any]
+    """The policy's section, empty without Prometheus."""
+    uses: tuple[Use, ...]
+    """The plug-ins that can be converted."""
+
+
+def resource_of(query: str) -> str:
+    """Return the resource that a query of the descheduler's is about: its name says so, or it is cpu."""
+    return "memory" if "mem" in query.lower() else "cpu"
+
+
+def asked(peer: Peer, notes: Notes) -> Asked:
+    """Return the section, and the plug-ins without those whose query cannot be carried over."""
+    queries: dict[str, str] = {}
+    kept: list[Use] = []
+    provider = _provider(peer)
+    section = None if provider is None else _section(provider[1], {"cpu": "up"})
+    measured = any(_by_metrics_api(use) for use in peer.uses)
+    for use in peer.uses:
+        if not by_prometheus(use):
+            kept.append(use)
+        elif (why := _refusal(use, queries, asks=section is not None, measured=measured)) is None:
+            query = use.args.value.metrics_utilization.prometheus.query
+            queries[resource_of(query)] = query
+            kept.append(use)
+        else:
+            notes.add(use.args.at("metricsUtilization"), Fate.LOST, f"{use.plugin}: {why}")
+    if provider is None:
+        return Asked({}, tuple(kept))
+    if not queries:
+        notes.add(provider[0], Fate.LOST, "no plug-in that is carried over asks Prometheus")
+        return Asked({}, tuple(kept))
+    _note(provider, notes)
+    return Asked({"prometheus": _section(provider[1], queries)}, tuple(kept))
+
+
+def by_prometheus(use: Use) -> bool:
+    """Return whether a plug-in judges nodes by a query."""
+    args = use.args.value
+    return isinstance(args, LowUtilizationArgs) and args.metrics_utilization.source == "Prometheus"
+
+
+def _by_metrics_api(use: Use) -> bool:
+    args = use.args.value
+    if not isinstance(args, LowUtilizationArgs):
+        return False
+    given = args.metrics_utilization
+    return given.metrics_server or given.source == "KubernetesMetrics"
+
+
+def _refusal(use: Use, queries: dict[str, str], *, asks: bool, measured: bool) -> str | None:
+    """Return why a plug-in's query cannot be carried over, or None."""
+    args = use.args.value
+    query = args.metrics_utilization.prometheus.query
+    if set(args.thresholds) != {METRIC}:
+        return f"with Prometheus the descheduler takes thresholds of {METRIC} only"
+    if not asks:
+        return "no provider has an address of Prometheus that can be asked"
+    if measured:
+        return "another plug-in goes by metrics.k8s.io, and one policy asks one of the two"
+    if queries.get(resource_of(query), query) != query:
+        return f"another plug-in has another query, and one policy asks one of {resource_of(query)}"
+    return None
+
+
+def _provider(peer: Peer) -> tuple[KeyPath, theirs.Prometheus] | None:
+    for index, provider in enumerate(peer.top.value.metrics_providers):
+        if provider.source == "Prometheus":
+            return (*peer.top.at("metricsProviders"), index), provider.prometheus
+    return None
+
+
+def _section(provider: theirs.Prometheus, queries: dict[str, str]) -> dict[str, Any] | None:
+    """Return ``usage.prometheus``, None where the address cannot be asked."""
+    data: dict[str, Any] = {
+        "url": provider.url,
+        "nodes": dict(sorted(queries.items())),
+        "unit": "share",
+        "nodeLabel": "instance",
+        **_window(queries.values()),
+    }
+    if provider.url.startswith("https:"):
+        own = provider.auth_token.secret_reference.name
+        data["tokenFile"] = f"{_SECRET}/prometheusAuthToken" if own else f"{_ACCOUNT}/token"
+        data["caFile"] = f"{_ACCOUNT}/ca.crt"
+    try:
+        Prometheus.model_validate(data)
+    except ValidationError:
+        return None
+    return data
+
+
+def _window(queries: Iterable[str]) -> dict[str, str]:
+    default = Prometheus.model_fields["window"].default
+    longest = max(map(looks_back, queries))
+    return {"window": format_duration(longest)} if longest > default else {}
+
+
+def _note(provider: tuple[KeyPath, theirs.Prometheus], notes: Notes) -> None:
+    path, prometheus = provider
+    secret = prometheus.auth_token.secret_reference
+    if not prometheus.url.startswith("https:"):
+        notes.add(path, Fate.LOST, "a token is sent over https only, and none over this url")
+    elif secret.name:
+        text = f"the Secret {secret.namespace}/{secret.name} is to be mounted at {_SECRET}"
+        notes.add(path, Fate.DIFFERS, f"{text}: usage.secretName of the chart")

@@ -1,0 +1,43 @@
+"""Answers of Prometheus: the first byte is what is asked for, the rest the bytes of the body."""
+
+from __future__ import annotations
+
+from rebalancer.environment import SystemClock
+from rebalancer.kube import prometheus
+from rebalancer.kube.metrics import NotMeasuredError
+from rebalancer.kube.pages import Listing
+from rebalancer.kube.resources import METRICS
+from rebalancer.policy.usage import Prometheus
+from rebalancer.sending import Answer
+from rebalancer.stop import Stop
+from rebalancer.wire.lists import item_decoder
+from tests.fuzz.target import Target
+
+STATUSES = (200, 400, 401, 302)
+
+
+class _Answered(prometheus.PrometheusSource):
+    """A source that has its answer."""
+
+    def __init__(self, unit: str, answer: Answer) -> None:
+        queries = {"cpu": "a", "memory": "b"}
+        given = {"url": "https://p", "nodes": queries, "pods": queries, "unit": unit}
+        super().__init__(Prometheus.model_validate(given), Stop(SystemClock()))
+        self._said = answer
+
+    def _answer(self, query: str, stop: Stop) -> Answer:
+        return self._said
+
+
+def _read(data: bytes) -> None:
+    first = data[0] if data else 0
+    resource, unit = METRICS[first & 1], "share" if first & 2 else "amount"
+    source = _Answered(unit, Answer(STATUSES[(first >> 2) & 3], data[1:]))
+    decoder = item_decoder(resource.kind)
+    for item in source.items(Listing(resource), lambda: False):
+        metrics = decoder.decode(item)
+        amounts = metrics.amounts()
+        assert amounts is None or all(one is None or one >= 0 for one in amounts)
+
+
+TARGET = Target(_read, (NotMeasuredError,))
