@@ -108,7 +108,7 @@ def image(files: Files, source: Source, folder: Path) -> str:
         containerd.start(processes)
         containerd.load(files.image)
         name = f"release-{os.getpid()}"
-        flags = ["--rm", "--read-only", "--user", root.USER, files.image_name, name]
+        flags = ["--rm", "--read-only", files.image_name, name]
         said = containerd.ctr("run", *flags, *root.ENTRYPOINT, "--version")
     if said.split()[-1:] != [source.version]:
         raise ReleaseError(f"{files.image.name} says {said.strip()!r}, not {source.version}")
