@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, Score
+from rebalancer.plan.plan import Code, Move, Score
 from rebalancer.policy.model import Mode
 from rebalancer.report import words
 from rebalancer.report.advice import next_steps
-from rebalancer.report.changes import Changes
+from rebalancer.report.changes import Changes, left_of_plan
 from rebalancer.report.model import RunReport
 
 LEGEND: Mapping[str, str] = {
@@ -78,9 +78,16 @@ class Summary:
         self.changes = Changes(report)
 
     @cached_property
+    def moves(self) -> Sequence[Move]:
+        """The moves of the plan; in a dry run of a reviewed one, those that are left of it."""
+        if not self.report.dry_run:
+            return self.report.plan.moves
+        return [outcome.move for outcome in left_of_plan(self.report)]
+
+    @cached_property
     def headline(self) -> str:
         """What, how many evictions, and how few could do, in one sentence."""
-        report, moves = self.report, self.report.plan.moves
+        report, moves = self.report, self.moves
         if report.standstill:
             return words.ending(report)
         if not moves:
@@ -93,7 +100,7 @@ class Summary:
 
     @property
     def _planned(self) -> str:
-        moves = self.report.plan.moves
+        moves = self.moves
         observed = sum(move.observed for move in moves)
         line = words.count(len(moves), "eviction")
         if observed:
@@ -127,7 +134,7 @@ class Summary:
 
     @property
     def _bound(self) -> str:
-        bound, moves = self.report.plan.lower_bound, len(self.report.plan.moves)
+        bound, moves = self.report.plan.lower_bound, len(self.moves)
         return f"; {words.bound_words(bound, moves)}" if bound else ""
 
     @cached_property
