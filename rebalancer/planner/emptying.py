@@ -77,13 +77,10 @@ class Emptier:
 
     def waiting(self, begun: Bools) -> Choice:
         """Return the nodes that are ``begun`` (N,) and no others, for something else comes first."""
+        why = "moves for rules, and nodes that were begun, come first"
         for node in list(self._candidates(begun)):
-            self._keep(
-                node,
-                NodeVerdict(
-                    NodeCode.WAITS, "moves for rules, and nodes that were begun, come first"
-                ),
-            )
+            # Of one that was begun, and cannot be emptied any more, it is known why.
+            self._why.setdefault(node, NodeVerdict(NodeCode.WAITS, why))
         return self._choice(np.flatnonzero(begun).tolist(), begun)
 
     def more(self, begun: Bools) -> Choice:
