@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
-from rebalancer.policy.params import Params, Percent
+from rebalancer.cost.term import Bound, Candidates, Emptiable, Entry, Term, View
+from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.selector_text import SelectorText
 from rebalancer.policy.values import Duration, LabelKey
@@ -38,12 +38,12 @@ __all__ = [
     "DomainTerm",
     "Domains",
     "Duration",
+    "Emptiable",
     "Entry",
     "Gauge",
     "Group",
     "LabelKey",
     "LabelsField",
-    "Level",
     "Params",
     "Percent",
     "PodClass",
@@ -53,7 +53,6 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
-    "Standing",
     "Term",
     "View",
 ]

@@ -69,6 +69,13 @@ class RunContext:
         """
         if self.lease is None:
             return self.environment.random(4).hex()
+        return self.name_in_lasting_marks
+
+    @property
+    def name_in_lasting_marks(self) -> str:
+        """Name for marks that outlast this run: that of its Lease; those of runs without one are all alike."""
+        if self.lease is None:
+            return "nolease"
         return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
 
 

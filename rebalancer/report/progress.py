@@ -28,7 +28,7 @@ _WAITING_EVERY = 10.0
 
 
 class Progress:
-    """Tells what happens in a run as it happens; the executor calls it."""
+    """Reports what happens in a run as it happens; the executor calls it."""
 
     def __init__(
         self,

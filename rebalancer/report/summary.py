@@ -110,6 +110,8 @@ class Summary:
 
     @property
     def _mended(self) -> str:
+        if emptied := self._emptied:
+            return f" to empty {words.count(emptied, 'node')}"
         was = sum(rule.before.violated for rule in self.rules)
         will = sum(rule.planned.violated for rule in self.rules)
         if was > will:
@@ -122,6 +124,15 @@ class Summary:
         return " to even nodes out" if evened else ""
 
     @property
+    def _emptied(self) -> int:
+        """How many nodes lose their last pods, where all moves are for that."""
+        of = {rule.strategy: rule for rule in self.rules if rule.before.nodes is not None}
+        if any(move.strategy not in of for move in self.report.plan.moves):
+            return 0
+        counts = [(rule.before.nodes, rule.planned.nodes) for rule in of.values()]
+        return sum(was.holding - will.holding for was, will in counts if was and will)
+
+    @property
     def _bound(self) -> str:
         bound, moves = self.report.plan.lower_bound, len(self.moves)
         return f"; {words.bound_words(bound, moves)}" if bound else ""
@@ -130,7 +141,7 @@ class Summary:
     def rules(self) -> tuple[Rule, ...]:
         """The strategies, those with unmet rules first."""
         plan, policy = self.report.plan, self.report.loaded.policy
-        found = [
+        rules = [
             Rule(
                 name,
                 policy.mode_of(name) is Mode.OBSERVE,
@@ -139,12 +150,20 @@ class Summary:
             )
             for name, was in plan.before.items()
         ]
-        return tuple(sorted(found, key=lambda rule: (rule.holds, rule.strategy)))
+        return tuple(sorted(rules, key=lambda rule: (rule.holds, rule.strategy)))
 
     @cached_property
     def impossible(self) -> tuple[str, ...]:
         """Rules that cannot hold, in words."""
         return tuple(text for rule in self.rules for text in rule.planned.unsatisfiable)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """How few nodes hold pods, for each strategy that empties nodes."""
+        lines = [
+            (rule.strategy, words.nodes_words(rule.before, rule.planned)) for rule in self.rules
+        ]
+        return tuple(f"{name}: {line}" for name, line in lines if line is not None)
 
     @cached_property
     def stays(self) -> tuple[Stays, ...]:

@@ -13,8 +13,6 @@ from rebalancer.api import (
     Candidates,
     Entry,
     Gauge,
-    Level,
-    Standing,
     View,
 )
 from strategies.utilisation.params import LowUtilisationParams
@@ -331,7 +329,7 @@ class UtilisationTerm:
             gives=gives,
             note=self._consequence(node, standing),
             levels=tuple(
-                Level(
+                Gauge.Level(
                     self._names[row],
                     float(share[row]),
                     float(under[row]),
@@ -342,25 +340,25 @@ class UtilisationTerm:
             ),
         )
 
-    def _standing(self, node: int) -> Standing:
+    def _standing(self, node: int) -> Gauge.Standing:
         share = self._share(self._used())
         if self._over_nodes(share)[node]:
-            return Standing.OVER
+            return Gauge.Standing.OVER
         under = (share[:, node] <= self._under[:, 0]) | ~self._counts[:, node]
-        return Standing.UNDER if under.all() else Standing.BETWEEN
+        return Gauge.Standing.UNDER if under.all() else Gauge.Standing.BETWEEN
 
-    def _consequence(self, node: int, standing: Standing) -> str:
+    def _consequence(self, node: int, standing: Gauge.Standing) -> str:
         """Return in words whether a node gives pods and takes them."""
         nodes = self._nodes()
         inviting = nodes.inviting[node]
         takes = int(np.count_nonzero(nodes.inviting <= nodes.full[node]))
-        if standing is Standing.OVER and nodes.giving[node]:
+        if standing is Gauge.Standing.OVER and nodes.giving[node]:
             return f"gives pods: {takes} node{'' if takes == 1 else 's'} may take them"
-        if standing is Standing.OVER:
+        if standing is Gauge.Standing.OVER:
             return f"gives none: no node is under-used, or {self._gap:.0%} below it"
         if np.isposinf(inviting):
             return "gives none and invites none: it is cordoned or about to go"
-        if standing is Standing.UNDER:
+        if standing is Gauge.Standing.UNDER:
             return "invites pods of over-used nodes"
         return f"gives none, and invites pods of over-used nodes that are {self._gap:.0%} above it"
 

@@ -11,6 +11,10 @@ GAP = (
     "differs: LowNodeUtilization: an over-used node also gives while another is far below it; "
     "gap: 100% waits for one under all thresholds, as there"
 )
+WHOLE = (
+    "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
+    "(steer: marks), so that it stays empty"
+)
 SELECTOR = "differs: a nodeSelector is mended like required node affinity"
 RESTARTS = "not carried over: RemovePodsHavingTooManyRestarts: no strategy here goes by restarts"
 NOTHING = " not carried over: nothing is left to do: the policy has no strategy"
@@ -61,10 +65,10 @@ ARGS = "profiles[0].pluginConfig[0].args"
         ),
         pytest.param(
             a_profile("balance", "HighNodeUtilization", "      thresholds: {memory: 20}\n"),
-            "strategies: {}\n",
+            "steer: marks\nstrategies:\n  consolidation:\n    under: {memory: 20%}\n",
             [
-                f"7: {ARGS}: not carried over: HighNodeUtilization: no strategy here empties nodes",
-                NOTHING,
+                f"7: {ARGS}: differs: HighNodeUtilization: {WHOLE}",
+                DEFAULTS,
             ],
             id="high-node-utilization.yml",
         ),
@@ -138,6 +142,27 @@ USUAL_THRESHOLDS = """
       thresholds: {cpu: 20, memory: 20, pods: 20}
       targetThresholds: {cpu: 50, memory: 50, pods: 50}
 """
+
+
+def test_what_empties_nodes_only_observes_beside_what_fills_them(migrate):
+    text = f"""profiles:
+- name: ProfileName
+  pluginConfig:
+  - name: LowNodeUtilization
+    args: {USUAL_THRESHOLDS}
+  - name: HighNodeUtilization
+    args: {{thresholds: {{cpu: 20}}, numberOfNodes: 2, evictionModes: [OnlyThresholdingResources]}}
+  plugins:
+    balance:
+      enabled: [LowNodeUtilization, HighNodeUtilization]
+"""
+    ours, notes = migrate(text)
+    assert "steer: marks\n" in ours
+    assert "  consolidation:\n    mode: observe\n    under: {cpu: 20%}\n" in ours
+    said = "\n".join(notes)
+    for what in ("numberOfNodes: not carried over", "evictionModes: not carried over"):
+        assert what in said
+    assert "another plug-in fills the nodes that this one empties: it only observes" in said
 
 
 def test_the_example_of_several_plug_ins(migrate):
