@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
+from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
@@ -56,6 +57,11 @@ class RunContext:
     def steers(self) -> bool:
         """Whether the run may mark nodes."""
         return self.loaded.policy.steer is Steer.MARKS
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the run may restart rollouts."""
+        return self.loaded.policy.method.single_replicas is Method.RESTART
 
     @property
     def instance(self) -> str:

@@ -126,7 +126,8 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
         marks = MARK_RULES if run.steers else ()
-        acts = (*act_rules(run.options.namespace), *marks, *run.rules)
+        moves = act_rules(run.options.namespace, restarts=run.restarts)
+        acts = (*moves, *marks, *run.rules)
         require(client, (*READ_RULES, *usage, *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
 
