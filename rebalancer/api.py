@@ -13,31 +13,23 @@ from __future__ import annotations
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge, Level, Standing
-from rebalancer.cost.price_group import PriceGroup, least_with_room
-from rebalancer.cost.rules import SpreadRule, spread_rules
+from rebalancer.cost.price_group import PriceGroup
+from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
-from rebalancer.errors import PolicyError
 from rebalancer.policy.params import Params, Percent
-from rebalancer.policy.select import LabelSelect, LabelsField
-from rebalancer.policy.values import Duration, LabelKey, Labels
-from rebalancer.scheduler.placement import tolerates
-from rebalancer.snapshot.affinity import affinity_classes
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.snapshot.labels import matches_labels
-from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS
+from rebalancer.policy.select import LabelsField
+from rebalancer.policy.selector_text import SelectorText
+from rebalancer.policy.values import Duration, LabelKey
+from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.selected import nodes_matching
-from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
 
 __all__ = [
-    "LEAVING_CONDITIONS",
-    "LEAVING_TAINTS",
+    "LEAVING",
     "MEASURED",
-    "Bools",
     "Bound",
     "Candidates",
     "CapGroup",
@@ -47,21 +39,16 @@ __all__ = [
     "Domains",
     "Duration",
     "Entry",
-    "Floats",
     "Gauge",
     "Group",
-    "Int32s",
-    "Ints",
     "LabelKey",
-    "LabelSelect",
-    "Labels",
     "LabelsField",
     "Level",
     "Params",
     "Percent",
     "PodClass",
-    "PolicyError",
     "PriceGroup",
+    "SelectorText",
     "Signals",
     "Snapshot",
     "SpreadGroup",
@@ -69,11 +56,4 @@ __all__ = [
     "Standing",
     "Term",
     "View",
-    "affinity_classes",
-    "least_with_room",
-    "matches_labels",
-    "nodes_matching",
-    "parse_selector",
-    "spread_rules",
-    "tolerates",
 ]

@@ -20,7 +20,7 @@ from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
 from rebalancer.output import say, write
-from rebalancer.snapshot.selector_text import parse_selector
+from rebalancer.policy.selector_text import parse_selector
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -74,7 +74,7 @@ def orders_of(
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
-        pod_selector=parse_selector(pod_selector) if pod_selector else None,
+        pod_selector=parse_selector(pod_selector).wire() if pod_selector else None,
         own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 

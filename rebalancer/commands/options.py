@@ -11,9 +11,9 @@ from rebalancer.errors import PolicyError
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
 from rebalancer.policy.select import Select
+from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.selector_text import parse_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,28 @@ class PolicyFlags:
         """
         changes = Changes(self.settings, self.only, self.mode)
         return load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The flags that say what a run reads: a snapshot file, or else a cluster, and how the API server is asked."""
+
+    snapshot_path: str | None = None
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    max_requests: int = 8
+    compress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The flags that say what a run prints at its end, and when that makes the exit code another one."""
+
+    output: str
+    color: str
+    plan_out: str | None
+    detailed_exitcode: bool
+    fail_on: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +101,20 @@ class RunOptions(PolicyFlags):
     confirmed_plan: bytes | None = None
     """The plan that was shown and agreed to, as ``plan_out`` has it."""
 
+    def access(self) -> Access:
+        """Return what the run reads."""
+        return Access(
+            self.snapshot_path,
+            self.kubeconfig,
+            self.context_name,
+            self.max_requests,
+            self.compress,
+        )
+
+    def ending(self) -> Ending:
+        """Return what the run prints."""
+        return Ending(self.output, self.color, self.plan_out, self.detailed_exitcode, self.fail_on)
+
 
 FAIL_ON = ("standstill", "unmet", "held")
 
@@ -111,7 +147,7 @@ def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
     return Scope(
         namespace=options.namespace,
-        selector=parse_selector(options.selector) if options.selector else None,
+        selector=parse_selector(options.selector).wire() if options.selector else None,
         select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )

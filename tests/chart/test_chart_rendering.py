@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -396,7 +397,7 @@ CHANGED = {
     "notify.template": "slack",
 }
 PUSHED = {"push": {"url": "http://pushgateway"}}
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
@@ -417,7 +418,7 @@ def test_every_value_has_an_example_here():
 @pytest.mark.parametrize("path", sorted(CHANGED))
 def test_every_value_changes_what_is_rendered(path):
     above = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
-    base = NEEDS.get(path, above)
+    base: Any = NEEDS.get(path, above)
     wanted = CHANGED[path]
     changed = wanted
     for part in reversed(path.split(".")):
