@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
@@ -14,6 +15,11 @@ from rebalancer.policy.select import Select
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
+from rebalancer.stop import Stop
+from rebalancer.wire.objects import LabelSelector
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,23 @@ class Access:
     context_name: str | None = None
     max_requests: int = 8
     compress: bool = False
+
+    def client(self, environment: Environment, stop: Stop) -> Client:
+        """Return a client of the cluster, until ``stop``.
+
+        Raises:
+            ClusterReadError: there is no cluster to talk to.
+        """
+        from rebalancer.kube.client import connect  # noqa: PLC0415
+        from rebalancer.kube.transport import Limits  # noqa: PLC0415
+
+        return connect(
+            kubeconfig=self.kubeconfig,
+            context=self.context_name,
+            environ=environment.environ,
+            stop=stop,
+            limits=Limits(in_flight=self.max_requests, compressed=self.compress),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +166,23 @@ def duration(flag: str, text: str) -> float:
         raise PolicyError([f"{flag}: {error}"]) from None
 
 
+def label_selector(flag: str, text: str) -> LabelSelector:
+    """Return the label selector that a flag gives.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    try:
+        return parse_selector(text).wire()
+    except PolicyError as error:
+        raise PolicyError([f"{flag} {text}: {error}"]) from None
+
+
 def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
     return Scope(
         namespace=options.namespace,
-        selector=parse_selector(options.selector).wire() if options.selector else None,
+        selector=label_selector("-l", options.selector) if options.selector else None,
         select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )

@@ -98,18 +98,9 @@ def open_source(run: RunContext, access: Access) -> Iterator[Source]:
     if (path := access.snapshot_path) is not None:
         yield Source(run, path)
         return
-    from rebalancer.kube.client import connect  # noqa: PLC0415
-    from rebalancer.kube.transport import Limits  # noqa: PLC0415
-
     environment = run.environment
     try:
-        client = connect(
-            kubeconfig=access.kubeconfig,
-            context=access.context_name,
-            environ=environment.environ,
-            stop=run.stop,
-            limits=Limits(in_flight=access.max_requests, compressed=access.compress),
-        )
+        client = access.client(environment, run.stop)
         with ExitStack() as at_end:
             taken = _prepare_to_act(run, client, at_end) if run.acts else None
             yield Source(run, client.server, client, taken)

@@ -15,7 +15,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import Steer
-from rebalancer.snapshot.protect import names_of
+from rebalancer.snapshot.protect import TEXTS, names_of
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
 # worse landing is no reason to put off what pays.
@@ -143,7 +143,9 @@ class _Check:
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if protections := names_of(int(self._problem.protected[pod])):
-            return f"protected now: {', '.join(protections)}"
+            # The pod may be moved, by a command with other flags.
+            only = TEXTS["selector"] if protections == ["selector"] else None
+            return only or f"protected now: {', '.join(protections)}"
         if not self._problem.selected[pod]:
             return "no strategy selects it now"
         now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
@@ -173,11 +175,11 @@ class _Check:
     def _of_first(self, pod: int, other: int | None) -> Verdict | str:
         """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
         if other is None:
-            return "the pod that it makes way for is gone"
+            return "the pod that it frees room for is gone"
         if protections := names_of(int(self._problem.protected[other])):
-            return f"the pod that it makes way for is protected now: {', '.join(protections)}"
+            return f"the pod that it frees room for is protected now: {', '.join(protections)}"
         if not self._problem.may_move_both(self._place(pod), self._place(other)):
-            return "no strategy selects it and the pod that it makes way for"
+            return "no strategy selects it and the pod that it frees room for"
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)
@@ -185,17 +187,17 @@ class _Check:
         chains = Chains(self._draft.view, self._judge, self._problem.costs)
         step = Step(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
-            return "the pod that it makes way for could not go even then"
+            return "the pod that it frees room for could not go even then"
         return verdict
 
     def _may_stay(self, pod: int) -> str | None:
         """Return why no other need go before ``pod`` any more."""
         cls, node = self._place(pod)
         if not self._draft.names_pair(cls, node):
-            return "the pod that it makes way for may stay"
+            return "the pod that it frees room for may stay"
         cost = float(self._problem.costs[pod])
         if self._judge.judge(pod, cls, node, cost).refused is None:
-            return "the pod that it makes way for can go by itself"
+            return "the pod that it frees room for can go by itself"
         return None
 
     def _place(self, pod: int) -> tuple[int, int]:

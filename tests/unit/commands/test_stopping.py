@@ -97,6 +97,33 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
     assert (process.returncode, out) == (0, end)
 
 
+AT_THE_END = """
+import os, signal, sys, time
+from rebalancer.environment import system_environment
+class Slow:
+    def __del__(self, kill=os.kill, number=int(sys.argv[1]), own=os.getpid(), sleep=time.sleep):
+        if number:
+            kill(own, number)
+        sleep(0.5)
+# Deleted when Python ends, after it has given the signals their default actions back: longer than the patience.
+slow = Slow()
+environment = system_environment(patience=0.1)
+print("ready", flush=True)
+environment.stop.wait()
+environment.committed.set()
+"""
+
+
+@pytest.mark.parametrize("late", [0, signal.SIGTERM, signal.SIGINT])
+def test_no_signal_and_no_patience_ends_a_command_that_has_reported(late):
+    arguments = [sys.executable, "-c", AT_THE_END, str(int(late))]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+
+
 # -- on a cluster, whatever hangs --------------------------------------------------------------------
 
 GRACE = 10.0
