@@ -155,7 +155,7 @@ _OWN: dict[str, Schema] = {
     "jobAnnotations": _TEXTS,
     "podLabels": _TEXTS,
     "podAnnotations": _TEXTS,
-    "rbac": _closed({"create": _FLAG, "marks": _FLAG, "usage": _FLAG}),
+    "rbac": _closed({"create": _FLAG, "marks": _FLAG, "restarts": _FLAG, "usage": _FLAG}),
     "drain": _closed({"enabled": _FLAG, "subjects": _OBJECTS}),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,

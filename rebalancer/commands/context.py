@@ -14,6 +14,7 @@ from rebalancer.commands.options import RunOptions, duration, reference, scope_o
 from rebalancer.commands.terminal import bars_on
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
+from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
@@ -54,6 +55,11 @@ class RunContext:
     def steers(self) -> bool:
         """Whether the run may mark nodes."""
         return self.loaded.policy.steer is Steer.MARKS
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the run may restart rollouts."""
+        return self.loaded.policy.method.single_replicas is Method.RESTART
 
     @property
     def instance(self) -> str:

@@ -147,7 +147,7 @@ def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | 
     states = {
         "standstill": bool(planned.standstill),
         "unmet": any(score.violated for score in plan.after.values())
-        or any(one.status not in (Status.EVICTED, Status.PLANNED) for one in outcomes),
+        or any(not (one.status.is_carried_out or one.status is Status.PLANNED) for one in outcomes),
         "held": plan.backlog.moves > 0
         or any(skip.code in _HELD_BACK for skip in plan.skips)
         or any(one.status is Status.BLOCKED for one in outcomes),

@@ -16,7 +16,7 @@ from rebalancer.environment import Environment, Timings, system_environment
 from rebalancer.errors import ExitCode
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.output import write
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.carried import with_usage_of
@@ -64,7 +64,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     """
     registry = Registry.installed()
     loaded = options.load(registry)
-    snapshot = changed_snapshot(options, stdin)
+    snapshot = with_methods(loaded.policy, changed_snapshot(options, stdin))
     loop = Loop(
         World(
             snapshot,

@@ -146,7 +146,8 @@ def _prepare_to_act(
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
         marks = MARK_RULES if run.steers else ()
-        acts = (*act_rules(run.planning.namespace), *marks, *run.rules)
+        moves = act_rules(run.planning.namespace, restarts=run.restarts)
+        acts = (*moves, *marks, *run.rules)
         require(client, (*READ_RULES, *(usage.rules if usage else ()), *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
 

@@ -16,7 +16,7 @@ from rebalancer.evictor.recount import Recount
 from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
@@ -62,7 +62,7 @@ class Acting:
         feed = open_feed(planned.snapshot, moves)
         follower = self._follower(kept, feed, moves)
         feed.read_all = follower.list_pods
-        actor = self._actor(planned.snapshot)
+        actor = self._actor(planned.snapshot, feed)
         executor = Executor(
             actor,
             feed,
@@ -95,7 +95,7 @@ class Acting:
             self.warn(note)
         return bool(left)
 
-    def _actor(self, snapshot: Snapshot) -> ClusterActor:
+    def _actor(self, snapshot: Snapshot, feed: PodFeed) -> ClusterActor:
         return ClusterActor(
             self.client,
             snapshot,
@@ -103,6 +103,7 @@ class Acting:
             instance=self.instance,
             warn=self.warn,
             grace_seconds=self.grace_seconds,
+            succeed=feed.succeed,
         )
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
@@ -184,4 +185,4 @@ def watched(moves: Sequence[Move]) -> tuple[bool, str]:
 
 
 def _evicted(outcomes: Iterable[Outcome]) -> set[str]:
-    return {done.move.uid for done in outcomes if done.status is Status.EVICTED}
+    return {done.move.uid for done in outcomes if done.status.is_carried_out}

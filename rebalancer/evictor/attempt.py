@@ -1,4 +1,4 @@
-"""One eviction, from reading the pod again to an answer that is final."""
+"""One move, by eviction or restart, from reading the pod again to an answer that is final."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Method, Move
 from rebalancer.stop import Stop
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 
 
 class Actor(Protocol):
-    """The API server, as far as one eviction needs it."""
+    """The API server, as far as one move needs it."""
 
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         """Ask for the eviction, once."""
+
+    def restart(self, move: Move) -> Answer:
+        """Ask for the restart of the rollout that replaces the pod of ``move``; once, however often it is called."""
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
@@ -49,7 +52,7 @@ class Patience:
 
 
 class Attempt:
-    """Evicts pods one after the other."""
+    """Moves pods one after the other."""
 
     def __init__(
         self,
@@ -68,8 +71,9 @@ class Attempt:
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
-    def evict(self, move: Move) -> Outcome:
-        """Return the outcome: evicted, or the final reason why not."""
+    def carry_out(self, move: Move) -> Outcome:
+        """Return the outcome: evicted or restarted, or the final reason why not."""
+        final = _FINAL_OF_RESTART if move.method is Method.RESTART else _FINAL
         started = self._stop.now()
         last: Answer | None = None
         lost = False
@@ -83,11 +87,11 @@ class Attempt:
             )
             if ended is not None:
                 return ended
-            last = self._actor.evict(move.namespace, move.pod, move.uid)
+            last = self._ask(move)
             lost = lost or last.kind is AnswerKind.LOST
             conflicts += last.kind is AnswerKind.CHANGED
             left = self._patience.seconds - (self._stop.now() - started)
-            if last.kind in _FINAL or left <= 0 or conflicts > self._patience.conflicts:
+            if last.kind in final or left <= 0 or conflicts > self._patience.conflicts:
                 return self._ended(move, last, lost=lost)
             asked = last.retry_after or backoff
             if last.kind is AnswerKind.LOST:
@@ -95,6 +99,11 @@ class Attempt:
                 asked = min(asked, _LONGEST_BACKOFF)
             self._stop.wait(min(asked, left))
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
+
+    def _ask(self, move: Move) -> Answer:
+        if move.method is Method.RESTART:
+            return self._actor.restart(move)
+        return self._actor.evict(move.namespace, move.pod, move.uid)
 
     def _stopped(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
         """Return how the move ends if the run must end now."""
@@ -107,9 +116,13 @@ class Attempt:
 
     def _ended(self, move: Move, last: Answer, *, lost: bool) -> Outcome:
         """Return how the move ends with its ``last`` answer; an earlier reply may have been lost."""
-        status = _FINAL.get(last.kind) or _GIVEN_UP[last.kind]
-        if not lost or status is Status.EVICTED:
+        final = _FINAL_OF_RESTART if move.method is Method.RESTART else _FINAL
+        status = final.get(last.kind) or _GIVEN_UP[last.kind]
+        if not lost or status.is_carried_out:
             return Outcome(move, status, last.message)
+        if move.method is Method.RESTART:
+            # The old pod stays for a while either way.
+            return Outcome(move, Status.LOST, last.message)
         try:
             pod = self._actor.read_pod(
                 move.namespace, move.pod, seconds=self._patience.last_read, after_stop=True
@@ -155,17 +168,22 @@ class Attempt:
 
 
 def _carried_out(move: Move) -> Outcome:
-    return Outcome(move, Status.EVICTED, "the reply was lost; the pod is going")
+    status = Status.RESTARTED if move.method is Method.RESTART else Status.EVICTED
+    return Outcome(move, status, "the reply was lost; the pod is going")
 
 
 _FINAL = {
     AnswerKind.EVICTED: Status.EVICTED,
+    AnswerKind.RESTARTED: Status.RESTARTED,
+    AnswerKind.DROPPED: Status.DROPPED,
     AnswerKind.GONE: Status.GONE,
     AnswerKind.MISCONFIGURED: Status.MISCONFIGURED,
     AnswerKind.FORBIDDEN: Status.REFUSED,
     AnswerKind.FAILED: Status.FAILED,
 }
 """Answers after which another attempt is of no use."""
+_FINAL_OF_RESTART = {**_FINAL, AnswerKind.CHANGED: Status.CHANGED}
+"""A Deployment that others write at the same moment is left to them."""
 _GIVEN_UP = {
     AnswerKind.BLOCKED: Status.BLOCKED,
     AnswerKind.THROTTLED: Status.FAILED,

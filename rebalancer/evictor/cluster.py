@@ -6,17 +6,30 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
-from rebalancer.kube.evict import Answer, evict, read_pod
+from rebalancer.kube.evict import Answer, AnswerKind, evict, read_pod
 from rebalancer.kube.podview import PodView
-from rebalancer.plan.plan import Move
+from rebalancer.kube.restart import Restart
+from rebalancer.plan.plan import Method, Move
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import rfc3339
+
+_READ = 10.0
+"""Seconds for a read before a restart."""
+_NEW_REPLICA_SET = 10.0
+"""Seconds for the Deployment's controller to make a ReplicaSet: it takes a fraction of one, unless it is behind."""
+_FIRST_WAIT = 0.05
+
+
+def _ignored(uid: str, controller: str) -> None:
+    """Take no notice."""
 
 
 class ClusterActor:
-    """Evicts through a client, and writes events about it."""
+    """Moves pods through a client, and writes events about it."""
 
     def __init__(
         self,
@@ -27,8 +40,14 @@ class ClusterActor:
         instance: str,
         warn: Callable[[str], None],
         grace_seconds: int | None = None,
+        succeed: Callable[[str, str], None] = _ignored,
     ) -> None:
-        """``grace_seconds``: of the evicted pods; None leaves each its own."""
+        """``grace_seconds``: of the evicted pods; None leaves each its own.
+
+        ``succeed`` is called with the uid of a pod and that of the ReplicaSet that a restart has brought for it.
+        """
+        self._clock, self._succeed = clock, succeed
+        self._restarts: dict[str, Restart] = {}
         self._client, self._warn, self._grace = client, warn, grace_seconds
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
@@ -36,6 +55,40 @@ class ClusterActor:
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         """See Actor."""
         return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace)
+
+    def restart(self, move: Move) -> Answer:
+        """See Actor."""
+        owner = self._owners.get(move.owner)
+        one = self._restarts.setdefault(
+            move.uid,
+            Restart(
+                self._client,
+                move.namespace,
+                move.pod,
+                move.uid,
+                deployment=owner.uid if owner is not None else "",
+                at=rfc3339(int(self._clock())),
+                seconds=_READ,
+            ),
+        )
+        answer = one.ask()
+        if answer.kind is AnswerKind.RESTARTED:
+            self._await_replica_set(move, one)
+        return answer
+
+    def _await_replica_set(self, move: Move, one: Restart) -> None:
+        """Wait until the Deployment's controller has made the ReplicaSet whose pod replaces that of ``move``."""
+        stop, wait = self._client.stop, _FIRST_WAIT
+        until = stop.now() + _NEW_REPLICA_SET
+        try:
+            while (controller := one.replica_set()) is None:
+                if stop.now() + wait > until or stop.wait(wait) is not None:
+                    return
+                wait = min(2 * wait, 1.0)
+        except ClusterReadError as error:
+            self._warn(f"{move.owner}: its new ReplicaSet could not be read: {error}")
+            return
+        self._succeed(move.uid, controller)
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
@@ -47,7 +100,8 @@ class ClusterActor:
     def announce(self, move: Move) -> None:
         """See Actor: one event on the pod, one on its owner."""
         owner = self._owners.get(move.owner)
-        note = f"moved off {move.node} by {move.strategy}: {move.reason}"
+        how = " by a restart of its rollout" if move.method is Method.RESTART else ""
+        note = f"moved off {move.node} by {move.strategy}{how}: {move.reason}"
         if move.landings:
             landing = move.landings[0]
             note += f"; expected on {landing.node} ({landing.probability:.0%})"
@@ -66,7 +120,8 @@ class ClusterActor:
 def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
     """Return a feed of the pods that replace those of ``moves``."""
     controllers, known = _controllers(snapshot, moves)
-    return PodFeed(controllers=controllers, known=known)
+    restarted = {move.namespace for move in moves if move.method is Method.RESTART}
+    return PodFeed(controllers=controllers, known=known, restarted_in=frozenset(restarted))
 
 
 def _controllers(

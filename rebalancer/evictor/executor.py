@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rebalancer.errors import ClusterReadError
@@ -18,7 +18,7 @@ from rebalancer.evictor.attempt import Actor, Attempt
 from rebalancer.evictor.landing import Arrivals, Feed, Replacement
 from rebalancer.evictor.marks import Marks
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Method, Move
 from rebalancer.policy.cluster import Safety
 from rebalancer.stop import Stop
 
@@ -210,7 +210,7 @@ class Executor:
         else:
             done = self._in_parallel(moves)
         self._judge_answers(done)
-        evicted = [outcome.move for outcome in done if outcome.status is Status.EVICTED]
+        evicted = [outcome.move for outcome in done if outcome.status.is_carried_out]
         if evicted := [move for move in evicted if move.landings]:
             self._await(evicted, wave)
             self._judge_landings()
@@ -230,7 +230,7 @@ class Executor:
                 done.append(outcome)
                 continue
             done += self._lane([move])
-            if done[-1].status is Status.EVICTED and move.landings:
+            if done[-1].status.is_carried_out and move.landings:
                 self._until_placed(move)
         self._unmark()
         return done
@@ -288,13 +288,13 @@ class Executor:
             if self._refusal is not None:
                 outcome = Outcome(move, Status.NOT_ATTEMPTED, self._refusal)
             else:
-                outcome = attempt.evict(move)
+                outcome = attempt.carry_out(move)
             if outcome.status is Status.REFUSED:
                 # No other eviction will be allowed either: none is asked for any more, in no lane.
                 self._refusal = outcome.message
             self._note(outcome)
             outcomes.append(outcome)
-            if outcome.status is Status.EVICTED:
+            if outcome.status.is_carried_out:
                 self._progress.evicted(move)
                 self._actor.announce(move)
             else:
@@ -332,8 +332,20 @@ class Executor:
     # -- landings ----------------------------------------------------------------------------------
 
     def _await(self, moves: Sequence[Move], wave: int) -> None:
-        """Wait until every replacement of the wave is ready, noting where each landed."""
+        """Wait until every replacement of the wave is ready, noting where each landed.
+
+        A rollout that was restarted is at its end once the old pod is gone, too.
+        """
         started = self._stop.now()
+        self._await_until(moves, wave, started)
+        waited = self._stop.now() - started
+        for move in moves:
+            if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
+                outcome = self._outcomes[move.uid]
+                why = f"{outcome.message}; the rollout is not at its end after {waited:.0f} s"
+                self._note(replace(outcome, message=why))
+
+    def _await_until(self, moves: Sequence[Move], wave: int, started: float) -> None:
         announced: set[str] = set()
         counted: tuple[int, int] | None = None
         listed = False
@@ -342,9 +354,9 @@ class Executor:
             waited = self._stop.now() - started
             self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
-            awaited = [m.uid for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
-            pending = sum(1 for uid in awaited if _unplaced(replacements.get(uid)))
-            unready = sum(1 for uid in awaited if not _is_ready(replacements.get(uid)))
+            awaited = [m for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
+            pending = sum(1 for m in awaited if _unplaced(replacements.get(m.uid)))
+            unready = sum(1 for m in awaited if not self._is_settled(m, replacements.get(m.uid)))
             if unready == 0 or self._stopped_waiting(waited, unready):
                 return
             late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
@@ -364,6 +376,11 @@ class Executor:
             except ClusterReadError as error:
                 self._cut(f"lost sight of the pods: {error}")
                 return
+
+    def _is_settled(self, move: Move, replacement: Replacement | None) -> bool:
+        if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
+            return False
+        return _is_ready(replacement)
 
     def _stopped_waiting(self, waited: float, unready: int) -> bool:
         """Return whether the run must end while replacements are awaited, and note why."""
@@ -405,7 +422,7 @@ class Executor:
             self._note(
                 Outcome(
                     move,
-                    Status.EVICTED,
+                    self._outcomes[move.uid].status,
                     f"replaced by {replacement.name}",
                     landed=replacement.node,
                     predicted=predicted,
@@ -424,7 +441,7 @@ def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
     return [
         outcome.move
         for outcome in outcomes
-        if outcome.status is Status.EVICTED and outcome.move.makes_way_for in coming
+        if outcome.status.is_carried_out and outcome.move.makes_way_for in coming
     ]
 
 

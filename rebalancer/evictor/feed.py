@@ -15,14 +15,24 @@ class PodFeed:
     """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.follow.Follower``.
 
     Only pods of ``controllers`` (pod uid -> controller uid of the planned victims) are kept; ``known`` are
-    the uids of those that the snapshot has.
+    the uids of those that the snapshot has. Of the namespaces ``restarted_in`` all pods are kept: which controller
+    a restart brings is known only later.
     """
 
-    def __init__(self, *, controllers: Mapping[str, str], known: frozenset[str]) -> None:
+    def __init__(
+        self,
+        *,
+        controllers: Mapping[str, str],
+        known: frozenset[str],
+        restarted_in: frozenset[str] = frozenset(),
+    ) -> None:
         self.read_all: Callable[[], bool] = lambda: False
         """Reads all pods once more and hands them over here; returns whether it could. Set by what follows the cluster."""
-        self._controllers = controllers
-        self._wanted = frozenset(controllers.values())
+        self._controllers = dict(controllers)
+        self._wanted = set(controllers.values())
+        self._restarted_in = restarted_in
+        self._gone: set[str] = set()
+        """uids of the planned victims that exist no more."""
         self._known = set(known)
         self._pods: dict[str, PodRecord] = {}
         self._seen: set[str] = set()
@@ -42,6 +52,17 @@ class PodFeed:
         """Return the controller (uid) of a planned victim."""
         return self._controllers.get(uid)
 
+    def succeed(self, uid: str, controller: str) -> None:
+        """Look for the replacement of a victim among the pods of another controller than its own."""
+        with self._news:
+            self._controllers[uid] = controller
+            self._wanted.add(controller)
+
+    def is_gone(self, uid: str) -> bool:
+        """See Feed."""
+        with self._news:
+            return uid in self._gone
+
     def newcomers(self) -> list[Replacement]:
         """Return the living pods of the victims' controllers that appeared in this wave."""
         with self._news:
@@ -56,7 +77,9 @@ class PodFeed:
                     created=pod.created,
                 )
                 for pod in self._pods.values()
-                if pod.uid not in self._known and not pod.deleting
+                if pod.uid not in self._known
+                and not pod.deleting
+                and pod.controller_uid in self._wanted
             ]
 
     def ending(self) -> frozenset[str]:
@@ -104,16 +127,19 @@ class PodFeed:
         with self._news:
             if complete:
                 self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
+                self._gone |= self._controllers.keys() - self._seen
 
     # -- what it receives ---------------------------------------------------------------------------
 
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Something happened to a pod."""
-        if pod.controller_uid not in self._wanted:
-            return
         with self._news:
+            if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
+                return
             if event is EventType.DELETED:
                 self._pods.pop(pod.uid, None)
+                if pod.uid in self._controllers:
+                    self._gone.add(pod.uid)
             else:
                 self._pods[pod.uid] = pod
                 self._seen.add(pod.uid)

@@ -38,6 +38,9 @@ class Feed(Protocol):
     def ending(self) -> Collection[str]:
         """Return the uids of the pods that are on their way out, and still hold their places."""
 
+    def is_gone(self, uid: str) -> bool:
+        """Return whether a pod that was followed exists no more."""
+
     def unready_sibling(self, uid: str) -> str | None:
         """Return the name of a pod that has the controller of pod ``uid`` and is not Ready, None if none is known.
 
@@ -67,6 +70,10 @@ class Arrivals:
         """Return how many of the victims are not gone yet."""
         ending = self._feed.ending()
         return sum(1 for move in moves if move.uid in ending)
+
+    def is_gone(self, uid: str) -> bool:
+        """See Feed."""
+        return self._feed.is_gone(uid)
 
     def unready_sibling(self, uid: str) -> str | None:
         """See Feed."""

@@ -9,6 +9,7 @@ from rebalancer.explain.node import Amount
 from rebalancer.explain.pods import Decision, PodFacts
 from rebalancer.explain.watched import Breach
 from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Method
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
@@ -130,6 +131,7 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
     move, status = facts.move.move, facts.move.status
     kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
     way = "; makes room for another move" if move.makes_way_for else ""
+    way += "; by a restart of its rollout" if move.method is Method.RESTART else ""
     way += f"; steered, {words.count(len(move.marks), 'node')} marked" if move.marks else ""
     return (
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "

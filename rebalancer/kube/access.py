@@ -27,6 +27,7 @@ from rebalancer.kube.resources import (
     Resource,
     Rule,
 )
+from rebalancer.kube.restart import RESTART_RULES
 
 READ_RULES = (
     Rule("get", "", "/version"),
@@ -45,13 +46,19 @@ ACT_RULES = (
 """For a run that evicts, beside READ_RULES."""
 
 
-def act_rules(namespace: str | None) -> tuple[Rule, ...]:
-    """Return ACT_RULES; the right to evict is needed in ``namespace`` only, if the run is limited to one."""
+def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[Rule, ...]:
+    """Return ACT_RULES, and RESTART_RULES for a run that ``restarts``.
+
+    The right to move pods, by either method, is needed in ``namespace`` only, if the run is limited to one.
+    """
+    rules = (*ACT_RULES, *(RESTART_RULES if restarts else ()))
     if namespace is None:
-        return ACT_RULES
+        return rules
     return tuple(
-        replace(rule, namespace=namespace) if rule.resource.endswith("/eviction") else rule
-        for rule in ACT_RULES
+        replace(rule, namespace=namespace)
+        if rule.resource.endswith("/eviction") or rule in RESTART_RULES
+        else rule
+        for rule in rules
     )
 
 

@@ -14,22 +14,21 @@ from rebalancer.kube.podview import PodView, decode_pod
 from rebalancer.kube.resources import PODS, Rule
 from rebalancer.kube.transport import Response
 
-__all__ = ["EVICT", "Answer", "AnswerKind", "evict", "read_pod"]
+__all__ = ["EVICT", "Answer", "AnswerKind", "evict", "read_pod", "refused_answer"]
 
 EVICT = Rule("create", "", "pods/eviction")
 GET_POD = Rule("get", "", "pods")
 
 
-# What the authorizer writes (apiserver's responsewriters.Forbidden); admission says 403 in other words,
-# and means this one pod only.
-_RBAC_SAYS = "cannot create resource"
-
-
 class AnswerKind(enum.Enum):
-    """What an eviction request came to."""
+    """What a request to move a pod came to: an eviction, or a restart of its rollout."""
 
     EVICTED = "evicted"
     """The pod is terminating now (with ``dry_run``: it would be)."""
+    RESTARTED = "restarted"
+    """The rollout has been restarted."""
+    DROPPED = "dropped"
+    """Not asked for: as the Deployment is now, a restart would leave a gap."""
     BLOCKED = "blocked"
     """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now."""
     THROTTLED = "throttled"
@@ -51,7 +50,7 @@ class AnswerKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one eviction request."""
+    """The answer to one such request."""
 
     kind: AnswerKind
     message: str
@@ -125,7 +124,13 @@ def read_pod(
 
 
 def _answer(response: Response, server: str) -> Answer:
-    """Return what the answer means.
+    if response.ok and status_of(response.body).status == "Success":
+        return Answer(AnswerKind.EVICTED, "evicted")
+    return refused_answer(response, EVICT, server)
+
+
+def refused_answer(response: Response, rule: Rule, server: str) -> Answer:
+    """Return what the answer means to a request that needs ``rule``, and that did not succeed.
 
     From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out all the same.
     """
@@ -133,8 +138,6 @@ def _answer(response: Response, server: str) -> Answer:
     said = status_of(response.body)
     text = said.message or f"HTTP {status} without a text"
     wait = _retry_after(response, said)
-    if response.ok and said.status == "Success":
-        return Answer(AnswerKind.EVICTED, "evicted")
     if status == 429 and said.has_cause("DisruptionBudget"):
         causes = (said.details.causes if said.details else None) or ()
         details = "; ".join(cause.message for cause in causes if cause.message)
@@ -145,8 +148,11 @@ def _answer(response: Response, server: str) -> Answer:
         return Answer(AnswerKind.MISCONFIGURED, text)
     if status == 403 and said.has_cause("NamespaceTerminating"):
         return Answer(AnswerKind.GONE, text)
-    if status == 401 or (status == 403 and (_RBAC_SAYS in text or not said.code)):
-        return Answer(AnswerKind.FORBIDDEN, str(refusal(status, response.body, EVICT, server)))
+    # What the authorizer writes (apiserver's responsewriters.Forbidden); admission says 403 in other words,
+    # and means this one pod only.
+    by_rbac = f"cannot {rule.verb} resource" in text or not said.code
+    if status == 401 or (status == 403 and by_rbac):
+        return Answer(AnswerKind.FORBIDDEN, str(refusal(status, response.body, rule, server)))
     if status >= 500 or not said.code:
         return Answer(AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait)
     return Answer(_REFUSALS.get(status, AnswerKind.FAILED), f"HTTP {status}: {text}")

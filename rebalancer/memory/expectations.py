@@ -15,7 +15,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.memory.remember import remember, struck, term_of
 from rebalancer.memory.signals import with_signals
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.outcome import Outcome
 from rebalancer.snapshot.model import Snapshot
 
 FULFILLED_AFTER = 1800
@@ -79,7 +79,7 @@ def _with_hopes(
     for outcome in outcomes:
         move, landed = outcome.move, outcome.landed
         seen = signals.get(move.strategy)
-        if seen is None or outcome.status is not Status.EVICTED or landed is None:
+        if seen is None or not outcome.status.is_carried_out or landed is None:
             continue
         name, owner = term_of(move), owners.get(move.owner)
         if landed in seen.runs or owner is None or name not in owner.terms:

@@ -102,7 +102,10 @@ def remember(
     evicted = 0
     for outcome in outcomes:
         evicted += outcome.status.may_have_evicted
-        if outcome.status in (Status.EVICTED, Status.BLOCKED, Status.MISCONFIGURED):
+        if outcome.status.is_carried_out or outcome.status in (
+            Status.BLOCKED,
+            Status.MISCONFIGURED,
+        ):
             tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
     owners = dict(document.owners)
     for (ref, term), of_term in tries.items():
@@ -121,12 +124,12 @@ def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMe
     verdicts: list[_Verdict] = []
     for outcome in outcomes:
         verdicts.append(_verdict(outcome, known.trail))
-        if outcome.status is Status.EVICTED and outcome.landed is not None:
+        if outcome.status.is_carried_out and outcome.landed is not None:
             trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
     count = {result: sum(one.result is result for one in verdicts) for result in Result}
     after = msgspec.structs.replace(
         known,
-        moves=known.moves + sum(outcome.status is Status.EVICTED for outcome in outcomes),
+        moves=known.moves + sum(outcome.status.is_carried_out for outcome in outcomes),
         as_predicted=known.as_predicted + count[Result.AS_PREDICTED],
         came_back=known.came_back + count[Result.CAME_BACK],
         elsewhere=known.elsewhere + count[Result.ELSEWHERE],
@@ -147,7 +150,7 @@ def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMe
 
 def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     move, landed = outcome.move, outcome.landed
-    if outcome.status is not Status.EVICTED:
+    if not outcome.status.is_carried_out:
         return _Verdict(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
     if landed is None:
         return _Verdict(Result.OPEN, "")

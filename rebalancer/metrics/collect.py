@@ -32,7 +32,7 @@ def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
 def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Metric, Values]:
     """Return all values of a run. ``memory``: what was remembered before it, None without ``--memory``."""
     plan, snapshot = report.plan, report.snapshot
-    evicted = [one for one in report.outcomes if one.status is Status.EVICTED]
+    evicted = [one for one in report.outcomes if one.status.is_carried_out]
     statuses = Counter(one.status for one in report.outcomes)
     codes = Counter(skip.code for skip in plan.skips)
     strategies = Counter(one.move.strategy for one in report.outcomes)

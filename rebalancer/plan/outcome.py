@@ -13,6 +13,8 @@ class Status(enum.StrEnum):
 
     EVICTED = "evicted"
     """The pod was evicted."""
+    RESTARTED = "restarted"
+    """The rollout of the pod's Deployment was restarted."""
     BLOCKED = "blocked"
     """A PodDisruptionBudget allowed no disruption, up to the deadline."""
     CHANGED = "changed"
@@ -42,9 +44,14 @@ class Status(enum.StrEnum):
         return self in _FAILURES
 
     @property
+    def is_carried_out(self) -> bool:
+        """Whether the API server has taken the move, by either method."""
+        return self in (Status.EVICTED, Status.RESTARTED)
+
+    @property
     def may_have_evicted(self) -> bool:
-        """Whether the pod was evicted, or nothing rules it out: what budgets over runs count."""
-        return self in (Status.EVICTED, Status.LOST)
+        """Whether the move was carried out, or nothing rules it out: what budgets over runs count."""
+        return self.is_carried_out or self is Status.LOST
 
 
 _FAILURES = frozenset({Status.MISCONFIGURED, Status.REFUSED, Status.FAILED, Status.LOST})

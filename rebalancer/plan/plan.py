@@ -14,6 +14,8 @@ class Code(enum.StrEnum):
     """A protection forbids it; the message names which."""
     NOT_RECREATED = "NotRecreated"
     """A protection, too: its controller is not known to create it anew once it is evicted."""
+    CANNOT_SURGE = "CannotSurge"
+    """A protection, too: a single replica that the policy lets move by a restart, and whose rollout would leave a gap."""
     NOT_SELECTED = "NotSelected"
     """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
     NO_ROOM = "NoRoom"
@@ -48,6 +50,15 @@ class Code(enum.StrEnum):
     """The strategy's mode is observe: planned, shown, not carried out."""
     WINDOW = "OutsideWindow"
     """The strategy's window is closed."""
+
+
+class Method(enum.StrEnum):
+    """How a pod is moved."""
+
+    EVICT = "evict"
+    """The pod is evicted, and its controller creates another."""
+    RESTART = "restart"
+    """The rollout of its Deployment is restarted: the new pod is Ready before the old one goes."""
 
 
 class NodeCode(enum.StrEnum):
@@ -112,7 +123,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One planned eviction, with what is expected of it."""
+    """One planned eviction, or restart, with what is expected of it."""
 
     namespace: str
     pod: str
@@ -141,6 +152,7 @@ class Move:
     """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
+    method: Method = Method.EVICT
 
     @property
     def ref(self) -> str:

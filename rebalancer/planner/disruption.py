@@ -19,6 +19,9 @@ class DisruptionBudgets:
         self._of_class: dict[int, list[int]] = {}
         for index, budget in enumerate(snapshot.budgets):
             for cls in budget.classes.tolist():
+                if snapshot.classes[cls].restarts:
+                    # Its one pod stays Ready until another is: nothing is taken from what a budget keeps.
+                    continue
                 self._of_class.setdefault(cls, []).append(index)
 
     def of(self, cls: int) -> list[int]:

@@ -12,7 +12,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Emptiable, Emptying, Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Move, Plan
+from rebalancer.plan.plan import Method, Move, Plan
 from rebalancer.planner.pace import Pace
 from rebalancer.planner.plan import Callbacks, Decision, Onlooker, never, plan
 from rebalancer.planner.problem import Contribution, Problem
@@ -32,6 +32,7 @@ from rebalancer.snapshot.marks import with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
+from rebalancer.snapshot.surge import with_restarts
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 
@@ -224,6 +225,7 @@ class Planning:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
+        snapshot = with_methods(policy, snapshot)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
@@ -294,6 +296,12 @@ def _active(policy: Policy) -> list[str]:
 def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
     strategy = registry.strategy(name)
     return lambda view: strategy.terms(view, params)
+
+
+def with_methods(policy: Policy, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot in which classes of pods are moved by the methods that the policy asks for."""
+    restarts = policy.method.single_replicas is Method.RESTART
+    return with_restarts(snapshot) if restarts else snapshot
 
 
 def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:

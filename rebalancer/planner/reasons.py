@@ -9,7 +9,7 @@ from rebalancer.cost.term import Signalling
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import NOT_RECREATED, names_of, text_of
+from rebalancer.snapshot.protect import CANNOT_SURGE, NOT_RECREATED, names_of, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +119,6 @@ def _protection_text(draft: Draft, pod: int, name: str) -> str:
 
 def protection_code(names: Container[str]) -> Code:
     """Return the reason code for a pod with the protections of these names."""
-    return Code.NOT_RECREATED if NOT_RECREATED in names else Code.PROTECTED
+    if NOT_RECREATED in names:
+        return Code.NOT_RECREATED
+    return Code.CANNOT_SURGE if CANNOT_SURGE in names else Code.PROTECTED

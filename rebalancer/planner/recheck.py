@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Method, Move
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.draft import Draft
@@ -148,6 +148,9 @@ class _Check:
             return only or f"protected now: {', '.join(protections)}"
         if not self._problem.selected[pod]:
             return "no strategy selects it now"
+        now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
+        if now is not move.method:
+            return f"planned as {move.method}, it would be {now} now: left to the next run"
         verdict = self._judged(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.plan.plan import Cost, Landing, Move
+from rebalancer.plan.plan import Cost, Landing, Method, Move
 from rebalancer.planner.problem import Problem
 from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -53,6 +53,7 @@ class Rendering:
         problem, snapshot = self._problem, self._problem.snapshot
         of_class = snapshot.classes[chosen.cls]
         other = chosen.makes_way_for
+        how = "by a restart of the rollout" if of_class.restarts else ""
         return Move(
             namespace=of_class.namespace,
             pod=snapshot.pods.name[chosen.pod],
@@ -61,7 +62,9 @@ class Rendering:
             node=snapshot.nodes.names[chosen.node],
             landings=self.landings(chosen.cls, chosen.landings),
             strategy=chosen.strategy,
-            reason="; ".join(filter(None, (chosen.reason, takers_text(snapshot, chosen.landings)))),
+            reason="; ".join(
+                filter(None, (chosen.reason, how, takers_text(snapshot, chosen.landings)))
+            ),
             gain=cost_of_entries(chosen.gain),
             cost=round(float(problem.costs[chosen.pod]), 6),
             wave=chosen.wave,
@@ -69,6 +72,7 @@ class Rendering:
             observed=chosen.observed,
             makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
             marks=self.names(chosen.marks),
+            method=Method.RESTART if of_class.restarts else Method.EVICT,
         )
 
     def names(self, nodes: Sequence[int]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from rebalancer import API_VERSION
+from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.cluster import Safety, Scheduler
 from rebalancer.policy.params import Params, Section
@@ -60,6 +61,16 @@ class Steer(enum.StrEnum):
     """The scheduler chooses."""
     MARKS = "marks"
     """Soft taints of a run keep replacements off nodes where they would mend nothing."""
+
+
+class Methods(Section):
+    """How pods are moved that an eviction would leave without a replica."""
+
+    single_replicas: Method = Field(
+        default=Method.EVICT,
+        description="restart: single replicas of Deployments that surge are moved by a restart of the rollout, the new"
+        " pod Ready before the old one goes, also where protect.singleReplicas holds. Needs get and patch on deployments.",
+    )
 
 
 class StrategyPolicy(Section):
@@ -126,6 +137,7 @@ class Policy(Section):
         description="off, or marks: where a replacement would mend nothing, soft taints on other nodes choose its landing."
         " Needs get and patch on nodes.",
     )
+    method: Methods = Field(default=Methods(), description="How pods are moved.")
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
         default=Scheduler(), description="Differences of the cluster's scheduler from the default."
@@ -173,6 +185,7 @@ __all__ = [
     "ENVELOPE",
     "Budgets",
     "Eagerness",
+    "Methods",
     "Mode",
     "Policy",
     "Protect",

@@ -14,7 +14,8 @@ from rebalancer.report.words import count
 _OF_PROTECTION: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",
     "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
-    "singleReplica": "a second replica, or `protect: {singleReplicas: false}`, lets them move",
+    "singleReplica": "a second replica, `method: {singleReplicas: restart}`, or `protect: {singleReplicas: false}`, lets them move",
+    "cannotSurge": "a second replica, or a Deployment with maxSurge 1 and maxUnavailable 0, lets them move",
     "systemCritical": "an exception in `protect.systemCritical` lets them move",
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
     "ownerUnsettled": "they can move once their owners are at rest: look at what keeps these from being ready",

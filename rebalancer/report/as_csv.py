@@ -18,7 +18,7 @@ from rebalancer.report.model import RunReport
 
 HEAD = (
     "wave", "namespace", "pod", "uid", "owner", "from", "fromZone", "to", "toZone", "probability",
-    "strategy", "reason", "gainHard", "gainSoft", "gainImbalance", "cost", "outcome", "message",
+    "strategy", "method", "reason", "gainHard", "gainSoft", "gainImbalance", "cost", "outcome", "message",
     "landed", "landedZone", "predicted", "seconds",
 )  # fmt: skip
 """``to`` is the most probable landing, ``landed`` the real one."""
@@ -51,6 +51,7 @@ def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
         report.domain_of(target) if target is not None else None,
         plain(move.landings[0].probability) if move.landings else None,
         move.strategy,
+        move.method.value,
         move.reason,
         *(plain(entry) for entry in move.gain.as_tuple()),
         plain(move.cost),

@@ -19,7 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rebalancer.plain_text import printable, printable_json
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.outcome import Outcome
 from rebalancer.report import words
 from rebalancer.report.changes import NodeChange, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
@@ -120,7 +120,7 @@ def _numbers(summary: Summary) -> list[tuple[str, str]]:
     ]
     numbers = [("Evictions planned", f"{len(report.outcomes):,}")]
     if not report.dry_run:
-        evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
+        evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         numbers.append(("Evicted", f"{evicted:,}"))
     if report.plan.lower_bound:
         numbers.append(("No fewer than", f"{report.plan.lower_bound:,}"))
@@ -323,4 +323,4 @@ def _tone(outcome: Outcome) -> int:
         return 3
     if outcome.predicted is False:
         return 2
-    return int(outcome.status is Status.EVICTED)
+    return int(outcome.status.is_carried_out)

@@ -174,6 +174,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "observed": move.observed,
         "makesWayFor": move.makes_way_for or None,
         "marks": list(move.marks),
+        "method": move.method.value,
         "outcome": outcome.status.value,
         "message": outcome.message,
         "landed": outcome.landed,

@@ -21,7 +21,7 @@ from rebalancer import API_VERSION
 from rebalancer.durations import format_duration
 from rebalancer.errors import PolicyError
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cost, Landing, Move
+from rebalancer.plan.plan import Cost, Landing, Method, Move
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.text import YamlLoader, yaml_events
@@ -64,6 +64,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     cost: float = 1.0
     landings: list[_Landing] = []
     marks: list[_Name] = []
+    method: Method = Method.EVICT
     outcome: str = Status.PLANNED.value
 
 
@@ -290,6 +291,7 @@ def _move(move: _Move) -> Move:
         wave=move.wave,
         makes_way_for=move.makes_way_for or "",
         marks=tuple(move.marks),
+        method=move.method,
     )
 
 

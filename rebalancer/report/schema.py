@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from rebalancer import API_VERSION
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, NodeCode
+from rebalancer.plan.plan import Code, Method, NodeCode
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""
@@ -74,6 +74,7 @@ class MoveOfReport(_Object):
     observed: bool
     makes_way_for: Annotated[str | None, Meta(description="uid of a pod that moves later")]
     marks: Annotated[list[str], Meta(description="nodes marked while its replacement is placed")]
+    method: Method
     outcome: Status
     message: str
     landed: str | None

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Move, Score
 from rebalancer.policy.model import Mode
 from rebalancer.report import words
@@ -94,15 +93,19 @@ class Summary:
             return report.plan.stopped
         if report.dry_run:
             return f"{self._planned}{self._mended}{self._bound}."
-        evicted = sum(1 for outcome in report.outcomes if outcome.status is Status.EVICTED)
-        line = f"{words.count(evicted, 'pod')} evicted of {len(moves):,} planned"
+        evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
+        done = "moved" if words.restarts(moves) else "evicted"
+        line = f"{words.count(evicted, 'pod')} {done} of {len(moves):,} planned"
         return f"{line}{self._mended}{self._bound}."
 
     @property
     def _planned(self) -> str:
         moves = self.moves
         observed = sum(move.observed for move in moves)
-        line = words.count(len(moves), "eviction")
+        restarts = words.restarts(moves)
+        line = words.count(len(moves), "move" if restarts else "eviction")
+        if restarts:
+            line += f" ({restarts:,} by restart)"
         if observed:
             line += f" ({observed:,} observed only)"
         waves = max(move.wave for move in moves)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Move, Score, Skip
+from rebalancer.plan.plan import Code, Cost, Landing, Method, Move, Score, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
@@ -16,6 +16,7 @@ from rebalancer.wire.times import rfc3339
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
     Code.NOT_RECREATED: "its controller is not known to create it anew",
+    Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
     Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
@@ -257,7 +258,7 @@ def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
     kept = sum(
         funnel.get(code.value, 0)
-        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.NOT_SELECTED)
+        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.CANNOT_SURGE, Code.NOT_SELECTED)
     )
     return funnel.get("candidates", 0) - kept
 
@@ -271,6 +272,7 @@ def bound_words(bound: int, moves: int) -> str:
 
 _PAST = {
     Status.EVICTED: "evicted",
+    Status.RESTARTED: "restarted",
     Status.BLOCKED: "blocked by a PodDisruptionBudget",
     Status.CHANGED: "changed meanwhile",
     Status.GONE: "gone before",
@@ -292,7 +294,7 @@ def done_line(report: RunReport) -> str | None:
         return None
     by_status = Counter(outcome.status for outcome in report.outcomes)
     parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
-    evicted = by_status[Status.EVICTED]
+    evicted = by_status[Status.EVICTED] + by_status[Status.RESTARTED]
     if evicted:
         landed = [outcome for outcome in tried if outcome.landed is not None]
         as_predicted = sum(1 for outcome in landed if outcome.predicted)
@@ -318,6 +320,11 @@ def ending(report: RunReport) -> str:
 
 def _as_planned(outcome: Outcome) -> bool:
     return outcome.status is Status.OBSERVED or outcome.predicted is True
+
+
+def restarts(moves: Iterable[Move]) -> int:
+    """Return how many moves are restarts."""
+    return sum(move.method is Method.RESTART for move in moves)
 
 
 def marks_words(move: Move) -> str:

@@ -147,12 +147,14 @@ class SchedulerModel:
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement of ``pod``, were it evicted now.
 
-        The victim terminates, or is gone where its owner waits for that. What was predicted before is returned
-        again as long as it holds; the state is as it was afterwards.
+        The victim terminates, or is gone where its owner waits for that; it runs on where it is moved by a restart.
+        What was predicted before is returned again as long as it holds; the state is as it was afterwards.
         """
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         gone = self.snapshot.waits(cls)
         replacement = self.snapshot.classes[cls].replacement
+        if self.snapshot.classes[cls].restarts:
+            return self.predict(state, replacement)
 
         def make() -> tuple[Prediction, Margins]:
             with state.evicted(pod, gone=gone):

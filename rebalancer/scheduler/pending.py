@@ -94,7 +94,8 @@ class Pending:
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
         """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
 
-        The victim terminates; or it is gone, and the pending pods stand that took its room.
+        The victim terminates; or it is gone, and the pending pods stand that took its room; or it runs on, where it is
+        moved by a restart.
         """
         concerned = self._concerned(state, pod) if self._queues else []
         with self._before_landing(state, pod, concerned):
@@ -119,7 +120,11 @@ class Pending:
         self, state: ClusterState, pod: int, concerned: Sequence[int]
     ) -> Iterator[tuple[Taker, ...]]:
         """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take what is free in it."""
-        gone = self._snapshot.waits(int(state.cls_of[pod]))
+        cls = int(state.cls_of[pod])
+        if self._snapshot.classes[cls].restarts:
+            yield ()
+            return
+        gone = self._snapshot.waits(cls)
         with state.evicted(pod, gone=gone):
             if not (gone and concerned):
                 yield ()

@@ -113,6 +113,10 @@ class PodClass:
     """What is taken for granted of the replacement, since no object says it."""
     opt_outs: tuple[OptOut, ...] = ()
     """What its pods' own annotations say against moving them."""
+    restarts: bool = False
+    """Its pods are moved by a restart of their Deployment: the old pod runs until the new one is Ready."""
+    cannot_surge: str = ""
+    """Why its pods cannot be moved so, although the policy asks for it of single replicas."""
 
     @property
     def controller(self) -> str:
@@ -156,6 +160,8 @@ class Owner:
     """``rebalancer/evict: "false"``, also for a time, on the object itself, or on a ReplicaSet of its own."""
     rollout: bool = False
     """Its pods are of two templates: those of the older one are being replaced."""
+    cannot_surge: str = "it was not read"
+    """Why its one replica would not stay Ready through a rollout (of a Deployment only); empty if it would."""
 
     @property
     def ref(self) -> str:
@@ -285,8 +291,10 @@ class Snapshot:
         """Return whether the replacement of a pod of ``cls`` is made only once the pod is gone.
 
         It is where the owner waits (``Owner.waits``), and where the pod has no grace period: the API server
-        removes such a pod at once.
+        removes such a pod at once. The old pod of a restart goes last.
         """
+        if self.classes[cls].restarts:
+            return False
         if self.classes[cls].spec.termination_grace_period_seconds == 0:
             return True
         owner = self.owner_of(cls)

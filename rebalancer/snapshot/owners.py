@@ -10,6 +10,7 @@ import msgspec
 
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.model import Owner
+from rebalancer.snapshot.surge import why_no_surge
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import evict_opt_out
 
@@ -112,6 +113,7 @@ class Ownership:
             ),
             rollout=counted.replica_sets > 1
             or (kind == "StatefulSet" and _rolling(read[-1], replicas)),
+            cannot_surge="it was not read" if workload is None else why_no_surge(workload),
         )
 
 

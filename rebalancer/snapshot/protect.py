@@ -48,6 +48,7 @@ NAMES = (
     "notRecreated",
     "evictionInProgress",
     "pods",
+    "cannotSurge",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -55,7 +56,8 @@ COOL_DOWN = _BIT["coolDown"]
 PASSING = sum(_BIT[name] for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress"))
 """Protections that end by themselves."""
 NOT_RECREATED = "notRecreated"
-"""The protection that has a reason code of its own."""
+CANNOT_SURGE = "cannotSurge"
+"""The protections that have reason codes of their own."""
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
     "terminating": "is terminating",
@@ -73,6 +75,7 @@ TEXTS: Mapping[str, str] = {
     "notSelected": "not among the pods that the policy's select matches",
     "selector": "left out by -n, -l or --select",
     "pods": "named by protect.pods",
+    CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
     NOT_RECREATED: "its controller is not known to create it anew (protect.recreatedBy names such kinds)",
@@ -125,6 +128,7 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
         ("volumes", rules.volumes),
         ("localStorage", rules.local_storage),
         ("singleReplica", rules.single_replicas),
+        (CANNOT_SURGE, rules.single_replicas),
         ("systemCritical", rules.system_critical),
         ("job", rules.jobs),
     ):
@@ -149,6 +153,8 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         if cls.spec.restart_policy != "Always":
             return f"restartPolicy {cls.spec.restart_policy}: {cls.controller} may take its end for failed work"
         return f"{cls.controller}: {TEXTS[name]}"
+    if name == CANNOT_SURGE:
+        return f"{TEXTS[name]}: {cls.cannot_surge}"
     if name in _BY_ANNOTATION:
         return "; ".join(_annotated(snapshot, cls, name))
     return TEXTS[name]
@@ -211,8 +217,9 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
         bits |= _BIT["mirror"]
     if cls.controller == JOB:
         bits |= _BIT["job"] * bool(rules.jobs)
-    elif owner.replicas <= 1:
-        bits |= _BIT["singleReplica"] * bool(rules.single_replicas)
+    elif owner.replicas <= 1 and not cls.restarts:
+        single = CANNOT_SURGE if cls.cannot_surge else "singleReplica"
+        bits |= _BIT[single] * bool(rules.single_replicas)
     if not _recreated(cls, rules):
         bits |= _BIT[NOT_RECREATED]
     if owner.unsettled is not None:

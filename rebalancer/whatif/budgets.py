@@ -6,8 +6,8 @@ Source: ``pkg/controller/disruption/disruption.go``.
 from __future__ import annotations
 
 from rebalancer.embedded.apiserver.selectors import object_selector
-from rebalancer.embedded.controllers.share import share_of
 from rebalancer.whatif.objects import Json, Objects, controller, is_active, is_ready
+from rebalancer.wire.share import share_of
 
 
 def renew_budgets(objects: Objects) -> None:

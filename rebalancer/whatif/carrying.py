@@ -14,7 +14,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.stop import Stop
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import Replaced, World
 
 READY_AFTER = Span(10.0, 10.0)
 
@@ -69,21 +69,28 @@ class _Simulated:
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
         created = self._world.now
         new = self._world.evict(uid)
-        self._new.append(
-            (
-                Replacement(
-                    uid=new.uid,
-                    name=new.name,
-                    namespace=namespace,
-                    controller=uid,  # the one that replaces this very pod
-                    node=new.node,
-                    ready=False,
-                    created=created,
-                ),
-                created + self._world.draw(self._ready_after),
-            )
-        )
+        self._replaced(namespace, uid, new, created, self._world.draw(self._ready_after))
         return Answer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
+
+    def restart(self, move: Move) -> Answer:
+        created, starts = self._world.now, self._world.draw(self._ready_after)
+        new = self._world.restart(move.uid, starts)
+        self._replaced(move.namespace, move.uid, new, created, starts)
+        return Answer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
+
+    def _replaced(
+        self, namespace: str, uid: str, new: Replaced, created: float, starts: float
+    ) -> None:
+        replacement = Replacement(
+            uid=new.uid,
+            name=new.name,
+            namespace=namespace,
+            controller=uid,  # the one that replaces this very pod
+            node=new.node,
+            ready=False,
+            created=created,
+        )
+        self._new.append((replacement, created + starts))
 
     def announce(self, move: Move) -> None:
         pass
@@ -109,6 +116,9 @@ class _Simulated:
 
     def ending(self) -> Collection[str]:
         return self._world.terminating()
+
+    def is_gone(self, uid: str) -> bool:
+        return uid not in self._world.terminating()
 
     def unready_sibling(self, uid: str) -> str | None:  # noqa: ARG002
         return None

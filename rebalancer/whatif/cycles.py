@@ -58,7 +58,7 @@ class Cycle:
     @property
     def evictions(self) -> int:
         """Pods evicted."""
-        return sum(outcome.status is Status.EVICTED for outcome in self.outcomes)
+        return sum(outcome.status.is_carried_out for outcome in self.outcomes)
 
     @property
     def as_predicted(self) -> int:
@@ -136,7 +136,7 @@ class Loop:
             started = self._world.now
             outcomes, waves, cut = self._act(planned)
             waits = self._remember(planned, outcomes)
-            evicted = any(outcome.status is Status.EVICTED for outcome in outcomes)
+            evicted = any(outcome.status.is_carried_out for outcome in outcomes)
             self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
             placed = self._world.schedule()
             self._changes += evicted or placed > 0

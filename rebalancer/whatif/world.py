@@ -190,19 +190,33 @@ class World:
         with self._of_wave().model.marking(self._marked):
             return self._replaced(uid)
 
-    def _replaced(self, uid: str) -> Replaced:
+    def restart(self, uid: str, starts: float) -> Replaced:
+        """Restart the rollout of a pod: its replacement lands beside it, and is Ready after so many seconds.
+
+        Where no node takes the replacement, the pod stays.
+        """
+        with self._of_wave().model.marking(self._marked):
+            return self._replaced(uid, starts)
+
+    def _replaced(self, uid: str, starts: float | None = None) -> Replaced:
         wave = self._of_wave()
         state = wave.state
         self._let_go(state)
         pod = wave.rows[uid]
         cls = int(self._cls[pod])
         of_class = self._living.classes[cls]
-        self._evict(state, pod)
+        node = -1
+        if starts is not None:
+            node = self._draw(wave.model.predict(state, of_class.replacement))
+            if node < 0:
+                return Replaced(f"{self._names[pod]}-waiting", f"{uid}-waiting", "")
+        self._evict(state, pod, starts or 0.0)
         if self._living.waits(cls):
             state.reap(state.terminating_pods[-1])
             self._victims.pop()
             self._place_waiting(state, wave.model)
-        node = self._draw(wave.model.predict(state, of_class.replacement))
+        if starts is None:
+            node = self._draw(wave.model.predict(state, of_class.replacement))
         self.moves[pod] += 1
         self._settle(pod, of_class.replacement, node)
         if node >= 0:
@@ -226,7 +240,8 @@ class World:
             state.linger(victim.cls, victim.node)
         return state
 
-    def _evict(self, state: ClusterState, pod: int) -> None:
+    def _evict(self, state: ClusterState, pod: int, later: float = 0.0) -> None:
+        """Let a pod terminate, after so many seconds in which it runs on."""
         state.evict(pod)
         self._victims.append(
             _Victim(
@@ -235,7 +250,7 @@ class World:
                 cls=int(self._cls[pod]),
                 node=int(self.node[pod]),
                 created=float(self._created[pod]),
-                gone=self.now + self._gone_after.draw(self._random),
+                gone=self.now + later + self._gone_after.draw(self._random),
             )
         )
 

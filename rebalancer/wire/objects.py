@@ -282,6 +282,8 @@ class PodTemplate(_Wire, frozen=True):
 
 class RollingUpdate(_Wire, frozen=True):
     partition: int | None = None
+    max_surge: int | str | None = None
+    max_unavailable: int | str | None = None
 
 
 class UpdateStrategy(_Wire, frozen=True):
@@ -300,6 +302,9 @@ class WorkloadSpec(_Wire, frozen=True):
     pod_replacement_policy: str | None = None
     pod_failure_policy: Any = None
     update_strategy: UpdateStrategy | None = None
+    """Of a StatefulSet."""
+    strategy: UpdateStrategy | None = None
+    """Of a Deployment."""
 
 
 class WorkloadStatus(_Wire, frozen=True):

@@ -1,6 +1,7 @@
 """The chart as the real Helm renders it."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from rebalancer.kube.access import (
     lease_rules,
     memory_rules,
 )
+from rebalancer.kube.evict import EVICT
 from rebalancer.kube.resources import Rule
+from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.select import Select
@@ -250,6 +253,33 @@ def test_nodes_may_be_patched_only_where_the_policy_steers(values, wanted):
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *marks}
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"method": {"singleReplicas": "evict"}}}, False),
+        ({"policy": {"method": {"singleReplicas": "restart"}}}, True),
+        ({"rbac": {"restarts": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"restarts": True}}, True),
+    ],
+)
+@pytest.mark.parametrize("namespace", [None, "shop"])
+def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wanted, namespace):
+    manifests = render({**values, **({"namespace": namespace} if namespace else {})})
+    name = f"rebalancing-{NAME}"
+    moves = {EVICT, *(RESTART_RULES if wanted else ())}
+    everywhere = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES} - {EVICT}
+    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
+    acting = rules(one(manifests, "ClusterRole", name))
+    if namespace is None:
+        assert acting == everywhere | moves
+    else:
+        assert acting == everywhere
+        in_namespace = rules(one(manifests, "Role", f"{name}-evict"))
+        assert in_namespace == {replace(rule, namespace=namespace) for rule in moves}
+
+
 @pytest.mark.parametrize("mode", ["observe", "off", False])
 def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
     manifests = render({"mode": mode})
@@ -360,6 +390,7 @@ CHANGED = {
     "usage.secretName": "prometheus-reader",
     "rbac.create": False,
     "rbac.marks": True,
+    "rbac.restarts": True,
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],

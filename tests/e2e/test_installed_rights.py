@@ -8,6 +8,7 @@ import pytest
 from rebalancer.kube.access import DRAIN_RULES, USAGE_RULES, lease_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.resources import Rule
+from rebalancer.kube.restart import RESTART_RULES
 from tests.controlplane import audit
 from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
@@ -84,10 +85,10 @@ def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp
 def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     cluster, all_runs, tmp_path, record_property
 ):
-    # The chart grants these where the policy looks at usage, as its own tests show.
-    installed = Installed(cluster, tmp_path, rbac={"usage": True})
+    # The chart grants these where the policy looks at usage, or restarts rollouts, as its own tests show.
+    installed = Installed(cluster, tmp_path, rbac={"usage": True, "restarts": True})
     rules = granted(installed, acting=True)
-    assert set(USAGE_RULES) <= rules
+    assert {*USAGE_RULES, *RESTART_RULES} <= rules
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     assert installed.run().code == 0

@@ -21,8 +21,8 @@ from rebalancer.embedded.apiserver.kinds import (
 from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
-from rebalancer.embedded.controllers.share import share_of
 from rebalancer.embedded.engine import Controller
+from rebalancer.wire.share import share_of
 from rebalancer.wire.times import unix_seconds
 
 _SCALED = {kind.kind: kind for kind in (REPLICA_SET, STATEFUL_SET, CONTROLLER)}

@@ -15,7 +15,7 @@ from rebalancer.embedded.apiserver.conditions import set_condition
 from rebalancer.embedded.apiserver.kinds import DEPLOYMENT, REPLICA_SET, Json
 from rebalancer.embedded.apiserver.store import Key, clone
 from rebalancer.embedded.controllers.pods import WorkloadController, reference_to
-from rebalancer.embedded.controllers.share import share_of
+from rebalancer.wire.share import share_of
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

@@ -120,6 +120,11 @@ def _volume(volume: Any) -> dict[str, Any]:
     return {"name": text(volume.name), **plain(volume.volumeSource)}
 
 
+def _int_or_string(of: Any) -> int | str:
+    """Return an IntOrString as in JSON; ``intstr.Type``: 0 is a number, 1 a text."""
+    return shared_text(of.strVal) if of.type == 1 else int(of.intVal)
+
+
 def shared(entries: Any) -> dict[str, str]:
     """Return a map of strings in order of its keys, equal strings of all maps being one object.
 
@@ -137,4 +142,5 @@ _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
     message("Quantity").DESCRIPTOR.full_name: lambda quantity: shared_text(quantity.string),
     message("Volume").DESCRIPTOR.full_name: _volume,
+    message("IntOrString").DESCRIPTOR.full_name: _int_or_string,
 }

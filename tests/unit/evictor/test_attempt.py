@@ -18,7 +18,7 @@ def attempt(world, **stop):
         stop_of(world.clock, **stop),
         unready_sibling=lambda of: world.unready_sibling(of.uid),
     )
-    return maker.evict(move("a"))
+    return maker.carry_out(move("a"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.executor import contradicts
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Landing
+from rebalancer.plan.plan import Landing, Method
 from tests.unit.evictor.world import (
     RecordedProgress,
     World,
@@ -366,3 +366,45 @@ def test_pods_are_listed_once_before_the_verdict(lands, says):
     done = execute(world, [move("a"), move("b", wave=2)])
     assert says in str(done.stopped)
     assert world.lists == 1
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+def test_a_restart_is_at_its_end_once_the_old_pod_is_gone():
+    world = World(holds={"uid-a": 7.0})
+    done = execute(world, [move("a", method=Method.RESTART), move("b", wave=2)])
+    assert statuses(done) == [Status.RESTARTED, Status.EVICTED]
+    assert (world.restarts, world.evictions) == (["a"], ["b"])
+    assert done.outcomes[0].landed == "n2"
+    assert world.clock.now() >= 7.0
+
+
+def test_a_rollout_that_does_not_end_is_said_to_be_open_and_ends_the_run_in_good_order():
+    world = World(holds={"uid-a": 9e9})
+    done = execute(world, [move("a", method=Method.RESTART), move("b", wave=2)])
+    assert statuses(done) == [Status.RESTARTED, Status.NOT_ATTEMPTED]
+    assert "the rollout is not at its end after 120 s" in done.outcomes[0].message
+    assert not done.failed
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "asked"),
+    [
+        ([AnswerKind.RESTARTED], Status.RESTARTED, 1),
+        ([AnswerKind.DROPPED], Status.DROPPED, 1),
+        # Others write the Deployment: their edit stands, and nothing is tried again.
+        ([AnswerKind.CHANGED], Status.CHANGED, 1),
+        ([AnswerKind.FORBIDDEN], Status.REFUSED, 1),
+        ([AnswerKind.THROTTLED, AnswerKind.RESTARTED], Status.RESTARTED, 2),
+        ([AnswerKind.LOST, AnswerKind.RESTARTED], Status.RESTARTED, 2),
+        ([AnswerKind.LOST, AnswerKind.FAILED], Status.LOST, 2),
+        ([AnswerKind.LOST] * 99, Status.LOST, None),
+    ],
+)
+def test_each_answer_to_a_restart_becomes_its_outcome(answers, status, asked):
+    world = World(answers={"a": list(answers)})
+    done = execute(world, [move("a", method=Method.RESTART)])
+    assert statuses(done) == [status]
+    assert asked in (None, len(world.restarts))
+    assert world.evictions == []

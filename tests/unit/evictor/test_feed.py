@@ -154,3 +154,28 @@ def test_a_list_says_what_a_silent_watch_did_not(feed, complete, left):
     feed.read_all = read_all
     feed.list_again()
     assert names(feed) == left
+
+
+def test_the_pod_of_a_restart_is_of_a_controller_that_is_known_only_later():
+    feed = PodFeed(
+        controllers={"uid-a": "rs"},
+        known=frozenset({"uid-a"}),
+        restarted_in=frozenset({"default"}),
+    )
+    feed.take(ADDED, record("c", controller="new-rs"))
+    feed.take(ADDED, record("foreign", controller="nobody"))
+    assert feed.newcomers() == []
+    feed.succeed("uid-a", "new-rs")
+    assert feed.controller_of("uid-a") == "new-rs"
+    assert names(feed) == ["c"]
+    feed.take(MODIFIED, record("a", deleting=True))
+    assert not feed.is_gone("uid-a")
+    feed.take(DELETED, record("a"))
+    assert feed.is_gone("uid-a")
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_victim_that_a_whole_list_does_not_have_is_gone(feed, complete):
+    feed.read_all = lambda: complete
+    feed.list_again()
+    assert feed.is_gone("uid-a") is complete

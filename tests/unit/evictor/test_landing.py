@@ -28,6 +28,9 @@ class Feed:
     def ending(self):
         return self.going
 
+    def is_gone(self, uid):
+        return uid not in self.going
+
     def unready_sibling(self, uid):
         return f"sibling of {uid}"
 

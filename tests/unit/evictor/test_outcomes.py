@@ -9,6 +9,7 @@ from rebalancer.plan.outcome import Status
     ("status", "failure", "may_have_evicted"),
     [
         (Status.EVICTED, False, True),
+        (Status.RESTARTED, False, True),
         (Status.LOST, True, True),
         (Status.BLOCKED, False, False),
         (Status.CHANGED, False, False),
@@ -30,6 +31,7 @@ def test_the_words_are_stable():
     """Reports, metrics and the memory of earlier runs have them."""
     assert [status.value for status in Status] == [
         "evicted",
+        "restarted",
         "blocked",
         "changed",
         "gone",

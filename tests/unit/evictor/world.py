@@ -15,11 +15,18 @@ from rebalancer.evictor.marks import Marks
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Landing, Move
+from rebalancer.plan.plan import Cost, Landing, Method, Move
 from rebalancer.stop import Stop
 
 
-def move(name: str, *, wave: int = 1, budget: str | None = None, observed: bool = False) -> Move:
+def move(
+    name: str,
+    *,
+    wave: int = 1,
+    budget: str | None = None,
+    observed: bool = False,
+    method: Method = Method.EVICT,
+) -> Move:
     return Move(
         namespace="default",
         pod=name,
@@ -34,6 +41,7 @@ def move(name: str, *, wave: int = 1, budget: str | None = None, observed: bool 
         wave=wave,
         budgets=(budget,) if budget else (),
         observed=observed,
+        method=method,
     )
 
 
@@ -94,6 +102,8 @@ class World:
     unready: str | None = None
     evictions: list[str] = field(default_factory=list)
     """Names of the pods whose eviction was asked for."""
+    restarts: list[str] = field(default_factory=list)
+    """Names of the pods whose rollout was to be restarted."""
     reads: list[tuple[float, bool]] = field(default_factory=list)
     """Seconds that each read was given, and whether it was one after the stop."""
     announced: list[str] = field(default_factory=list)
@@ -124,6 +134,14 @@ class World:
             self.carry_out(name)
         return answer
 
+    def restart(self, planned: Move) -> Answer:
+        self.restarts.append(planned.pod)
+        script = self.answers.get(planned.pod, [])
+        said = script.pop(0) if script else AnswerKind.RESTARTED
+        if said is AnswerKind.RESTARTED:
+            self.carry_out(planned.pod)
+        return Answer(said, f"{said.value} by script", 1.0)
+
     def carry_out(self, name: str) -> None:
         """Let the pod go and its replacement come."""
         self.pods[name] = None
@@ -148,6 +166,9 @@ class World:
 
     def ending(self) -> set[str]:
         return {uid for uid, until in self.holds.items() if self.clock.now() < until}
+
+    def is_gone(self, uid: str) -> bool:
+        return uid not in self.ending()
 
     def unready_sibling(self, uid: str) -> str | None:
         return self.unready

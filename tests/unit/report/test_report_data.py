@@ -131,6 +131,7 @@ def test_a_move_in_the_json(full):
         "observed": False,
         "makesWayFor": None,
         "marks": [],
+        "method": "evict",
         "outcome": "evicted",
         "message": "replaced by web-9",
         "landed": "node-c1",

@@ -1,7 +1,7 @@
 """A loop over objects, under a policy given in a line."""
 
 from rebalancer.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
@@ -17,7 +17,7 @@ def play(
 ):
     loaded = load_policy(path, REGISTRY)
     world = World(
-        snapshot_of(objects),
+        with_methods(loaded.policy, snapshot_of(objects)),
         lambda of: scheduler_profile(loaded.policy, of),
         random,
         gone_after=gone_after,

@@ -313,3 +313,21 @@ def test_a_simulation_knows_marks(tmp_path, steer, evicted, left):
     moved = course.cycles[0].outcomes
     assert [(o.landed, o.predicted) for o in moved] == [("n2", True)] * evicted
     assert course.silent is not None
+
+
+@pytest.mark.parametrize(("method", "moved"), [("evict", 0), ("restart", 1)])
+def test_a_simulation_restarts_single_replicas(tmp_path, method, moved):
+    nodes = [node("n-a", "a"), node("n-b", "b", labels={"pool": "web"})]
+    web = workload("web", ["n-a"], spec={"nodeSelector": {"pool": "web"}})
+    for one in web:
+        if one["kind"] == "Pod":
+            one["metadata"]["labels"] = {"app": "web", "pod-template-hash": "abc"}
+    policy = tmp_path / "policy.yaml"
+    head = f"apiVersion: rebalancer/v1\nkind: Policy\nmethod: {{singleReplicas: {method}}}\n"
+    policy.write_text(head + "strategies: {node-affinity: {}}\n")
+    world, course = play([*nodes, *web], path=str(policy))
+    assert evictions(course)[0] == moved
+    assert sum(evictions(course)) == moved
+    assert on(world, "web") == (["n-b"] if moved else ["n-a"])
+    assert {o.status for o in course.cycles[0].outcomes} <= {Status.RESTARTED}
+    assert course.silent is not None

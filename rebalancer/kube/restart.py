@@ -1,0 +1,194 @@
+"""One restart of a Deployment's rollout, as ``kubectl rollout restart`` asks for it, and what the API server says to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from rebalancer.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.evict import Answer, AnswerKind, refused_answer
+from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
+from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource, Rule
+from rebalancer.snapshot.surge import why_no_surge
+from rebalancer.wire import objects as o
+
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+"""Annotation of a pod template that ``kubectl rollout restart`` sets."""
+RESTART = Rule("patch", DEPLOYMENTS.group, DEPLOYMENTS.plural)
+RESTART_RULES = (
+    Rule("get", REPLICA_SETS.group, REPLICA_SETS.plural),
+    Rule("get", DEPLOYMENTS.group, DEPLOYMENTS.plural),
+    RESTART,
+)
+
+_Object = TypeVar("_Object", "_Pod", "o.Workload", "_ReplicaSets")
+
+
+class _Pod(msgspec.Struct):
+    metadata: o.ObjectMeta = o.ObjectMeta()
+
+
+class _ReplicaSets(msgspec.Struct):
+    items: tuple[o.Workload, ...] = ()
+
+
+@dataclass(slots=True)
+class Restart:
+    """The restart of the rollout that replaces one pod. Asked for again, it is the same one."""
+
+    client: Client
+    namespace: str
+    pod: str
+    uid: str
+    deployment: str
+    """uid of the Deployment that was planned on."""
+    at: str
+    """Value of the annotation: a time (RFC 3339)."""
+    seconds: float
+    """For each read."""
+    _selector: dict[str, str] = field(default_factory=dict)
+    """Labels of the Deployment's ReplicaSets."""
+
+    def ask(self) -> Answer:
+        """Ask for the restart if the pod still belongs to the Deployment, and that is at rest and can surge.
+
+        Never raises for what the server or the network does. The resourceVersion that was read is a precondition: the
+        edit of another client is never overwritten.
+        """
+        try:
+            deployment = self._deployment()
+        except ForbiddenError as error:
+            return Answer(AnswerKind.FORBIDDEN, str(error))
+        except ClusterReadError as error:
+            return Answer(AnswerKind.FAILED, f"the pod's Deployment could not be read: {error}")
+        if isinstance(deployment, Answer):
+            return deployment
+        self._selector = _match_labels(deployment)
+        if _restarted_at(deployment) == self.at:
+            return Answer(AnswerKind.RESTARTED, "restarted")
+        if why := why_no_surge(deployment) or _unsettled(deployment):
+            return Answer(AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}")
+        return self._patched(deployment)
+
+    def replica_set(self) -> str | None:
+        """Return the uid of the ReplicaSet that the restart has brought, None if there is none yet.
+
+        Raises:
+            ClusterReadError: ReplicaSets could not be read.
+        """
+        labels = ",".join(f"{key}={value}" for key, value in sorted(self._selector.items()))
+        response = self.client.get(
+            REPLICA_SETS.path(self.namespace),
+            query={"labelSelector": labels} if labels else None,
+            seconds=self.seconds,
+        )
+        rule = Rule("list", REPLICA_SETS.group, REPLICA_SETS.plural)
+        sets = _decoded(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
+        for one in sets.items:
+            of = _controller(one.metadata)
+            if of is not None and of.uid == self.deployment and _restarted_at(one) == self.at:
+                return one.metadata.uid
+        return None
+
+    # -- from the pod to its Deployment ------------------------------------------------------------
+
+    def _deployment(self) -> o.Workload | Answer:
+        """Return the Deployment as it is now, or why it is not the pod's any more.
+
+        Raises:
+            ClusterReadError: something could not be read.
+        """
+        pod = self._read(PODS, self.pod, _Pod)
+        if pod is None:
+            return Answer(AnswerKind.GONE, "the pod is gone")
+        if pod.metadata.uid != self.uid:
+            return Answer(AnswerKind.CHANGED, "another pod has its name now")
+        owned = self._owner(pod.metadata, REPLICA_SETS)
+        owner = owned if isinstance(owned, Answer) else self._owner(owned.metadata, DEPLOYMENTS)
+        if isinstance(owner, o.Workload) and owner.metadata.uid != self.deployment:
+            return Answer(AnswerKind.CHANGED, "the pod is of another Deployment now")
+        return owner
+
+    def _owner(self, owned: o.ObjectMeta, resource: Resource) -> o.Workload | Answer:
+        reference = _controller(owned)
+        if reference is None or reference.kind != resource.kind:
+            return Answer(AnswerKind.CHANGED, f"no {resource.kind} controls the pod now")
+        owner = self._read(resource, reference.name, o.Workload)
+        if owner is None or owner.metadata.uid != reference.uid:
+            return Answer(AnswerKind.CHANGED, f"{resource.kind} {reference.name} is gone")
+        return owner
+
+    def _read(self, resource: Resource, name: str, kind: type[_Object]) -> _Object | None:
+        path = resource.path(self.namespace, name)
+        response = self.client.get(path, seconds=self.seconds)
+        if response.status == 404 and status_of(response.body).code == 404:
+            return None
+        rule = Rule("get", resource.group, resource.plural)
+        return _decoded(self.client.expect(response, rule).body, kind, resource.kind)
+
+    # -- the change --------------------------------------------------------------------------------
+
+    def _patched(self, deployment: o.Workload) -> Answer:
+        meta = deployment.metadata
+        template = {"metadata": {"annotations": {RESTARTED_AT: self.at}}}
+        body = msgspec.json.encode(
+            {
+                "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+                "spec": {"template": template},
+            }
+        )
+        try:
+            response = self.client.patch(DEPLOYMENTS.path(self.namespace, meta.name), body)
+        except TransportError as error:
+            return Answer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
+        except ClusterReadError as error:
+            return Answer(AnswerKind.FORBIDDEN, str(error))
+        if not response.ok:
+            return refused_answer(response, RESTART, self.client.server)
+        try:
+            patched = _decoded(response.body, o.Workload, DEPLOYMENTS.kind)
+        except ClusterReadError as error:
+            return Answer(AnswerKind.LOST, str(error))
+        if _restarted_at(patched) != self.at:
+            return Answer(AnswerKind.LOST, "the answer to the patch is not of the Deployment")
+        return Answer(AnswerKind.RESTARTED, "restarted")
+
+
+def _decoded(body: bytes, kind: type[_Object], name: str) -> _Object:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise ClusterReadError(f"the API server's answer is no {name}: {error}") from None
+
+
+def _controller(meta: o.ObjectMeta) -> o.OwnerReference | None:
+    return next((one for one in meta.owner_references or () if one.controller), None)
+
+
+def _restarted_at(workload: o.Workload) -> str | None:
+    template = workload.spec.template
+    return None if template is None else (template.metadata.annotations or {}).get(RESTARTED_AT)
+
+
+def _match_labels(deployment: o.Workload) -> dict[str, str]:
+    selector = deployment.spec.selector
+    labels = selector.get("matchLabels") if isinstance(selector, dict) else None
+    return {str(key): str(value) for key, value in (labels or {}).items()}
+
+
+def _unsettled(deployment: o.Workload) -> str:
+    """Return why a Deployment is not one replica at rest, by its own status; empty if it is."""
+    meta, spec, status = deployment.metadata, deployment.spec, deployment.status
+    if meta.deletion_timestamp is not None:
+        return "it is being deleted"
+    if (wanted := 1 if spec.replicas is None else spec.replicas) != 1:
+        return f"it has {wanted} replicas now"
+    if status.observed_generation < meta.generation:
+        return "its controller has not seen the newest spec"
+    counts = (status.replicas, status.updated_replicas or 0, status.available_replicas)
+    if counts != (1, 1, 1):
+        return "rollout: {} pods, {} updated, {} available, 1 wanted".format(*counts)
+    return ""

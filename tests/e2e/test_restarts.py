@@ -1,0 +1,153 @@
+"""Single replicas on a real control plane: the rollout is restarted, and the replica is Ready all the while."""
+
+import threading
+
+import pytest
+
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+)
+from rebalancer.kube.client import connect
+from rebalancer.kube.evict import AnswerKind
+from rebalancer.kube.restart import RESTART_RULES, RESTARTED_AT, Restart
+from tests.controlplane import audit, objects, operations
+from tests.e2e.product import grant, rebalancer
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *RESTART_RULES)
+POLICY = """
+apiVersion: rebalancer/v1
+kind: Policy
+method: {singleReplicas: restart}
+protect: {minPodAge: 0s}
+strategies: {node-affinity: {}}
+"""
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+POOL = {"nodeSelector": {"pool": "web"}}
+
+
+class ReadyCount:
+    """Follows the pods of a watch, and keeps the least number of Ready ones that it has seen."""
+
+    def __init__(self, api, seconds=120):
+        self._api, self._seconds = api, seconds
+        self._ready = {}
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._begun = threading.Event()
+        self._version = ""
+        self.least = 1
+        self.events = 0
+
+    def __enter__(self):
+        listed = self._api.get(PODS)
+        self._version = listed["metadata"]["resourceVersion"]
+        for pod in listed["items"]:
+            self._ready[pod["metadata"]["uid"]] = is_ready(pod)
+        assert sum(self._ready.values()) == 1
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        # The watch is of the past: all that has happened comes before this mark.
+        self._api.post(PODS, marker())
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _follow(self):
+        for event in self._api.watch(f"{PODS}?resourceVersion={self._version}", self._seconds):
+            pod = event["object"]
+            if pod["metadata"]["name"] == "marker":
+                return
+            self.events += 1
+            gone = event["type"] == "DELETED"
+            self._ready[pod["metadata"]["uid"]] = not gone and is_ready(pod)
+            self.least = min(self.least, sum(self._ready.values()))
+
+
+def is_ready(pod):
+    """Whether a Service would send requests to it: a pod that terminates gets none."""
+    conditions = pod["status"].get("conditions", ())
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def marker():
+    return objects.pod("marker", nodeSelector={"pool": "none"})
+
+
+@pytest.fixture
+def misplaced(cluster):
+    """One replica on node a, from which the label has gone that it asks for; b has it."""
+    cluster.apply([objects.node("a", labels={"pool": "web"}), objects.node("b")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([objects.deployment("web", 1, labels={"app": "web"}, **POOL)])
+    operations.wait_pods_ready(cluster.api, 1, 60, selector="app=web")
+    for name, pool in (("a", None), ("b", "web")):
+        cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"pool": pool}}})
+    return cluster
+
+
+@pytest.fixture
+def run(misplaced, tmp_path):
+    kubeconfig = grant(misplaced, RULES)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = (f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json")
+    return lambda *more: rebalancer("run", *flags, *more)
+
+
+def nodes_of(plane):
+    return [p["spec"]["nodeName"] for p in operations.pods(plane.api, selector="app=web")]
+
+
+def test_a_single_replica_is_ready_all_the_while_it_moves(misplaced, run):
+    misplaced.apply([objects.pdb("web", {"app": "web"}, minAvailable=1)])
+    log = audit.AuditLog(misplaced.audit_log)
+    with ReadyCount(misplaced.api) as seen:
+        ran = run()
+    assert ran.code == 0, ran.err
+    (move,) = ran.report["moves"]
+    assert (move["outcome"], move["landed"], move["predicted"]) == ("restarted", "b", True)
+    # The run has waited for the old pod to be gone.
+    assert nodes_of(misplaced) == ["b"]
+    assert seen.events > 2
+    assert seen.least == 1
+    again = run()
+    assert (again.code, again.report["moves"]) == (0, [])
+    asked = [one for one in log.requests() if one.user.endswith(":rebalancer")]
+    writes = [one for one in asked if one.verb not in ("get", "list", "watch")]
+    of_moves = [one for one in writes if one.resource.partition("/")[0] in ("deployments", "pods")]
+    assert [(*one.kind, one.name) for one in of_moves] == [("patch", "apps", "deployments", "web")]
+    # Each right that the chart adds for the method is one that a run uses.
+    assert {(rule.verb, rule.group, rule.resource) for rule in RESTART_RULES} <= {
+        one.kind for one in asked
+    }
+
+
+def test_an_edit_at_the_same_moment_stands(misplaced, tmp_path):
+    kubeconfig = grant(misplaced, RULES)
+    (pod,) = operations.pods(misplaced.api, selector="app=web")
+    web = misplaced.api.get(f"{DEPLOYMENTS}/web")
+
+    class Overtaken(Restart):
+        """Another client scales the Deployment between the read and the patch."""
+
+        def _patched(self, deployment):
+            misplaced.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 2}})
+            return super()._patched(deployment)
+
+    client = connect(kubeconfig=kubeconfig, environ={})
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    of = (client, "default", name, uid, web["metadata"]["uid"], "2026-11-22T12:00:00Z", 10.0)
+    assert Overtaken(*of).ask().kind is AnswerKind.CHANGED
+    after = misplaced.api.get(f"{DEPLOYMENTS}/web")
+    assert after["spec"]["replicas"] == 2
+    assert RESTARTED_AT not in after["spec"]["template"]["metadata"].get("annotations", {})
+    # As it is now, it is no single replica any more.
+    answer = Restart(*of).ask()
+    assert answer.kind is AnswerKind.DROPPED
+    assert "it has 2 replicas now" in answer.message
+    client.close()
