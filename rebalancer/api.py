@@ -13,13 +13,16 @@ from __future__ import annotations
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup, least_with_room
 from rebalancer.cost.rules import SpreadRule, spread_rules
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
+from rebalancer.durations import format_duration
 from rebalancer.errors import PolicyError
+from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params, Percent
 from rebalancer.policy.select import LabelSelect, LabelsField
 from rebalancer.policy.values import Duration, LabelKey, Labels
@@ -32,6 +35,7 @@ from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import nodes_matching
 from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
+from rebalancer.wire.pod_state import PodCondition, PodState
 
 __all__ = [
     "LEAVING_CONDITIONS",
@@ -41,6 +45,7 @@ __all__ = [
     "Bound",
     "Candidates",
     "CapGroup",
+    "Cause",
     "ConflictGroup",
     "Direction",
     "DomainTerm",
@@ -60,6 +65,9 @@ __all__ = [
     "Params",
     "Percent",
     "PodClass",
+    "PodCondition",
+    "PodState",
+    "PodTerm",
     "PolicyError",
     "PriceGroup",
     "Signals",
@@ -70,6 +78,7 @@ __all__ = [
     "Term",
     "View",
     "affinity_classes",
+    "format_duration",
     "least_with_room",
     "matches_labels",
     "nodes_matching",

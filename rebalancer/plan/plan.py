@@ -50,6 +50,17 @@ class Code(enum.StrEnum):
     """The strategy's window is closed."""
 
 
+class Cause(enum.StrEnum):
+    """What is wrong with a pod that a move is for."""
+
+    PLACE = "place"
+    """It stands where it should not."""
+    AGE = "age"
+    """It is to be replaced by a new one, wherever that lands."""
+    STATE = "state"
+    """It does not fare well; it need not be Ready to be evicted, and its replacement should fare better."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost, compared left to right: pods that still have to move (hard, soft), squared deviation."""
@@ -104,6 +115,7 @@ class Move:
     """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
+    cause: Cause = Cause.PLACE
 
     @property
     def ref(self) -> str:

@@ -106,6 +106,14 @@ def _placement(cluster: EmbeddedCluster) -> None:
     _nodes(cluster, "c")
 
 
+def _lifetime(cluster: EmbeddedCluster) -> None:
+    """Pods run for two days; a workload that came later is younger."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2))
+    cluster.advance(47 * 3600.0)
+    _settled(cluster, deployment("api", 2))
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -115,6 +123,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "leaving": _leaving,
     "pod-affinity": _pod_affinity,
     "placement": _placement,
+    "lifetime": _lifetime,
 }
 
 

@@ -61,8 +61,12 @@ strategies:
             "there: RemovePodsViolatingTopologySpreadConstraint does not read it"
         ),
         (
-            "29: strategies.PodLifeTime.params: not carried over: PodLifeTime: no strategy here goes by age or "
-            "state; nothing moves unless it lands better"
+            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
+            "owners whose replacements fare no better rest"
+        ),
+        (
+            "29: strategies.PodLifeTime.params.podLifeTime.podStatusPhases: differs: Pending: a pod without a node "
+            "stays, it would only wait again"
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "
