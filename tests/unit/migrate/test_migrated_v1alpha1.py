@@ -31,7 +31,7 @@ strategies:
       namespaces: {exclude: [kube-system]}
   PodLifeTime:
     enabled: true
-    params: {podLifeTime: {maxPodLifeTimeSeconds: 86400, podStatusPhases: [Pending]}}
+    params: {namespaces: {exclude: [kube-system]}, podLifeTime: {maxPodLifeTimeSeconds: 86400, podStatusPhases: [Pending]}}
   RemovePodsViolatingNodeTaints: {enabled: false}
 """,
         head=V1ALPHA1,
@@ -42,6 +42,7 @@ strategies:
         "protect: {volumes: false, localStorage: false}\n"
         "strategies:\n"
         "  duplicates:\n    excludeOwnerKinds: [StatefulSet]\n"
+        "  lifetime:\n    maxPodLifeTime: 24h\n    states: [Pending]\n"
         "  low-utilisation:\n    under: {cpu: 10%}\n    over: {cpu: 70.5%}\n"
         "  topology-spread: {}\n"
     )
