@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
-	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures clean
+	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -107,7 +107,12 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/requirements.txt pyproject.toml
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
+
+release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/release/requirements.txt
+	$(BIN)/python -m tests.release dist/release
 
 clean:  ## remove what the targets made, but not the built control plane
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

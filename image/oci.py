@@ -36,7 +36,7 @@ def write(
         digest, size = _digest(layer), layer.tell()
         config = _blob(
             {
-                "architecture": _ARCHITECTURES[platform.machine()],
+                "architecture": architecture(),
                 "os": "linux",
                 "config": {
                     "User": user,
@@ -76,6 +76,11 @@ def write(
         layer.seek(0)
         out.addfile(_entry(_path(digest), size), layer)
     return _sha256(manifest)
+
+
+def architecture() -> str:
+    """Return what images call the architecture of this machine."""
+    return _ARCHITECTURES[platform.machine()]
 
 
 def _write_layer(root: Path, to: BinaryIO) -> None:

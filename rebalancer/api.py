@@ -14,62 +14,46 @@ from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge, Level, Standing
 from rebalancer.cost.pod_term import PodTerm
-from rebalancer.cost.price_group import PriceGroup, least_with_room
-from rebalancer.cost.rules import SpreadRule, spread_rules
+from rebalancer.cost.price_group import PriceGroup
+from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
 from rebalancer.durations import format_duration
-from rebalancer.errors import PolicyError
-from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params, Percent
-from rebalancer.policy.select import LabelSelect, LabelsField
-from rebalancer.policy.values import Duration, LabelKey, Labels
-from rebalancer.scheduler.placement import tolerates
-from rebalancer.snapshot.affinity import affinity_classes
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.snapshot.labels import matches_labels
-from rebalancer.snapshot.leaving import LEAVING_CONDITIONS, LEAVING_TAINTS
+from rebalancer.policy.select import LabelsField
+from rebalancer.policy.selector_text import SelectorText
+from rebalancer.policy.values import Duration, LabelKey
+from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.selected import nodes_matching
-from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.snapshot.usage import MEASURED
-from rebalancer.wire.pod_state import PodCondition, PodState
+from rebalancer.wire.pod_state import PodState
 
 __all__ = [
-    "LEAVING_CONDITIONS",
-    "LEAVING_TAINTS",
+    "LEAVING",
     "MEASURED",
-    "Bools",
     "Bound",
     "Candidates",
     "CapGroup",
-    "Cause",
     "ConflictGroup",
     "Direction",
     "DomainTerm",
     "Domains",
     "Duration",
     "Entry",
-    "Floats",
     "Gauge",
     "Group",
-    "Int32s",
-    "Ints",
     "LabelKey",
-    "LabelSelect",
-    "Labels",
     "LabelsField",
     "Level",
     "Params",
     "Percent",
     "PodClass",
-    "PodCondition",
     "PodState",
     "PodTerm",
-    "PolicyError",
     "PriceGroup",
+    "SelectorText",
     "Signals",
     "Snapshot",
     "SpreadGroup",
@@ -77,12 +61,5 @@ __all__ = [
     "Standing",
     "Term",
     "View",
-    "affinity_classes",
     "format_duration",
-    "least_with_room",
-    "matches_labels",
-    "nodes_matching",
-    "parse_selector",
-    "spread_rules",
-    "tolerates",
 ]

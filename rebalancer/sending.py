@@ -1,4 +1,4 @@
-"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics and notices.
+"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, hooks.
 
 The address may be a secret (webhooks are), so that messages name its scheme and host only.
 """
@@ -52,22 +52,24 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: S
     failed: list[str | None] = ["gave no answer in time"]
     done = threading.Event()
 
-    def attempt() -> None:
-        failed[0] = _attempt(method, url, body, headers)
+    def sending() -> None:
+        failed[0] = attempt(method, url, body, headers)
         done.set()
 
     # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
-    threading.Thread(target=attempt, name="sending", daemon=True).start()
+    threading.Thread(target=sending, name="sending", daemon=True).start()
     stop.later(_AT_THE_END).sooner(LONGEST, done).wait(LONGEST)
     if (why := failed[0]) is not None:
         raise SendingError(f"{place(url)} {why}")
 
 
-def _attempt(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
-    """Return why the request failed, or None."""
+def attempt(
+    method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = LONGEST
+) -> str | None:
+    """Send one request and wait; return why it failed, or None. ``seconds``: longest wait for the socket."""
     try:
         request = _request(method, url, body, headers)
-        with _opener().open(request, timeout=LONGEST) as answer:
+        with _opener().open(request, timeout=seconds) as answer:
             answer.read(1)
     except urllib.error.HTTPError as error:
         with error:

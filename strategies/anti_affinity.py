@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rebalancer.api import (
@@ -14,12 +15,10 @@ from rebalancer.api import (
     DomainTerm,
     Entry,
     Group,
-    Int32s,
     Params,
     SpreadGroup,
     Term,
     View,
-    affinity_classes,
 )
 
 
@@ -47,7 +46,7 @@ class _Gathered:
     entry: Entry
     key: str
     weight: float
-    matched: Int32s
+    matched: NDArray[np.int32]
     kind: str
     """Required, or preferred with its weight."""
     owners: list[int] = field(default_factory=list)
@@ -92,7 +91,7 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
     if declared is None:
         return
     for term in (declared.required or ()) if params.required else ():
-        matched = affinity_classes(view.snapshot, cls, term)
+        matched = view.snapshot.affinity_classes(cls, term)
         yield _Gathered(Entry.HARD, term.topology_key, 1.0, matched, "required")
     for weighted in (declared.preferred or ()) if params.preferred else ():
         term = weighted.pod_affinity_term
@@ -100,12 +99,14 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
             Entry.SOFT,
             term.topology_key,
             weighted.weight / 100,
-            affinity_classes(view.snapshot, cls, term),
+            view.snapshot.affinity_classes(cls, term),
             f"preferred, weight {weighted.weight}",
         )
 
 
-def _parts(view: View, owners: Int32s, declared: _Gathered) -> Iterator[tuple[Int32s, Int32s]]:
+def _parts(
+    view: View, owners: NDArray[np.int32], declared: _Gathered
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """Yield the owners in parts, each with the classes that do not move for its sake.
 
     These are the matched ones of other namespaces. Owners that match each other all declare the term, and stay
@@ -130,7 +131,9 @@ def _parts(view: View, owners: Int32s, declared: _Gathered) -> Iterator[tuple[In
         yield owners[part], np.setdiff1d(declared.matched[~at_home], owners[part])
 
 
-def _group(view: View, declared: _Gathered, owners: Int32s, fixed: Int32s) -> Group:
+def _group(
+    view: View, declared: _Gathered, owners: NDArray[np.int32], fixed: NDArray[np.int32]
+) -> Group:
     first = int(owners[0])
     owner = view.snapshot.owners[view.snapshot.classes[first].owner].ref
     label = f"{owner} apart over {declared.key} ({declared.kind})"

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rebalancer.api import (
-    Bools,
     CapGroup,
     Domains,
     DomainTerm,
     Entry,
     Group,
-    Int32s,
     Params,
     Term,
     View,
@@ -63,9 +62,9 @@ class _Room:
         self._requests = snapshot.requests
         self._free = snapshot.nodes.allocatable - state.used
         self._places = state.pod_count < snapshot.nodes.max_pods
-        self._known: dict[bytes, Bools] = {}
+        self._known: dict[bytes, NDArray[np.bool_]] = {}
 
-    def of(self, cls: int) -> Bools:
+    def of(self, cls: int) -> NDArray[np.bool_]:
         """Return the nodes (N,) with room for a pod of ``cls``; classes with equal requests share the array."""
         request = self._requests[:, cls][:, None]
         mask = self._known.get(key := request.tobytes())
@@ -102,7 +101,7 @@ def _group(
     )
 
 
-def _feasible(view: View, room: _Room, classes: Int32s) -> int:
+def _feasible(view: View, room: _Room, classes: NDArray[np.int32]) -> int:
     """Return the number of nodes that could hold a pod of the owner, or hold one."""
     newest = view.snapshot.classes[int(classes[0])].replacement
     possible = view.scheduler.static_mask(newest) & room.of(newest)

@@ -6,22 +6,20 @@ from collections.abc import Hashable, Iterator, Sequence
 from datetime import timedelta
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from rebalancer.api import (
-    LEAVING_CONDITIONS,
-    LEAVING_TAINTS,
+    LEAVING,
     DomainTerm,
     Duration,
     Entry,
     Params,
     PodClass,
-    PolicyError,
     PriceGroup,
+    SelectorText,
     Snapshot,
     Term,
     View,
-    parse_selector,
 )
 
 
@@ -29,8 +27,9 @@ class LeavingParams(Params):
     """Options of leaving: what makes a node one that must be empty."""
 
     nodes: tuple[str, ...] = Field(default=(), description="These nodes, by name.")
-    selector: str = Field(
-        default="", description="Nodes with these labels, as kubectl takes them; empty: none."
+    selector: SelectorText = Field(
+        default=SelectorText(),
+        description="Nodes with these labels, as kubectl takes them; empty: none.",
     )
     lead_time: Duration = Field(
         default=timedelta(hours=1),
@@ -43,23 +42,13 @@ class LeavingParams(Params):
         default=True, description="Nodes that rebalancer drain empties, while they are cordoned."
     )
     taints: tuple[str, ...] = Field(
-        default=tuple(sorted(LEAVING_TAINTS)),
+        default=tuple(sorted(LEAVING.taints)),
         description="Nodes with one of these taints, whatever their value and effect.",
     )
     conditions: tuple[str, ...] = Field(
-        default=tuple(sorted(LEAVING_CONDITIONS)),
+        default=tuple(sorted(LEAVING.conditions)),
         description="Nodes of which one of these conditions is True.",
     )
-
-    @field_validator("selector")
-    @classmethod
-    def _selects(cls, text: str) -> str:
-        if text:
-            try:
-                parse_selector(text)
-            except PolicyError as error:
-                raise ValueError(str(error)) from None
-        return text
 
 
 class Leaving:
@@ -97,7 +86,7 @@ class _Reasons:
         self._snapshot, self._params = snapshot, params
         self._selected = np.zeros(len(snapshot.nodes), bool)
         if params.selector:
-            self._selected = snapshot.nodes.labels.matching(parse_selector(params.selector))
+            self._selected = snapshot.nodes_matching(params.selector)
         self._begins = snapshot.captured_at + params.lead_time.total_seconds()
 
     def all(self) -> dict[int, str]:

@@ -7,15 +7,12 @@ from datetime import timedelta
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rebalancer.api import (
-    Bools,
-    Cause,
     Duration,
-    Floats,
     Params,
-    PodCondition,
     PodState,
     PodTerm,
     Snapshot,
@@ -73,6 +70,16 @@ class ConditionParams(Params):
             raise ValueError(f"every healthy pod has {self.type} True; leave this condition out")
         return self
 
+    def matches(self, kind: str, status: str, reason: str) -> bool:
+        """Return whether a condition is one of these, however long it has lasted."""
+        wanted = ((self.type, kind), (self.status, status), (self.reason, reason))
+        return all(one in ("", other) for one, other in wanted)
+
+    def least(self) -> float:
+        """Return the seconds that it has to have lasted."""
+        least = self.min_time_since_last_transition
+        return 0.0 if least is None else max(0.0, least.total_seconds())
+
 
 class LifetimeParams(Params):
     """Options of lifetime. What is written must all be true of a pod; of each list, one entry."""
@@ -118,19 +125,21 @@ class Lifetime:
         """Return one soft term: each such pod is one that still has to be replaced."""
         age = np.floor(view.snapshot.captured_at - view.snapshot.pods.created)
         pods = np.flatnonzero(_matching(view.snapshot, params, age)).astype(np.int32)
-        by_state = params.conditions or params.exit_codes or set(params.states) - {"Running"}
+        by_state = bool(params.conditions or params.exit_codes or set(params.states) - {"Running"})
         return [
             PodTerm(
                 view,
                 pods=pods,
                 worth=age[pods],
                 reason=lambda pod: _reason(view.snapshot, params, pod, float(age[pod])),
-                cause=Cause.STATE if by_state else Cause.AGE,
+                by_state=by_state,
             )
         ]
 
 
-def _matching(snapshot: Snapshot, params: LifetimeParams, age: Floats) -> Bools:
+def _matching(
+    snapshot: Snapshot, params: LifetimeParams, age: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     matching = np.ones(len(snapshot.pods), bool)
     if params.max_pod_life_time is not None:
         matching &= age > params.max_pod_life_time.total_seconds()
@@ -157,50 +166,31 @@ def _exit_codes(params: LifetimeParams, state: PodState) -> Iterator[str]:
             yield f"exit code {code}"
 
 
-def _by_conditions(snapshot: Snapshot, params: LifetimeParams) -> Bools:
+def _by_conditions(snapshot: Snapshot, params: LifetimeParams) -> NDArray[np.bool_]:
     pods, now = snapshot.pods, snapshot.captured_at
-    matching = snapshot.pods.where(lambda state: any(_conditions(params, state.conditions, now)))
-    for pod in (
-        np.flatnonzero(~matching & (pods.ready_since > 0)).tolist() if _asks_ready(params) else ()
-    ):
-        ready = PodCondition("Ready", "True", "", float(pods.ready_since[pod]))
-        matching[pod] = any(_conditions(params, (ready,), now))
+    matching = pods.where(lambda state: any(_conditions(params, state, now)))
+    for wanted in params.conditions:
+        # That a pod is Ready is no part of its state.
+        if wanted.matches("Ready", "True", ""):
+            lasted = now - pods.ready_since >= wanted.least()
+            matching |= (pods.ready_since > 0) & lasted
     return matching
 
 
-def _asks_ready(params: LifetimeParams) -> bool:
-    """Return whether a condition may be that a pod is Ready, which is no part of its state."""
-    return any(
-        one.type in ("", "Ready") and one.status in ("", "True") and not one.reason
-        for one in params.conditions
-    )
-
-
-def _conditions(
-    params: LifetimeParams, conditions: Sequence[PodCondition], now: float
-) -> Iterator[str]:
-    """Yield the conditions that match one of ``conditions``."""
+def _conditions(params: LifetimeParams, state: PodState, now: float) -> Iterator[str]:
+    """Yield the conditions of a state that match one of ``conditions``."""
     for wanted in params.conditions:
-        least = wanted.min_time_since_last_transition
-        for condition in conditions:
-            if (wanted.type and condition.type != wanted.type) or (
-                wanted.status and condition.status != wanted.status
-            ):
-                continue
-            if wanted.reason and condition.reason != wanted.reason:
-                continue
-            if least is None or (condition.since and _lasted(condition, now, least)):
-                yield " ".join(filter(None, (condition.type, condition.status, condition.reason)))
-
-
-def _lasted(condition: PodCondition, now: float, least: timedelta) -> bool:
-    return now - condition.since >= max(0.0, least.total_seconds())
+        for kind, status, reason, since in state.conditions:
+            timed = wanted.min_time_since_last_transition is not None
+            lasted = not timed or (since > 0 and now - since >= wanted.least())
+            if lasted and wanted.matches(kind, status, reason):
+                yield " ".join(filter(None, (kind, status, reason)))
 
 
 def _reason(snapshot: Snapshot, params: LifetimeParams, pod: int, age: float) -> str:
     state = snapshot.pods.states[int(snapshot.pods.state[pod])]
     words = [*_states(params, state), *_exit_codes(params, state)]
-    words += _conditions(params, state.conditions, snapshot.captured_at)
+    words += _conditions(params, state, snapshot.captured_at)
     text = f"{snapshot.pod_ref(pod)} is {format_duration(timedelta(seconds=age))} old"
     if params.max_pod_life_time is not None:
         text += f", maxPodLifeTime {format_duration(params.max_pod_life_time)}"

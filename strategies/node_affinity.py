@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rebalancer.api import (
-    Bools,
     DomainTerm,
     Entry,
-    Floats,
-    Ints,
     Params,
     PodClass,
     PriceGroup,
     Term,
     View,
-    least_with_room,
 )
 
 
@@ -62,9 +59,13 @@ class _Shared:
     """Prices per node (N,), one array for all classes with the same affinity."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[Bools | Ints, Floats]] = {}
+        self._known: dict[
+            tuple[int, int], tuple[NDArray[np.bool_] | NDArray[np.int64], NDArray[np.float64]]
+        ] = {}
 
-    def below(self, best: int, values: Bools | Ints, scale: float) -> Floats:
+    def below(
+        self, best: int, values: NDArray[np.bool_] | NDArray[np.int64], scale: float
+    ) -> NDArray[np.float64]:
         """Return how far each node is below ``best``, divided by ``scale``."""
         # By identity: the scheduler model has one array for equal affinities; it is kept here.
         key = (id(values), best)
@@ -113,12 +114,12 @@ def _preferred(view: View) -> Iterator[PriceGroup]:
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=least_with_room(view, classes, price),
+            least=view.least_with_room(classes, price),
             describe=_preference(view, weights, best),
         )
 
 
-def _preference(view: View, weights: Ints, best: int) -> Callable[[int], str]:
+def _preference(view: View, weights: NDArray[np.int64], best: int) -> Callable[[int], str]:
     names = view.snapshot.nodes.names
     return lambda node: (
         f"preferred node affinity gives {names[node]} weight {weights[node]}, others {best}"

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rebalancer.api import (
-    Bools,
     DomainTerm,
     Entry,
-    Floats,
     Group,
-    LabelSelect,
     LabelsField,
     Params,
     PodClass,
@@ -21,8 +19,6 @@ from rebalancer.api import (
     Snapshot,
     Term,
     View,
-    least_with_room,
-    nodes_matching,
 )
 
 
@@ -68,8 +64,8 @@ class Placement:
         """See Contradicting: what one prefers the other avoids."""
         for prefers, avoids in ((one, other), (other, one)):
             if prefers.prefer and avoids.avoid:
-                both = nodes_matching(snapshot, prefers.prefer)
-                both &= nodes_matching(snapshot, avoids.avoid)
+                both = snapshot.nodes_matching(prefers.prefer)
+                both &= snapshot.nodes_matching(avoids.avoid)
                 if count := int(np.count_nonzero(both)):
                     return f"one prefers what the other avoids ({count} nodes)"
         return None
@@ -83,7 +79,7 @@ class _Rule:
         size = len(view.snapshot.nodes)
         self._avoided = _matching(view, params.avoid, np.zeros(size, bool))
         self._preferred = _matching(view, params.prefer, np.ones(size, bool))
-        self._price: Floats = self._avoided.astype(float) + ~self._preferred
+        self._price: NDArray[np.float64] = self._avoided.astype(float) + ~self._preferred
         self._keys = {
             key for each in (params.avoid, params.prefer) if each for key in each.named_keys()
         }
@@ -117,7 +113,7 @@ class _Rule:
             label=view.snapshot.owners[owner].ref,
             classes=np.array(classes, np.int32),
             price=self._price,
-            least=least_with_room(view, classes, self._price),
+            least=view.least_with_room(classes, self._price),
             describe=self._describe,
         )
 
@@ -129,8 +125,10 @@ class _Rule:
         return f"{name} is {'as it should be' if preferred else 'not a preferred node'}"
 
 
-def _matching(view: View, labels: LabelSelect | None, otherwise: Bools) -> Bools:
-    return nodes_matching(view.snapshot, labels) if labels else otherwise
+def _matching(
+    view: View, labels: LabelsField | None, otherwise: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    return view.snapshot.nodes_matching(labels) if labels else otherwise
 
 
 def _named_keys(of_class: PodClass) -> Iterator[str]:

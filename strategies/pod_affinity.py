@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rebalancer.api import (
-    Bools,
     Domains,
     DomainTerm,
     Entry,
-    Floats,
-    Int32s,
-    Ints,
     Params,
     PodClass,
     Term,
     View,
-    affinity_classes,
 )
 
 
@@ -80,7 +76,7 @@ def _required(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
     terms = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     if not terms:
         return
-    matched = reduce(np.intersect1d, (affinity_classes(view.snapshot, cls, t) for t in terms))
+    matched = reduce(np.intersect1d, (view.snapshot.affinity_classes(cls, t) for t in terms))
     for key in dict.fromkeys(term.topology_key for term in terms):
         yield _Rule(Entry.HARD, of_class.owner, key, 100, matched.astype(np.int32).tobytes())
 
@@ -90,7 +86,7 @@ def _preferred(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
     terms = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else None
     for weighted in terms or ():
         term = weighted.pod_affinity_term
-        matched = affinity_classes(view.snapshot, cls, term).tobytes()
+        matched = view.snapshot.affinity_classes(cls, term).tobytes()
         yield _Rule(Entry.SOFT, of_class.owner, term.topology_key, weighted.weight, matched)
 
 
@@ -105,11 +101,11 @@ def _group(view: View, rule: _Rule, own: list[int]) -> NearGroup:
 class _Counts:
     """Pods per domain; the last entry is for nodes without the topology key, where no affinity is met."""
 
-    others: Ints
+    others: NDArray[np.int64]
     """(D + 1,) that declare the affinity, and do not match it themselves."""
-    both: Ints
+    both: NDArray[np.int64]
     """(D + 1,) that declare and match it: one alone is not near another."""
-    matched: Ints
+    matched: NDArray[np.int64]
     """(D + 1,) that match it."""
 
     @property
@@ -117,7 +113,7 @@ class _Counts:
         """The matching pods in all domains; those on nodes without the key do not count (satisfyPodAffinity)."""
         return int(self.matched[:-1].sum())
 
-    def apart(self, total: int) -> Ints:
+    def apart(self, total: int) -> NDArray[np.int64]:
         """Return the pods (D + 1,) that have no matching pod in their domain, of ``total`` matching ones in all."""
         # The first of pods that ask for their own kind may be in any domain.
         alone = (self.both == 1) & (self.matched == 1) & (total > 1)
@@ -134,10 +130,10 @@ class _Counts:
         return changed
 
 
-def _entering(left: _Counts, entered: _Counts, total: int) -> Ints:
+def _entering(left: _Counts, entered: _Counts, total: int) -> NDArray[np.int64]:
     """Return the pods apart in all (D + 1,) if one more pod, as in ``entered``, is in each domain by itself."""
     before, after = left.apart(total), entered.apart(total)
-    every: Ints = int(before.sum()) - before + after
+    every: NDArray[np.int64] = int(before.sum()) - before + after
     return every
 
 
@@ -149,7 +145,13 @@ class NearGroup:
     """
 
     def __init__(
-        self, view: View, label: str, key: str, own: Int32s, matched: Int32s, weight: float
+        self,
+        view: View,
+        label: str,
+        key: str,
+        own: NDArray[np.int32],
+        matched: NDArray[np.int32],
+        weight: float,
     ) -> None:
         self.label, self.weight = label, weight
         self.movers = own
@@ -160,7 +162,7 @@ class NearGroup:
         self._own, self._matched = set(own.tolist()), set(matched.tolist())
         both = np.intersect1d(own, matched).astype(np.int32)
         self._parts = (np.setdiff1d(own, both).astype(np.int32), both, matched)
-        self._known: tuple[object, _Counts, Ints] | None = None
+        self._known: tuple[object, _Counts, NDArray[np.int64]] | None = None
         self._hopeless = 0
         apart = int(self._now()[1].sum())
         if apart and not self._some_place_is_near():
@@ -168,12 +170,12 @@ class NearGroup:
 
     def _some_place_is_near(self) -> bool:
         replacement = self._view.snapshot.classes[int(self.movers[0])].replacement
-        room: Bools = self._view.scheduler.feasible(self._view.state, replacement)
+        room: NDArray[np.bool_] = self._view.scheduler.feasible(self._view.state, replacement)
         near = self._now()[0].matched[:-1] > 0
         of_node = self.domains.of_node
         return bool(near[of_node[room & (of_node >= 0)]].any())
 
-    def _now(self) -> tuple[_Counts, Ints]:
+    def _now(self) -> tuple[_Counts, NDArray[np.int64]]:
         """Return the counts and the pods apart in each domain (D + 1,)."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known[0] != stamp:
@@ -181,7 +183,7 @@ class NearGroup:
             self._known = stamp, counts, counts.apart(counts.total)
         return self._known[1], self._known[2]
 
-    def _per_domain(self, classes: Int32s) -> Ints:
+    def _per_domain(self, classes: NDArray[np.int32]) -> NDArray[np.int64]:
         per_node = self._view.state.counts(classes)
         of_node = np.where(self.domains.of_node < 0, len(self.domains.names), self.domains.of_node)
         size = len(self.domains.names) + 1
@@ -204,7 +206,7 @@ class NearGroup:
             return None
         return f"no node near a matching pod takes {self._hopeless} of its pods"
 
-    def gains(self) -> Floats:
+    def gains(self) -> NDArray[np.float64]:
         """See Group: a pod apart gains one, and what it does to those that are where it comes."""
         if (left := self.potential()) <= 0:
             return np.zeros(len(self.domains.of_node))
@@ -214,7 +216,9 @@ class NearGroup:
         gains = np.where(apart > 0, min(left, 1.0 + max(0, helped)), 0.0)
         return gains[self.domains.of_node]
 
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+    def delta(
+        self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
         """See Group."""
         counts, apart = self._now()
         source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
@@ -228,7 +232,9 @@ class NearGroup:
             _entering(left, entered, left.total)[-1],
         )
         now = int(apart.sum())
-        change: Floats = np.maximum(0, then - self._hopeless) - float(max(0, now - self._hopeless))
+        change: NDArray[np.float64] = np.maximum(0, then - self._hopeless) - float(
+            max(0, now - self._hopeless)
+        )
         return change
 
     def describe(self, node: int) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import Cause, Params, PodState, PodTerm, Term, View
+from rebalancer.api import Params, PodState, PodTerm, Term, View
 
 
 class RestartsParams(Params):
@@ -57,7 +57,7 @@ class Restarts:
                     f"{view.snapshot.pod_ref(pod)} was restarted {restarts[pod]} times, "
                     f"podRestartThreshold {least}"
                 ),
-                cause=Cause.STATE,
+                by_state=True,
             )
         ]
 

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rebalancer.api import (
-    Bools,
-    Cause,
     Duration,
-    Floats,
     Params,
     PodState,
     PodTerm,
@@ -73,7 +71,7 @@ class Stuck:
                 pods=pods,
                 worth=lasted[pods],
                 reason=lambda pod: _reason(snapshot, pod, float(lasted[pod])),
-                cause=Cause.STATE,
+                by_state=True,
                 elsewhere=True,
             )
         ]
@@ -86,7 +84,7 @@ def _matches(params: StuckParams, state: PodState) -> bool:
     return params.not_ready and state.phase == "Running" and not waits
 
 
-def _not_ready_since(snapshot: Snapshot) -> Floats:
+def _not_ready_since(snapshot: Snapshot) -> NDArray[np.float64]:
     """Return since when each pod (P,) on a node that is Ready is not Ready; 0 if it is, or its node is not."""
     pods, nodes = snapshot.pods, snapshot.nodes
     conditions = [
@@ -99,11 +97,11 @@ def _not_ready_since(snapshot: Snapshot) -> Floats:
     since = np.maximum(of_state[pods.state], pods.created)
     living = pods.living & ~pods.ready
     living[living] = nodes.ready[pods.node[living]]
-    result: Floats = np.where(living, since, 0.0)
+    result: NDArray[np.float64] = np.where(living, since, 0.0)
     return result
 
 
-def _node_at_fault(snapshot: Snapshot, stuck: Bools) -> Bools:
+def _node_at_fault(snapshot: Snapshot, stuck: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the pods (P,) whose class is Ready on other nodes only, on at least as many as it is stuck on."""
     pods = snapshot.pods
     ready = pods.living & pods.ready
@@ -116,7 +114,7 @@ def _node_at_fault(snapshot: Snapshot, stuck: Bools) -> Bools:
     enough = (nodes_ready >= nodes_stuck) & (nodes_ready > 0)
     if not len(pods):
         return np.zeros(0, bool)
-    at_fault: Bools = enough[pods.cls] & ~np.isin(pair, ready_pairs)
+    at_fault: NDArray[np.bool_] = enough[pods.cls] & ~np.isin(pair, ready_pairs)
     return at_fault
 
 

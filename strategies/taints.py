@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from rebalancer.api import (
     DomainTerm,
     Entry,
-    Floats,
     Params,
     PodClass,
     PriceGroup,
     Term,
     View,
-    least_with_room,
-    tolerates,
 )
 
 # Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
@@ -94,7 +92,7 @@ def _tolerations(of_class: PodClass) -> Hashable:
 
 def _untolerated(
     view: View, params: TaintsParams, effect: str, most: int
-) -> Callable[[int], Floats]:
+) -> Callable[[int], NDArray[np.float64]]:
     """Return a function from a class to its number of untolerated taints per node (N,), at most ``most``.
 
     Classes with the same tolerations share one array.
@@ -104,14 +102,15 @@ def _untolerated(
         [t for t in taints if t.effect == effect and params.counts(t.key, t.value)]
         for taints in nodes.taint_sets
     ]
-    cache: dict[Hashable, Floats] = {}
+    cache: dict[Hashable, NDArray[np.float64]] = {}
 
-    def of(cls: int) -> Floats:
+    def of(cls: int) -> NDArray[np.float64]:
         tolerations = view.snapshot.classes[cls].spec.tolerations or ()
         numbers = cache.get(tolerations)
         if numbers is None:
             of_set = [
-                min(most, sum(not tolerates(tolerations, t) for t in taints)) for taints in sets
+                min(most, sum(not view.scheduler.tolerates(cls, t) for t in taints))
+                for taints in sets
             ]
             numbers = np.array(of_set or [0], float)[nodes.taint_set] * ~nodes.leaving
             cache[tolerations] = numbers
@@ -151,14 +150,13 @@ def _prefer_no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=least_with_room(view, classes, price),
+            least=view.least_with_room(classes, price),
             describe=_words(view, params, classes[0], "PreferNoSchedule"),
         )
 
 
 def _words(view: View, params: TaintsParams, cls: int, effect: str) -> Callable[[int], str]:
     nodes = view.snapshot.nodes
-    tolerations = view.snapshot.classes[cls].spec.tolerations or ()
 
     def of(node: int) -> str:
         names = [
@@ -166,7 +164,7 @@ def _words(view: View, params: TaintsParams, cls: int, effect: str) -> Callable[
             for t in nodes.taint_sets[int(nodes.taint_set[node])]
             if t.effect == effect
             and params.counts(t.key, t.value)
-            and not tolerates(tolerations, t)
+            and not view.scheduler.tolerates(cls, t)
         ]
         return (
             f"does not tolerate {', '.join(names) or 'nothing'} ({effect}) of {nodes.names[node]}"

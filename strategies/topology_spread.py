@@ -14,14 +14,12 @@ from rebalancer.api import (
     DomainTerm,
     Entry,
     LabelKey,
-    Labels,
+    LabelsField,
     Params,
     SpreadGroup,
     SpreadRule,
     Term,
     View,
-    matches_labels,
-    spread_rules,
 )
 
 
@@ -31,8 +29,8 @@ class DefaultConstraint(Params):
     namespaces: tuple[str, ...] = Field(
         default=(), description="Namespaces of the workloads; empty: all."
     )
-    labels: Labels = Field(
-        default_factory=dict, description="Labels that the pods must have; empty: all pods."
+    labels: LabelsField | None = Field(
+        default=None, description="Labels that the pods must have; empty: all pods."
     )
     topology_key: LabelKey = Field(description="Node label whose values are the domains.")
     max_skew: int = Field(default=1, ge=1, description="Largest allowed difference in pods.")
@@ -92,7 +90,7 @@ class TopologySpread:
 
 
 def _rules(view: View, cls: int, params: TopologySpreadParams) -> Iterator[SpreadRule]:
-    declared = list(spread_rules(view, cls))
+    declared = list(SpreadRule.of(view, cls))
     wanted = {"hard": Entry.HARD, "soft": Entry.SOFT}
     yield from (r for r in declared if any(r.entry is wanted[name] for name in params.constraints))
     yield from _default_rules(view, cls, params, {rule.key for rule in declared})
@@ -107,7 +105,7 @@ def _default_rules(
             continue
         if default.namespaces and of_class.namespace not in default.namespaces:
             continue
-        if not matches_labels(default.labels, of_class.labels):
+        if default.labels and not of_class.matches(default.labels):
             continue
         having = view.snapshot.nodes.labels.column(default.topology_key) >= 0
         eligible = view.shared(having & view.eligible(cls))

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             plane.start(name)
         with Ground(plane) as ground:
             for archive in archives:
-                ground.node.load(archive)
+                ground.node.containerd.load(archive)
             return _measure(ground, chosen.rounds)
 
 

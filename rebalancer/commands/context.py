@@ -17,7 +17,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.report.progress import Progress
 from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class RunContext:
     """One run of ``run`` or ``apply``, or the dry run behind an explanation."""
 
-    options: RunOptions
+    acts: bool
+    """Whether the run may evict."""
     environment: Environment
     loaded: LoadedPolicy
     planning: Planning
@@ -43,14 +44,10 @@ class RunContext:
     rules: tuple[Rule, ...] = ()
     """Rights that it needs beside those of a run."""
     timings: Timings
+    progress: Progress
+    """Says on standard error what the run does."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
-
-    @property
-    def acts(self) -> bool:
-        """Whether the run may evict."""
-        offline = self.options.snapshot_path is not None
-        return not (self.options.dry_run or offline) and self.loaded.policy.mode is Mode.ENFORCE
 
     @property
     def steers(self) -> bool:
@@ -73,21 +70,6 @@ class RunContext:
             return self.environment.random(4).hex()
         return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
 
-    def check_reviewed_plan(self, snapshot: Snapshot, source: str) -> None:
-        """Refuse a reviewed plan that is too old for ``snapshot``; note that it was made elsewhere.
-
-        Raises:
-            PolicyError: it is too old.
-        """
-        reviewed = self.reviewed
-        if reviewed is None:
-            return
-        tolerance = self.loaded.policy.safety.max_clock_skew.total_seconds()
-        most = duration("--max-age", self.options.max_age)
-        reviewed.check_age(snapshot.captured_at, most, tolerance)
-        if self.options.snapshot_path is None and reviewed.source != source:
-            self.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
-
 
 def run_context(options: RunOptions, environment: Environment) -> RunContext:
     """Load the policy, and the reviewed plan if there is one.
@@ -100,13 +82,14 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     if options.policy_path == options.snapshot_path == "-":
         raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     _refuse_cluster_flags(options)
-    duration("--max-age", options.max_age)
+    max_age = duration("--max-age", options.max_age)
     registry = Registry.installed()
     loaded = options.load(registry)
-    reviewed = _reviewed_plan(options, loaded)
+    reviewed = _reviewed_plan(options, loaded, max_age)
+    offline = options.snapshot_path is not None
     clock = environment.clock
     return RunContext(
-        options=options,
+        acts=not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE,
         environment=environment,
         loaded=loaded,
         planning=Planning(
@@ -122,24 +105,32 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
         memory=None if options.memory is None else reference("--memory", options.memory),
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock),
+        progress=Progress(
+            environment.err,
+            clock=clock.now,
+            form="quiet" if options.quiet else options.log_format,
+        ),
         notes=list(loaded.warnings),
     )
 
 
-def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
+def _reviewed_plan(
+    options: RunOptions, loaded: LoadedPolicy, max_age: float
+) -> ReviewedPlan | None:
     if options.plan_path is None and options.confirmed_plan is None:
         return None
     from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
 
     if options.confirmed_plan is not None:
-        return replace(read_plan("-", BytesIO(options.confirmed_plan)), name="shown above")
+        plan = read_plan("-", BytesIO(options.confirmed_plan))
+        return replace(plan, name="shown above", max_age=max_age)
     if options.plan_path == options.policy_path == "-":
         raise PolicyError(["plan and --policy cannot both be standard input"])
     if options.plan_path == options.snapshot_path == "-":
         raise PolicyError(["plan and --snapshot cannot both be standard input"])
     plan = read_plan(options.plan_path or "", sys.stdin.buffer)
     plan.check_policy(loaded)
-    return plan
+    return replace(plan, max_age=max_age)
 
 
 def _refuse_cluster_flags(options: RunOptions) -> None:

@@ -55,9 +55,6 @@ def make_plan(
     run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
 ) -> Planned:
     """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
-    namespace = run.options.namespace
-    if namespace is not None and namespace not in reading.snapshot.namespaces:
-        run.notes.append(f"-n {namespace}: there is no such namespace, so that nothing may move")
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
     )
@@ -71,7 +68,7 @@ def make_plan(
 def _planning_ends(run: RunContext) -> Callable[[], str | None]:
     """Return what ends planning early: a part of the run's time is kept for acting."""
     clock, until = run.environment.clock, math.inf
-    if not run.options.whole:
+    if run.planning.seconds < math.inf:
         until = clock.now() + _PLANNING_SHARE * run.stop.left()
     why = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
     return lambda: why if clock.now() >= until else None

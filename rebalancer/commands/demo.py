@@ -1,4 +1,4 @@
-"""``demo``: the story in an embedded cluster, shown with the command ``run`` itself."""
+"""``demo``: the story in an embedded cluster, shown with the command ``run`` itself, or that cluster to play with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import click
 
 from rebalancer.commands import run
 from rebalancer.commands.call import call
+from rebalancer.commands.flags import CLUSTER, with_flags
 from rebalancer.embedded.demo import run_demo
+from rebalancer.embedded.drifts import LIVE
+from rebalancer.embedded.kept import drift, kept
+from rebalancer.environment import system_environment
+from rebalancer.errors import ExitCode
+from rebalancer.kube.client import connect
+from rebalancer.output import say
+
+_KUBECONFIG = Path("demo.kubeconfig")
 
 
-@click.command("demo")
+@click.group("demo", invoke_without_command=True)
 @click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
 @click.option(
     "--report",
@@ -20,12 +29,78 @@ from rebalancer.embedded.demo import run_demo
     metavar="FILE",
     help="Write the plan of the second part to FILE, as HTML.",
 )
-def command(speed: float, report: Path | None) -> int:
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="No story: keep the cluster of the second part, drifted, until Ctrl-C, to play with.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=_KUBECONFIG,
+    show_default=True,
+    metavar="FILE",
+    help="With --keep: the kubeconfig to write, for kubectl and for us.",
+)
+@click.pass_context
+def command(
+    context: click.Context, speed: float, report: Path | None, keep: bool, kubeconfig: Path
+) -> int:
     """Tell the story in an embedded cluster.
 
     Drift, plan, evictions, landings, silence.
     """
+    if context.invoked_subcommand is not None:
+        return int(ExitCode.DONE)
+    if keep:
+        return int(_keep(kubeconfig.absolute()))
     return int(run_demo(speed=speed, run=_run, report=report))
+
+
+@command.command("drift")
+@with_flags(CLUSTER)
+@click.argument("name", type=click.Choice(list(LIVE)))
+def drift_command(kubeconfig: str | None, context_name: str | None, name: str) -> int:
+    """Have the cluster that `demo --keep` keeps drift: a zone is lost, or back, nodes join, or return."""
+    environment = system_environment()
+    client = connect(
+        kubeconfig=kubeconfig,
+        context=context_name,
+        environ=environment.environ,
+        stop=environment.until_signal(),
+    )
+    say(environment.out, f"{drift(client, name)}.")
+    return int(ExitCode.DONE)
+
+
+def _keep(kubeconfig: Path) -> ExitCode:
+    environment = system_environment()
+    # A signal is how this ends: nothing is cut off.
+    environment.committed.set()
+    with kept(environment.clock.unix, kubeconfig) as cluster:
+        say(
+            environment.out,
+            _INVITATION.format(url=cluster.url, file=kubeconfig, drifts=", ".join(LIVE)),
+        )
+        environment.stop.wait()
+    say(environment.out, "The cluster is gone.")
+    return ExitCode.DONE
+
+
+_INVITATION = """\
+An embedded cluster is at {url}, on this machine only, until Ctrl-C. In another terminal:
+
+    export KUBECONFIG={file}
+    kubectl get nodes,pods -o wide
+    rebalancer plan                         # look
+    rebalancer explain workload default/api # ask why
+    rebalancer run                          # move
+    rebalancer demo drift zone-back         # undo: drift again
+
+It drifts on request: {drifts}.
+Pods that have just moved are protected for five minutes; this lifts that:
+
+    rebalancer plan --set protect.minPodAge=0s"""
 
 
 def _run(argv: Sequence[str]) -> int:

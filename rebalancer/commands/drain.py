@@ -11,7 +11,7 @@ import click
 
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, output_flag, with_flags
-from rebalancer.commands.options import duration, own_pod
+from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
@@ -20,7 +20,6 @@ from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
 from rebalancer.output import say, write
-from rebalancer.snapshot.selector_text import parse_selector
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -74,7 +73,7 @@ def orders_of(
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
-        pod_selector=parse_selector(pod_selector) if pod_selector else None,
+        pod_selector=label_selector("--pod-selector", pod_selector) if pod_selector else None,
         own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 

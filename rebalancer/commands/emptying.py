@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import act, progress_of
+from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import ClusterReadError, PolicyError
@@ -120,7 +120,7 @@ class Emptying:
             stop=environment.until_signal(),
             orders=orders,
             without_landing=options.without_landing,
-            progress=progress_of(base),
+            progress=base.progress,
             base=base,
         )
 
@@ -149,7 +149,7 @@ class Emptying:
         """Yield a run with its source; another run that has the Lease is waited for."""
         while True:
             run, _ = self.run_for(names)
-            with open_source(run) as source:
+            with open_source(run, self.options.of_run().access()) as source:
                 if source.lease_taken is None:
                     yield run, source
                     return
@@ -243,7 +243,6 @@ class Emptying:
             reading,
             planned,
             None,
-            progress=self.progress,
             ordered=True,
             grace_seconds=None if grace < 0 else grace,
         )
@@ -263,14 +262,7 @@ class Emptying:
         Raises:
             ClusterReadError: there is no cluster to talk to.
         """
-        from rebalancer.kube.client import connect  # noqa: PLC0415
-
-        return connect(
-            kubeconfig=self.options.kubeconfig,
-            context=self.options.context_name,
-            environ=self.environment.environ,
-            stop=self.stop,
-        )
+        return self.options.of_run().access().client(self.environment, self.stop)
 
     def order(self) -> Order:
         """Return what is written on nodes: the process that empties them, why and until when."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -114,21 +114,9 @@ class _Explaining:
 
     def __init__(self, options: ExplainOptions, environment: Environment) -> None:
         self._output = options.output
-        self._run = run_context(
-            RunOptions(
-                dry_run=True,
-                policy_path=options.policy_path,
-                settings=options.settings,
-                only=options.only,
-                mode=options.mode,
-                kubeconfig=options.kubeconfig,
-                context_name=options.context_name,
-                snapshot_path=options.snapshot_path,
-                memory=options.memory,
-            ),
-            environment,
-        )
-        with open_source(self._run) as source:
+        dry_run = RunOptions(dry_run=True, **asdict(options))
+        self._run = run_context(dry_run, environment)
+        with open_source(self._run, dry_run.access()) as source:
             self._source, self._reading = source, source.read()
         self.snapshot = self._reading.snapshot
         self.profile = scheduler_profile(self._run.loaded.policy, self.snapshot)

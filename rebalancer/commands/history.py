@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
-from rebalancer.commands.options import reference
+from rebalancer.commands.options import Access, reference
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode
-from rebalancer.kube.client import connect
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
@@ -16,8 +15,7 @@ from rebalancer.output import say, write
 
 
 def show_history(
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
     where: tuple[str, str],
     output: str,
     environment: Environment,
@@ -27,12 +25,7 @@ def show_history(
     Raises:
         ClusterReadError: it could not be read, or there is none.
     """
-    client = connect(
-        kubeconfig=kubeconfig,
-        context=context,
-        environ=environment.environ,
-        stop=environment.until_signal(),
-    )
+    client = access.client(environment, environment.until_signal())
     known = MemoryStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
@@ -53,4 +46,5 @@ def command(kubeconfig: str | None, context_name: str | None, memory: str, outpu
     Their moves, which workloads cool down until when, and which nodes were over-used.
     """
     where = reference("--memory", memory)
-    return int(show_history(kubeconfig, context_name, where, output, system_environment()))
+    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    return int(show_history(access, where, output, system_environment()))

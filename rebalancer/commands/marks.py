@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 
 from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
+from rebalancer.commands.options import Access
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode
-from rebalancer.kube.client import connect
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
 from rebalancer.output import say, write
 from rebalancer.plain_text import printable
@@ -18,8 +18,7 @@ from rebalancer.wire.times import rfc3339
 
 
 def show_marks(
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
     output: str,
     environment: Environment,
     *,
@@ -30,12 +29,7 @@ def show_marks(
     Raises:
         ClusterReadError: the nodes could not be read.
     """
-    client = connect(
-        kubeconfig=kubeconfig,
-        context=context,
-        environ=environment.environ,
-        stop=environment.until_signal(),
-    )
+    client = access.client(environment, environment.until_signal())
     marks = sorted(list_marks(client), key=lambda mark: mark.node)
     left: set[str] = set()
     for node in sorted({mark.node for mark in marks}) if clear else ():
@@ -96,4 +90,5 @@ def command(kubeconfig: str | None, context_name: str | None, output: str, clear
     A run removes its own; what a killed run has left, the next one that steers removes.
     """
     environment = system_environment()
-    return int(show_marks(kubeconfig, context_name, output, environment, clear=clear))
+    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    return int(show_marks(access, output, environment, clear=clear))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rebalancer.durations import parse_duration
 from rebalancer.environment import Environment
@@ -11,9 +12,14 @@ from rebalancer.errors import PolicyError
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
 from rebalancer.policy.select import Select
+from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.selector_text import parse_selector
+from rebalancer.stop import Stop
+from rebalancer.wire.objects import LabelSelector
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,45 @@ class PolicyFlags:
         """
         changes = Changes(self.settings, self.only, self.mode)
         return load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The flags that say what a run reads: a snapshot file, or else a cluster, and how the API server is asked."""
+
+    snapshot_path: str | None = None
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    max_requests: int = 8
+    compress: bool = False
+
+    def client(self, environment: Environment, stop: Stop) -> Client:
+        """Return a client of the cluster, until ``stop``.
+
+        Raises:
+            ClusterReadError: there is no cluster to talk to.
+        """
+        from rebalancer.kube.client import connect  # noqa: PLC0415
+        from rebalancer.kube.transport import Limits  # noqa: PLC0415
+
+        return connect(
+            kubeconfig=self.kubeconfig,
+            context=self.context_name,
+            environ=environment.environ,
+            stop=stop,
+            limits=Limits(in_flight=self.max_requests, compressed=self.compress),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The flags that say what a run prints at its end, and when that makes the exit code another one."""
+
+    output: str
+    color: str
+    plan_out: str | None
+    detailed_exitcode: bool
+    fail_on: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +124,20 @@ class RunOptions(PolicyFlags):
     confirmed_plan: bytes | None = None
     """The plan that was shown and agreed to, as ``plan_out`` has it."""
 
+    def access(self) -> Access:
+        """Return what the run reads."""
+        return Access(
+            self.snapshot_path,
+            self.kubeconfig,
+            self.context_name,
+            self.max_requests,
+            self.compress,
+        )
+
+    def ending(self) -> Ending:
+        """Return what the run prints."""
+        return Ending(self.output, self.color, self.plan_out, self.detailed_exitcode, self.fail_on)
+
 
 FAIL_ON = ("standstill", "unmet", "held")
 
@@ -107,11 +166,23 @@ def duration(flag: str, text: str) -> float:
         raise PolicyError([f"{flag}: {error}"]) from None
 
 
+def label_selector(flag: str, text: str) -> LabelSelector:
+    """Return the label selector that a flag gives.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    try:
+        return parse_selector(text).wire()
+    except PolicyError as error:
+        raise PolicyError([f"{flag} {text}: {error}"]) from None
+
+
 def scope_of(options: RunOptions, environment: Environment) -> Scope:
     """Return which pods the run may move."""
     return Scope(
         namespace=options.namespace,
-        selector=parse_selector(options.selector) if options.selector else None,
+        selector=label_selector("-l", options.selector) if options.selector else None,
         select=Select() if options.select is None else parse_select(options.select, "--select"),
         own_pod=own_pod(environment),
     )

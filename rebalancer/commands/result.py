@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
+from rebalancer.commands.options import Ending
 from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
 from rebalancer.environment import Environment
@@ -25,16 +26,20 @@ if TYPE_CHECKING:
 
 
 def report(
-    run: RunContext, source: Source, planned: Planned, execution: Execution | None
+    run: RunContext,
+    ending: Ending,
+    source: Source,
+    planned: Planned,
+    execution: Execution | None,
 ) -> tuple[ExitCode, RunReport]:
     """Write what was planned and what came of it; return the exit code, and what was written."""
     run.environment.committed.set()
-    code = _exit_code(run, planned, execution)
+    code = _exit_code(ending, planned, execution, acts=run.acts)
     written = run_report(run, source, planned, execution, int(code))
-    if (path := run.options.plan_out) is not None:
+    if (path := ending.plan_out) is not None:
         write_plan(path, written)
-    look = terminal_look(run.environment, run.options.color)
-    pieces = render(written, run.options.output, color=look.color, width=look.width)
+    look = terminal_look(run.environment, ending.color)
+    pieces = render(written, ending.output, color=look.color, width=look.width)
     return _write(run.environment, pieces, code, written.outcomes), written
 
 
@@ -77,11 +82,13 @@ def run_report(
     )
 
 
-def report_lease_taken(run: RunContext, source: Source, taken: LeaseTaken) -> ExitCode:
+def report_lease_taken(
+    run: RunContext, ending: Ending, source: Source, taken: LeaseTaken
+) -> ExitCode:
     """Say which run holds the Lease, and until when; that is no failure."""
     from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
-    code = ExitCode.ASKED_RED if "held" in run.options.fail_on else ExitCode.DONE
+    code = ExitCode.ASKED_RED if "held" in ending.fail_on else ExitCode.DONE
     held_report = LeaseTakenReport(
         source=source.name,
         loaded=run.loaded,
@@ -90,7 +97,7 @@ def report_lease_taken(run: RunContext, source: Source, taken: LeaseTaken) -> Ex
         until=rfc3339(taken.expires_at),
         exit_code=int(code),
     )
-    return _write(run.environment, (render_lease_taken(held_report, run.options.output),), code, ())
+    return _write(run.environment, (render_lease_taken(held_report, ending.output),), code, ())
 
 
 def _write(
@@ -116,18 +123,20 @@ def _write(
     return code
 
 
-def _exit_code(run: RunContext, planned: Planned, execution: Execution | None) -> ExitCode:
+def _exit_code(
+    ending: Ending, planned: Planned, execution: Execution | None, *, acts: bool
+) -> ExitCode:
     if execution is not None:
         if execution.refused is not None:
             return ExitCode.UNREADABLE
         if execution.failed:
             return ExitCode.PARTIAL
-    if _asked_red(run.options.fail_on, planned, execution):
+    if _asked_red(ending.fail_on, planned, execution):
         return ExitCode.ASKED_RED
     if execution is not None:
         return ExitCode.DONE
-    wanted = run.options.detailed_exitcode and planned.left
-    return ExitCode.MOVES_FOUND if wanted and not run.acts else ExitCode.DONE
+    wanted = ending.detailed_exitcode and planned.left
+    return ExitCode.MOVES_FOUND if wanted and not acts else ExitCode.DONE
 
 
 def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:

@@ -21,7 +21,6 @@ from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, RebalancerError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
-from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
@@ -71,15 +70,16 @@ class _Ended:
 
 def _run(options: RunOptions, environment: Environment) -> _Ended:
     run = run_context(options, environment)
-    with open_source(run) as source:
+    ending = options.ending()
+    with open_source(run, options.access()) as source:
         if source.lease_taken is not None:
-            return _Ended(report_lease_taken(run, source, source.lease_taken))
+            return _Ended(report_lease_taken(run, ending, source, source.lease_taken))
         reading = source.read()
         memory = recall(run, source, reading)
         remembered = None if memory is None else memory.document
         planned = make_plan(run, reading, memory)
         execution = act(run, source, reading, planned, memory) if run.acts else None
-        code, written = report(run, source, planned, execution)
+        code, written = report(run, ending, source, planned, execution)
         return _Ended(code, written, remembered)
 
 
@@ -90,7 +90,6 @@ def act(
     planned: Planned,
     memory: Keeper | None,
     *,
-    progress: Progress | None = None,
     ordered: bool = False,
     grace_seconds: int | None = None,
 ) -> Execution | None:
@@ -122,7 +121,7 @@ def act(
         timings=run.timings,
         safety=run.loaded.policy.safety,
         instance=run.instance,
-        progress=progress or progress_of(run),
+        progress=run.progress,
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
@@ -157,12 +156,6 @@ def _marker(
         raise ClusterReadError("; ".join(left))
     run.notes.extend(left)
     return marker
-
-
-def progress_of(run: RunContext) -> Progress:
-    """Return what tells of the run on standard error."""
-    form = "quiet" if run.options.quiet else run.options.log_format
-    return Progress(run.environment.err, clock=run.environment.clock.now, form=form)
 
 
 @click.command("run")

@@ -8,18 +8,17 @@ from pathlib import Path
 import click
 
 from rebalancer.commands.flags import CLUSTER, with_flags
+from rebalancer.commands.options import Access
 from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.client import connect
 from rebalancer.output import say
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
 
 
 def save_snapshot(
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
     path: str,
     environment: Environment,
     *,
@@ -36,12 +35,7 @@ def save_snapshot(
             f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
         )
         raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
-    client = connect(
-        kubeconfig=kubeconfig,
-        context=context,
-        environ=environment.environ,
-        stop=environment.until_signal(),
-    )
+    client = access.client(environment, environment.until_signal())
     target = sys.stdout.buffer if path == "-" else Path(path)
     captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=usage)
     for note in captured.notes:
@@ -69,4 +63,5 @@ def command(kubeconfig: str | None, context_name: str | None, path: str, usage: 
     The file is a zip archive: the lists as the API server sent them, without environment variables,
     managedFields and last-applied-configuration, and a manifest.json with time, source and version.
     """
-    return int(save_snapshot(kubeconfig, context_name, path, system_environment(), usage=usage))
+    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    return int(save_snapshot(access, path, system_environment(), usage=usage))

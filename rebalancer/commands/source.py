@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
+from rebalancer.commands.options import Access
 from rebalancer.environment import collector_paused
 from rebalancer.errors import ClusterReadError, StoppedError
 from rebalancer.output import say
@@ -56,8 +57,17 @@ class Source:
         """
         with self.run.timings.phase("read"):
             reading = self._of_file() if self.client is None else self._of_cluster(self.client)
-        self.run.check_reviewed_plan(reading.snapshot, self.name)
+        self._check_reviewed_plan(reading.snapshot)
         return reading
+
+    def _check_reviewed_plan(self, snapshot: Snapshot) -> None:
+        run, reviewed = self.run, self.run.reviewed
+        if reviewed is None:
+            return
+        tolerance = run.loaded.policy.safety.max_clock_skew.total_seconds()
+        reviewed.check_age(snapshot.captured_at, tolerance)
+        if self.client is not None and reviewed.source != self.name:
+            run.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
@@ -78,28 +88,19 @@ class Source:
 
 
 @contextmanager
-def open_source(run: RunContext) -> Iterator[Source]:
+def open_source(run: RunContext, access: Access) -> Iterator[Source]:
     """Yield the snapshot file, or the cluster; with its Lease taken, if the run acts and has one.
 
     Raises:
         ClusterReadError: unreachable, or a right is missing.
         StoppedError: a signal came before anything was evicted.
     """
-    if (path := run.options.snapshot_path) is not None:
+    if (path := access.snapshot_path) is not None:
         yield Source(run, path)
         return
-    from rebalancer.kube.client import connect  # noqa: PLC0415
-    from rebalancer.kube.transport import Limits  # noqa: PLC0415
-
-    options, environment = run.options, run.environment
+    environment = run.environment
     try:
-        client = connect(
-            kubeconfig=options.kubeconfig,
-            context=options.context_name,
-            environ=environment.environ,
-            stop=run.stop,
-            limits=Limits(in_flight=options.max_requests, compressed=options.compress),
-        )
+        client = access.client(environment, run.stop)
         with ExitStack() as at_end:
             taken = _prepare_to_act(run, client, at_end) if run.acts else None
             yield Source(run, client.server, client, taken)
@@ -126,7 +127,7 @@ def _prepare_to_act(run: RunContext, client: Client, at_end: ExitStack) -> Lease
         memory = () if run.memory is None else memory_rules(*run.memory)
         usage = USAGE_RULES if run.planning.needs_usage else ()
         marks = MARK_RULES if run.steers else ()
-        acts = (*act_rules(run.options.namespace), *marks, *run.rules)
+        acts = (*act_rules(run.planning.namespace), *marks, *run.rules)
         require(client, (*READ_RULES, *usage, *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
 

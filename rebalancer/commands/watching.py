@@ -52,7 +52,7 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
 def _report(options: RunOptions, environment: Environment) -> str:
     look = terminal_look(environment, options.color)
     run = run_context(options, environment)
-    with open_source(run) as source:
+    with open_source(run, options.access()) as source:
         reading = source.read()
         planned = make_plan(run, reading, recall(run, source, reading))
         report = run_report(run, source, planned)

@@ -13,11 +13,10 @@ import numpy as np
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.rules import spread_rules
+from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import AttractionGroup
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Entry, View
-from rebalancer.snapshot.affinity import affinity_classes
 
 
 def guard_term(view: View) -> DomainTerm:
@@ -29,7 +28,7 @@ def guard_term(view: View) -> DomainTerm:
 def _hard_spread(view: View) -> list[Group]:
     groups: dict[tuple[object, ...], Group] = {}
     for cls in range(len(view.snapshot.classes)):
-        for rule in spread_rules(view, cls):
+        for rule in SpreadRule.of(view, cls):
             if rule.entry is not Entry.HARD or rule.identity() in groups:
                 continue
             groups[rule.identity()] = SpreadGroup(
@@ -51,7 +50,7 @@ def attractions(view: View, classes: Iterable[int]) -> list[Group]:
         affinity = view.snapshot.classes[cls].spec.affinity
         declared = affinity.pod_affinity if affinity is not None else None
         for term in (declared.required or ()) if declared is not None else ():
-            matched = affinity_classes(view.snapshot, cls, term)
+            matched = view.snapshot.affinity_classes(cls, term)
             owners.setdefault((term.topology_key, matched.tobytes()), []).append(cls)
     everywhere = np.ones(len(view.snapshot.nodes), bool)
     return [

@@ -28,19 +28,21 @@ class PodTerm:
         pods: Int32s,
         worth: Floats,
         reason: Callable[[int], str],
-        cause: Cause,
+        by_state: bool,
         elsewhere: bool = False,
     ) -> None:
         """``pods`` are rows of the snapshot, each once; those of the largest ``worth`` (same length) go first.
 
-        ``reason`` says of one of them, in a phrase with numbers, what is wrong with it.
+        ``reason`` says of one of them, in a phrase with numbers, what is wrong with it. ``by_state``: they are judged by
+        how they fare, so that they need not be Ready to be evicted, and their replacements should fare better.
         """
         kept = _judgeable(view)[pods]
         pods, worth = pods[kept], worth[kept]
         order = np.lexsort((pods, -worth))
         self._pods: Int32s = pods[order].astype(np.int32)
         self._view, self._reason = view, reason
-        self.cause, self.in_place = cause, not elsewhere
+        self.cause = Cause.STATE if by_state else Cause.AGE
+        self.in_place = not elsewhere
         columns = view.snapshot.pods
         self._cls, self._node = columns.cls[self._pods], columns.node[self._pods]
         self._pair = self._cls.astype(np.int64) * max(1, len(view.snapshot.nodes)) + self._node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -101,15 +101,3 @@ class PriceGroup:
             return "all on nodes that suit them"
         worst = int(badly[np.argmax(self._price[badly])])
         return f"{int(counts[badly].sum())} of {int(counts.sum())} not: {self._describe(worst)}"
-
-
-def least_with_room(view: View, classes: Sequence[int], price: Floats) -> float:
-    """Return the lowest price (N,) that a replacement of ``classes``, which share one, could have now.
-
-    A better node without room is no reason to evict a pod. Infinite if no node has room; 0 if no pod pays
-    anything where it stands, so that nothing need be asked.
-    """
-    if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
-        return 0.0
-    room = view.scheduler.feasible(view.state, view.snapshot.classes[classes[0]].replacement)
-    return float(price[room].min()) if room.any() else float(np.inf)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import Entry, View
-from rebalancer.snapshot.affinity import spread_classes
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.wire.objects import TopologySpreadConstraint
 
@@ -26,6 +25,22 @@ class SpreadRule:
     """(N,) one array for all that are equal, see ``View.shared``."""
     what: str
 
+    @staticmethod
+    def of(view: View, cls: int) -> Sequence[SpreadRule]:
+        """Return the topologySpreadConstraints of a class; made once, since strategies and guards ask.
+
+        A node counts if it has all topology keys of the pod's constraints of that kind and passes the node
+        inclusion policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says
+        otherwise). Source: ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
+        """
+        constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
+        if not constraints:
+            return ()
+        made = view.made.get(identity := ("spread rules", cls))
+        if not isinstance(made, tuple):
+            made = view.made[identity] = tuple(_spread_rules(view, cls, constraints))
+        return made
+
     def identity(self) -> tuple[object, ...]:
         """Classes with equal identity share one group."""
         return (
@@ -36,22 +51,6 @@ class SpreadRule:
             self.counted.tobytes(),
             id(self.eligible),
         )
-
-
-def spread_rules(view: View, cls: int) -> Sequence[SpreadRule]:
-    """Return the topologySpreadConstraints of a class; made once, since strategies and guards ask.
-
-    A node counts if it has all topology keys of the pod's constraints of that kind and passes the node
-    inclusion policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says
-    otherwise). Source: ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
-    """
-    constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
-    if not constraints:
-        return ()
-    made = view.made.get(identity := ("spread rules", cls))
-    if not isinstance(made, tuple):
-        made = view.made[identity] = tuple(_spread_rules(view, cls, constraints))
-    return made
 
 
 def _spread_rules(
@@ -74,7 +73,7 @@ def _spread_rules(
                 key=constraint.topology_key,
                 max_skew=constraint.max_skew,
                 min_domains=constraint.min_domains if entry is Entry.HARD else None,
-                counted=spread_classes(view.snapshot, cls, constraint),
+                counted=view.snapshot.spread_classes(cls, constraint),
                 eligible=_with_keys(view, keys, eligible),
                 what=what,
             )

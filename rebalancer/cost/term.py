@@ -175,6 +175,18 @@ class View:
         keys = np.sort((owner * size + pods.node[living])[owner >= 0])
         return np.unique(keys[1:][keys[1:] == keys[:-1]] // size).astype(np.int32)
 
+    def least_with_room(self, classes: Sequence[int], price: Floats) -> float:
+        """Return the lowest price (N,) that a replacement of ``classes``, which share one, could have now.
+
+        A better node without room is no reason to evict a pod. Infinite if no node has room; 0 if no pod pays
+        anything where it stands, so that nothing need be asked.
+        """
+        if not any(price[self.state.home_nodes(cls)].any() for cls in classes):
+            return 0.0
+        replacement = self.snapshot.classes[classes[0]].replacement
+        room = self.scheduler.feasible(self.state, replacement)
+        return float(price[room].min()) if room.any() else float(np.inf)
+
     def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
         """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
         pods = self.snapshot.pods

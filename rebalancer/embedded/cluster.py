@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from rebalancer.embedded.apiserver.access import Access
 from rebalancer.embedded.apiserver.api import Api
 from rebalancer.embedded.apiserver.faults import Faults
 from rebalancer.embedded.apiserver.http import Server
+from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.controllers.budgets import Budgets
@@ -140,6 +142,10 @@ class EmbeddedCluster(Administration):
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(config))
         return path
+
+    def on_post(self, path: str, action: Callable[[], Json]) -> None:
+        """Have the server carry ``action`` out at a POST to ``path``, and answer what it returns."""
+        self._api.actions[path] = action
 
     # -- state -------------------------------------------------------------------------------------
 

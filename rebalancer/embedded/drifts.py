@@ -1,13 +1,14 @@
-"""The two drifts of the demo: a zone joins, and a zone is lost and comes back."""
+"""How a cluster drifts: in the two parts of the demo, and on request while one is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.manifests import (
     HOSTNAME,
+    ZONE,
     deployment,
     pdb,
     prefer_apart,
@@ -101,3 +102,49 @@ def _workloads() -> list[dict[str, Any]]:
         statefulset("ledger", topologySpreadConstraints=soft("ledger")),
         pdb("payments", labels("payments"), minAvailable=3),
     ]
+
+
+# -- of a cluster that lives on: nothing is advanced, pods start and stop meanwhile -------------------------
+
+
+def _lose_zone(cluster: EmbeddedCluster) -> None:
+    for node in cluster.objects("Node"):
+        if node["metadata"]["labels"].get(ZONE) == ZONES[2]:
+            cluster.remove_node(node["metadata"]["name"])
+    cluster.settle()
+
+
+def _bring_zone_back(cluster: EmbeddedCluster) -> None:
+    _lose_zone(cluster)
+    _join(cluster, ZONES[2], _NODES_PER_ZONE)
+    cluster.settle()
+
+
+def _add_nodes(cluster: EmbeddedCluster) -> None:
+    there = len(cluster.objects("Node"))
+    for zone in ZONES:
+        cluster.add_node(f"node-{zone[-1]}{there + 1}", zone)
+    cluster.settle()
+
+
+def _drain_and_return(cluster: EmbeddedCluster) -> None:
+    names = [f"node-{zone[-1]}1" for zone in ZONES if _is_there(cluster, f"node-{zone[-1]}1")]
+    cluster.cordon(names)
+    for pod in cluster.objects("Pod"):
+        if pod["spec"].get("nodeName") in names:
+            cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+    cluster.settle()
+    cluster.cordon(names, on=False)
+
+
+def _is_there(cluster: EmbeddedCluster, node: str) -> bool:
+    return any(each["metadata"]["name"] == node for each in cluster.objects("Node"))
+
+
+LIVE: Mapping[str, tuple[str, Callable[[EmbeddedCluster], None]]] = {
+    "zone-lost": (f"{ZONES[2]} is lost with its nodes", _lose_zone),
+    "zone-back": (f"{ZONES[2]} was lost and is back, empty", _bring_zone_back),
+    "new-nodes": ("a node has joined in each zone, empty", _add_nodes),
+    "drained-return": ("a node of each zone was emptied and is back", _drain_and_return),
+}
+"""Name -> what has happened then, and how it is done."""

@@ -165,7 +165,7 @@ class Executor:
         The plan counts on their room. As long as they hold it, that move cannot land, and the evictions before
         it would have been for nothing.
         """
-        before = made_way(self._outcomes.values(), left)
+        before = frees_room(self._outcomes.values(), left)
         until = self._stop.now() + self._pace.gone
         while before and self._arrivals.ending(before):
             if self._stop.now() >= until or not self._wait(until):
@@ -418,7 +418,7 @@ class Executor:
         self._outcomes[outcome.move.uid] = outcome
 
 
-def made_way(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
+def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
     """Return the moves that were carried out to free room for one of ``left``."""
     coming = {move.uid for move in left}
     return [

@@ -43,13 +43,41 @@ class Limits:
     CPU."""
 
 
+class _Answer:
+    """What the headers of an answer say."""
+
+    __slots__ = ()
+    headers: Mapping[str, str]
+    """Case-insensitive."""
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters."""
+        return self.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before another attempt, if the server says."""
+        try:
+            return max(0.0, float(self.headers.get("Retry-After", "")))
+        except ValueError:
+            return None
+
+    @property
+    def date(self) -> float | None:
+        """The server's clock, Unix seconds to the second, if it says."""
+        try:
+            return parsedate_to_datetime(self.headers["Date"]).timestamp()
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
 @dataclass(frozen=True, slots=True)
-class Response:
+class Response(_Answer):
     """What the server answered, undecoded."""
 
     status: int
     headers: Mapping[str, str]
-    """Case-insensitive."""
     body: bytes
 
     @property
@@ -57,48 +85,15 @@ class Response:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
-    @property
-    def content_type(self) -> str:
-        """The media type without parameters."""
-        return _media_type(self.headers)
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait before another attempt, if the server says."""
-        return _retry_after(self.headers)
-
-    @property
-    def date(self) -> float | None:
-        """The server's clock, Unix seconds to the second, if it says."""
-        return _date(self.headers)
-
     def close(self) -> None:
         """Do nothing: the exchange is over. A :class:`Stream`'s may not be."""
-
-
-def _media_type(headers: Mapping[str, str]) -> str:
-    return headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        return max(0.0, float(headers.get("Retry-After", "")))
-    except ValueError:
-        return None
 
 
 def _nothing() -> None:
     """Do nothing."""
 
 
-def _date(headers: Mapping[str, str]) -> float | None:
-    try:
-        return parsedate_to_datetime(headers["Date"]).timestamp()
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-class Stream:
+class Stream(_Answer):
     """An answer that is read while it is being written; for one thread, but for :meth:`interrupt`."""
 
     def __init__(self, transport: Transport, raw: BaseHTTPResponse, call: Call) -> None:
@@ -107,21 +102,6 @@ class Stream:
         self.headers: Mapping[str, str] = raw.headers
         self.at_end: Callable[[], None] = _nothing
         """Called when the exchange is over, however it ends."""
-
-    @property
-    def content_type(self) -> str:
-        """The media type without parameters."""
-        return _media_type(self.headers)
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait before another attempt, if the server says."""
-        return _retry_after(self.headers)
-
-    @property
-    def date(self) -> float | None:
-        """The server's clock, Unix seconds to the second, if it says."""
-        return _date(self.headers)
 
     def read(self) -> bytes:
         """Return the bytes that are there, waiting for the first; none at the end.

@@ -12,7 +12,7 @@ from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.plugins import OwnerKinds
 from rebalancer.migrate.uses import Use, Written
-from rebalancer.snapshot.selector_text import parse_selector
+from rebalancer.policy.selector_text import parse_selector
 
 _SYSTEM_CRITICAL = 2_000_000_000
 _LEAST_PRIORITY = -(2**31)
@@ -84,7 +84,7 @@ def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
         return {}
     path = top.at("nodeSelector")
     try:
-        requirements = parse_selector(text).match_expressions or ()
+        requirements = parse_selector(text).match_expressions
     except PolicyError:
         raise PolicyError([notes.place(path, f"{text!r} is no label selector")]) from None
     notes.add(path, Fate.DIFFERS, "pods leave these nodes only; all nodes count, and may take them")
@@ -92,8 +92,8 @@ def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
         {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
         for r in requirements
     ]
-    if all(r.operator == "In" and len(r.values or ()) == 1 for r in requirements):
-        labels = {r.key: (r.values or ("",))[0] for r in requirements}
+    if all(r.operator == "In" and len(r.values) == 1 for r in requirements):
+        labels = {r.key: r.values[0] for r in requirements}
         if len(labels) == len(rules):
             return labels
     return {"matchExpressions": rules}

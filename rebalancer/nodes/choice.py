@@ -10,9 +10,9 @@ import numpy as np
 
 from rebalancer.errors import PolicyError
 from rebalancer.plain_text import printable
+from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.selector_text import parse_selector
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -53,7 +53,7 @@ class Choice:
         """Return which nodes (N,) have the labels."""
         if self.selector is None:
             return np.ones(len(snapshot.nodes), bool)
-        return snapshot.nodes.labels.matching(parse_selector(self.selector))
+        return snapshot.nodes_matching(parse_selector(self.selector))
 
     def _outdated(self, snapshot: Snapshot, node: int) -> bool:
         nodes = snapshot.nodes

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rebalancer.errors import PolicyError
+from rebalancer.sending import SendingError, attempt, checked, place
 
 SECONDS = 300.0
 """For one node; a process that began to remove a machine longer ago than that was killed."""
@@ -35,9 +33,11 @@ class Hook:
         Raises:
             PolicyError: it is neither a command nor an address.
         """
-        parts = urlsplit(text)
-        if parts.scheme in ("http", "https") and parts.netloc:
-            return cls(url=text)
+        if text.startswith(("http://", "https://")):
+            try:
+                return cls(url=checked(text))
+            except SendingError as error:
+                raise PolicyError([f"--then: {error}"]) from None
         try:
             command = tuple(shlex.split(text))
         except ValueError as error:
@@ -71,14 +71,6 @@ class Hook:
 
     def _post(self, node: str, provider_id: str) -> str | None:
         body = msgspec.json.encode({"node": node, "providerID": provider_id})
-        request = urllib.request.Request(  # noqa: S310  (parse admits http and https only)
-            self.url, body, {"Content-Type": "application/json"}, method="POST"
-        )
-        where = urlsplit(self.url).netloc.rpartition("@")[2]
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
-                return None
-        except urllib.error.HTTPError as error:
-            return f"{where} answered {error.code}"
-        except OSError as error:
-            return f"{where}: {error}"
+        headers = {"Content-Type": "application/json"}
+        why = attempt("POST", self.url, body, headers, SECONDS)
+        return None if why is None else f"{place(self.url)} {why}"

@@ -47,7 +47,7 @@ class Commit:
     def first(self, step: Step, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
-        reason = f"makes way for {ref}: {self._reason(strategy, pair)}"
+        reason = f"frees room for {ref}: {self._reason(strategy, pair)}"
         where = step.cls, step.node
         return self._carried_out(step.pod, where, step.verdict, strategy, reason, wave, other)
 

@@ -115,13 +115,11 @@ def _alias(field: str) -> str:
 def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
     """Yield the PodDisruptionBudgets that can never allow an eviction."""
     for budget in snapshot.budgets:
-        owners = {snapshot.classes[cls].owner for cls in budget.classes.tolist()} - {-1}
-        wanted = sum(snapshot.owners[owner].replicas for owner in owners)
         if not len(budget.classes):
             yield f"PodDisruptionBudget {budget.ref} selects no pod"
-        elif owners and budget.desired >= wanted:
+        elif budget.never_allows:
             yield (
-                f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {wanted} replicas "
+                f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {budget.expected} pods "
                 f"{budget.desired} have to be healthy"
             )
     yield from sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()})

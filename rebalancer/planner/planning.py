@@ -73,7 +73,7 @@ class Planning:
         which pods may not be moved.
         """
         self._protections = protections
-        self._seconds, self._pace = seconds, Pace()
+        self.seconds, self._pace = seconds, Pace()
         self._reviewed = reviewed
         self._policy, self._registry = loaded.policy, registry
         self._scope = replace(scope, policy_select=loaded.policy.select)
@@ -94,6 +94,11 @@ class Planning:
             and strategy.needs_usage(self._policy.strategies[name].params)
             for name in self._active
         )
+
+    @property
+    def namespace(self) -> str | None:
+        """The only one whose pods may move; None: all."""
+        return self._scope.namespace
 
     @property
     def counts_the_hour(self) -> bool:
@@ -143,7 +148,7 @@ class Planning:
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
-        notes = tuple(scope_notes(self._policy, snapshot, self._scope.select))
+        notes = tuple(scope_notes(self._policy, snapshot, self._scope))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
         return Planned(snapshot, noted, reasons, made.signals, made.ended)
 
@@ -191,7 +196,7 @@ class Planning:
             lifted=self._lifted,
             moved_last_hour=self._moved_last_hour,
             cooling=self._scope.cooling,
-            seconds=self._seconds if self._reviewed is None else math.inf,
+            seconds=self.seconds if self._reviewed is None else math.inf,
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,

@@ -170,11 +170,11 @@ class _Check:
     def _of_first(self, pod: int, other: int | None) -> Verdict | str:
         """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
         if other is None:
-            return "the pod that it makes way for is gone"
+            return "the pod that it frees room for is gone"
         if protections := self._draft.protections(other):
-            return f"the pod that it makes way for is protected now: {', '.join(protections)}"
+            return f"the pod that it frees room for is protected now: {', '.join(protections)}"
         if not self._problem.may_move_both(self._place(pod), self._place(other)):
-            return "no strategy selects it and the pod that it makes way for"
+            return "no strategy selects it and the pod that it frees room for"
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)
@@ -182,17 +182,17 @@ class _Check:
         chains = Chains(self._draft.view, self._judge, self._problem.costs)
         step = Step(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
-            return "the pod that it makes way for could not go even then"
+            return "the pod that it frees room for could not go even then"
         return verdict
 
     def _may_stay(self, pod: int) -> str | None:
         """Return why no other need go before ``pod`` any more."""
         cls, node = self._place(pod)
         if not self._draft.names_pair(cls, node):
-            return "the pod that it makes way for may stay"
+            return "the pod that it frees room for may stay"
         cost = float(self._problem.costs[pod])
         if self._judge.judge(pod, cls, node, cost).refused is None:
-            return "the pod that it makes way for can go by itself"
+            return "the pod that it frees room for can go by itself"
         return None
 
     def _place(self, pod: int) -> tuple[int, int]:

@@ -129,10 +129,10 @@ class _Review:
 
     def _in_vain(self, other: str) -> str:
         if other in self._ended:
-            return f"the pod that it makes way for stays: {self._ended[other][1]}"
+            return f"the pod that it frees room for stays: {self._ended[other][1]}"
         if other in self._named:
-            return "the pod that it makes way for stays: its strategy only observes"
-        return "the move that it makes way for is not in the plan"
+            return "the pod that it frees room for stays: its strategy only observes"
+        return "the move that it frees room for is not in the plan"
 
     def _in_waves(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         """Put moves into waves that keep every budget; moves of different waves stay in different ones."""

@@ -11,19 +11,27 @@ from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import not_understood
+from rebalancer.snapshot.protect import Scope, not_understood
 from rebalancer.snapshot.selected import selected, unresolved
 from rebalancer.wire.times import rfc3339
 
+_EVERYTHING = Scope()
 
-def scope_notes(policy: Policy, snapshot: Snapshot, select: Select | None = None) -> list[str]:
-    """Return a line for each; ``select`` is that of the command line."""
-    selects = [("--select", select)] if select else []
+
+def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) -> list[str]:
+    """Return a line for each; ``scope`` is what the command line leaves of the cluster."""
+    selects = [("--select", scope.select)] if scope.select else []
     return [
+        *_missing_namespace(snapshot, scope.namespace),
         *closed_windows(policy, snapshot.captured_at),
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
     ]
+
+
+def _missing_namespace(snapshot: Snapshot, namespace: str | None) -> Iterator[str]:
+    if namespace is not None and namespace not in snapshot.namespaces:
+        yield f"-n {namespace}: there is no such namespace, so that nothing may move"
 
 
 def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:

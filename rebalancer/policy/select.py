@@ -13,6 +13,7 @@ from rebalancer.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.values import LabelKey
 from rebalancer.policy.values import Labels as LabelValues
+from rebalancer.wire import objects as o
 
 _PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
 
@@ -61,6 +62,14 @@ class LabelSelect(Section):
     def __bool__(self) -> bool:
         """Whether it asks for anything."""
         return bool(self.match_labels or self.match_expressions)
+
+    def wire(self) -> o.LabelSelector:
+        """Return it as a selector of Kubernetes."""
+        expressions = tuple(
+            o.LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values)
+            for each in self.match_expressions
+        )
+        return o.LabelSelector(match_labels=self.match_labels, match_expressions=expressions)
 
     def named_keys(self) -> set[str]:
         """Return the labels that it is about."""

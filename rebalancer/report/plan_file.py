@@ -6,6 +6,7 @@ reviewer may leave out what no move needs (``jq 'del(.skipped)'``).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,8 @@ class ReviewedPlan:
     policy_source: str
     moves: tuple[Move, ...]
     """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
+    max_age: float = math.inf
+    """Seconds after which it may no longer be carried out."""
 
     def check_policy(self, loaded: LoadedPolicy) -> None:
         """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
@@ -121,15 +124,15 @@ class ReviewedPlan:
                     f" or is off; {_ANEW}"
                 )
 
-    def check_age(self, now: float, max_age: float, tolerance: float) -> None:
-        """Raise PolicyError if the plan is older than ``max_age`` seconds at ``now``, or of the future.
+    def check_age(self, now: float, tolerance: float) -> None:
+        """Raise PolicyError if the plan is older than ``max_age`` at ``now``, or of the future.
 
         ``tolerance`` are the seconds that clocks may be apart. Where there is nothing to do, age is no matter.
         """
         age = now - self.captured_at
-        if age > max_age and self.moves:
+        if age > self.max_age and self.moves:
             raise self._wrong(
-                f"capturedAt: the plan is {_span(age)} old, older than --max-age {_span(max_age)}: {_ANEW}"
+                f"capturedAt: the plan is {_span(age)} old, older than --max-age {_span(self.max_age)}: {_ANEW}"
             )
         if age < -tolerance:
             raise self._wrong(

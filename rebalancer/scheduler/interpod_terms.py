@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from rebalancer.snapshot.affinity import affinity_classes
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire.objects import PodAffinity, PodAffinityTerm
@@ -154,7 +153,7 @@ class TermIndex:
         name = (of_class.namespace, values, msgspec.json.encode(term, order="sorted"))
         resolved = self._resolved.get(name)
         if resolved is None:
-            resolved = self._resolved[name] = affinity_classes(self._snapshot, cls, term)
+            resolved = self._resolved[name] = self._snapshot.affinity_classes(cls, term)
         return resolved
 
 

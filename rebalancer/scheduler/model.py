@@ -16,7 +16,7 @@ from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
 from rebalancer.scheduler.pending import Pending
-from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.placement import Placement, tolerates
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
@@ -29,6 +29,7 @@ from rebalancer.scheduler.validity import unmodelled
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire import objects as o
 
 __all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 
@@ -100,6 +101,10 @@ class SchedulerModel:
     def taint_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) whose NoSchedule and NoExecute taints are tolerated, cached."""
         return self.placement.taint_mask(cls)
+
+    def tolerates(self, cls: int, taint: o.Taint) -> bool:
+        """Return whether pods of the class tolerate a taint."""
+        return tolerates(self.snapshot.classes[cls].spec.tolerations or (), taint)
 
     def node_preference(self, cls: int) -> Ints | None:
         """Return the summed weights (N,) of the preferred node affinity terms that each node meets.

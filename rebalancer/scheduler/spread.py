@@ -17,7 +17,6 @@ from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.rounding import go_log, go_round
 from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies, Topology
-from rebalancer.snapshot.affinity import spread_classes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -245,7 +244,7 @@ class Spread:
         )[0]
 
     def _classes(self, cls: int, constraint: TopologySpreadConstraint) -> tuple[Int32s, bool]:
-        classes = spread_classes(self._snapshot, cls, constraint)
+        classes = self._snapshot.spread_classes(cls, constraint)
         itself = bool(np.isin(cls, classes))
         labels = self._snapshot.classes[cls].labels
         merged = any(key in labels for key in constraint.match_label_keys or ())

@@ -15,31 +15,41 @@ LEAVE = "rebalancer/leave"
 DRAIN = "rebalancer/drain"
 """Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned."""
 
-LEAVING_TAINTS = frozenset(
-    {
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "karpenter.sh/disrupted",
-        "karpenter.sh/disruption",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-        "aws-node-termination-handler/rebalance-recommendation",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "cloud.google.com/impending-node-termination",
-    }
+
+class Announcements(NamedTuple):
+    """What announces by default that a node will go."""
+
+    taints: frozenset[str]
+    """Keys of the taints of autoscalers and interruption handlers."""
+    conditions: frozenset[str]
+    """Types of the node lifecycle conditions (KEP-5683)."""
+
+
+LEAVING = Announcements(
+    taints=frozenset(
+        {
+            "ToBeDeletedByClusterAutoscaler",
+            "DeletionCandidateOfClusterAutoscaler",
+            "karpenter.sh/disrupted",
+            "karpenter.sh/disruption",
+            "aws-node-termination-handler/scheduled-maintenance",
+            "aws-node-termination-handler/spot-itn",
+            "aws-node-termination-handler/asg-lifecycle-termination",
+            "aws-node-termination-handler/rebalance-recommendation",
+            "node.cloudprovider.kubernetes.io/shutdown",
+            "cloud.google.com/impending-node-termination",
+        }
+    ),
+    conditions=frozenset(
+        {
+            "GracefulNodeShutdownInProgress",
+            "DrainInProgress",
+            "Drained",
+            "MaintenancePlanned",
+            "MaintenanceInProgress",
+        }
+    ),
 )
-"""Taints by which autoscalers and interruption handlers announce that a node will go."""
-LEAVING_CONDITIONS = frozenset(
-    {
-        "GracefulNodeShutdownInProgress",
-        "DrainInProgress",
-        "Drained",
-        "MaintenancePlanned",
-        "MaintenanceInProgress",
-    }
-)
-"""The node lifecycle conditions of KEP-5683."""
 
 
 class Source(enum.StrEnum):
@@ -103,6 +113,6 @@ def is_leaving(node: o.Node, notices: tuple[Notice, ...]) -> bool:
     """Return whether a node is announced to go, so that no replacement should land on it."""
     if node.metadata.deletion_timestamp is not None:
         return True
-    if any(taint.key in LEAVING_TAINTS for taint in node.spec.taints or ()):
+    if any(taint.key in LEAVING.taints for taint in node.spec.taints or ()):
         return True
-    return any(notice.holds(LEAVING_CONDITIONS) for notice in notices)
+    return any(notice.holds(LEAVING.conditions) for notice in notices)

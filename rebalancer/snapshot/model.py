@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
-from rebalancer.snapshot.labels import ClassIndex, NodeLabels
+from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Notice
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
@@ -152,6 +153,10 @@ class PodClass:
         """Whether each pod belongs to its node: pods of DaemonSets, and mirror pods of static pods."""
         return self.controller_kind in ("DaemonSet", "Node")
 
+    def matches(self, select: LabelSelect) -> bool:
+        """Return whether its pods have these labels."""
+        return matches(select.wire(), self.labels)
+
 
 def too_few_ready(ready: int, asked: int) -> str | None:
     """Say that fewer pods are Ready than are asked for, if so."""
@@ -278,6 +283,39 @@ class Snapshot:
     def class_index(self) -> ClassIndex:
         """Selector look-ups over the classes."""
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
+
+    def nodes_matching(self, select: LabelSelect) -> Bools:
+        """Return the nodes (N,) with these labels."""
+        return self.nodes.labels.matching(select.wire())
+
+    def affinity_classes(self, cls: int, term: o.PodAffinityTerm) -> Int32s:
+        """Return the classes that ``term`` of a pod of class ``cls`` matches, in its namespaces.
+
+        Namespaces are those listed plus those whose labels match the namespaceSelector; with neither, the
+        pod's own (KEP-2249). An empty namespaceSelector means all.
+        """
+        of_class = self.classes[cls]
+        namespaces = set(term.namespaces or ())
+        if term.namespace_selector is not None:
+            namespaces.update(
+                name
+                for name, labels in self.namespaces.items()
+                if matches(term.namespace_selector, labels)
+            )
+        elif not namespaces:
+            namespaces = {of_class.namespace}
+        selector = with_label_keys(
+            term.label_selector, of_class.labels, term.match_label_keys, term.mismatch_label_keys
+        )
+        return self.class_index.match(namespaces, selector)
+
+    def spread_classes(self, cls: int, constraint: o.TopologySpreadConstraint) -> Int32s:
+        """Return the classes that a spread constraint of class ``cls`` counts: same namespace only."""
+        of_class = self.classes[cls]
+        selector = with_label_keys(
+            constraint.label_selector, of_class.labels, constraint.match_label_keys
+        )
+        return self.class_index.match([of_class.namespace], selector)
 
     def waits(self, cls: int) -> bool:
         """Return whether the replacement of a pod of ``cls`` is made only once the pod is gone.

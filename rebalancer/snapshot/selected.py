@@ -9,11 +9,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.policy.select import LabelSelect, NameFilter, NamespaceSelect, Select
+from rebalancer.policy.select import NameFilter, NamespaceSelect, Select
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.wire import objects as o
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +40,6 @@ class Selected:
         return self.classes[pods.cls] & on & (pods.node >= 0)
 
 
-def wire_selector(select: LabelSelect) -> o.LabelSelector:
-    """Return a label selector of the policy as one of Kubernetes."""
-    expressions = tuple(
-        o.LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values)
-        for each in select.match_expressions
-    )
-    return o.LabelSelector(match_labels=select.match_labels, match_expressions=expressions)
-
-
 def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
     """Return the pods that ``select`` matches, None for all.
 
@@ -64,7 +54,7 @@ def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Se
     ]
     nodes = np.ones(len(snapshot.nodes), bool)
     if select.nodes is not None:
-        nodes = nodes_matching(snapshot, select.nodes)
+        nodes = snapshot.nodes_matching(select.nodes)
     return Selected(np.array(of_class, bool), nodes)
 
 
@@ -82,7 +72,7 @@ def _rules(snapshot: Snapshot, select: Select, *, unknown: bool) -> Iterator[_Ru
     if select.namespaces:
         yield _namespaces(snapshot, select.namespaces, unknown=unknown)
     if select.labels is not None:
-        labels = wire_selector(select.labels)
+        labels = select.labels.wire()
         yield lambda _, cls: matches(labels, cls.labels)
     if select.pod_disruption_budget is not None:
         yield _budget(snapshot, wanted=select.pod_disruption_budget)
@@ -125,7 +115,7 @@ def _priority(snapshot: Snapshot, below: int | str, *, unknown: bool) -> _Rule:
 
 
 def _namespaces(snapshot: Snapshot, wanted: NamespaceSelect, *, unknown: bool) -> _Rule:
-    labels = wire_selector(wanted.labels) if wanted.labels is not None else None
+    labels = wanted.labels.wire() if wanted.labels is not None else None
 
     @cache
     def admits(namespace: str) -> bool:
@@ -167,17 +157,6 @@ def _storage_classes(snapshot: Snapshot, cls: PodClass) -> Iterator[str | None]:
         elif volume.ephemeral is not None:
             spec = (volume.ephemeral.get("volumeClaimTemplate") or {}).get("spec") or {}
             yield spec.get("storageClassName") or None
-
-
-def nodes_matching(snapshot: Snapshot, select: LabelSelect) -> Bools:
-    """Return the nodes (N,) with these labels."""
-    labels = snapshot.nodes.labels
-    mask = np.ones(len(snapshot.nodes), bool)
-    if select.match_labels:
-        mask &= labels.equal(select.match_labels)
-    for requirement in wire_selector(select).match_expressions or ():
-        mask &= labels.requirement(requirement)
-    return mask
 
 
 def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rebalancer.api import MEASURED, Bools, Candidates, Floats, Int32s, Signals, Standing, View
+from rebalancer.api import MEASURED, Candidates, Signals, Standing, View
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
 
@@ -24,7 +25,7 @@ class MeasuredTerm(UtilisationTerm):
     def __init__(self, view: View, params: LowUtilisationParams) -> None:
         usage, count = view.snapshot.usage, len(view.snapshot.nodes)
         self._signal, self._needed = params.signal, params.runs
-        self._known: Bools = usage.known if usage is not None else np.zeros(count, bool)
+        self._known: NDArray[np.bool_] = usage.known if usage is not None else np.zeros(count, bool)
         self._at = usage.at if usage is not None else 0.0
         self._measured = [
             (row, MEASURED.index(name))
@@ -39,7 +40,7 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- what is used ------------------------------------------------------------------------------
 
-    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _used(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.float64]:
         """Return requested amounts and, below, used ones where measured (2 * resources, K)."""
         requested = super()._used(nodes)
         used = requested.copy()
@@ -47,7 +48,7 @@ class MeasuredTerm(UtilisationTerm):
             used[row] = self._view.state.lasting_usage[measured, nodes]
         return np.concatenate([requested, used])
 
-    def _demand(self, cls: int) -> Floats:
+    def _demand(self, cls: int) -> NDArray[np.float64]:
         demand = self._demands.get(cls)
         if demand is None:
             requested = super()._demand(cls)
@@ -64,18 +65,22 @@ class MeasuredTerm(UtilisationTerm):
         less = used - self._demand(cls)[:, None]
         return float(self._phi(used, one)[0]) - float(self._phi(less, one)[0])
 
-    def _decisive(self, both: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _decisive(
+        self, both: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
+    ) -> NDArray[np.float64]:
         """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""
         requested, used = np.split(both, 2)
         if self._signal == "larger":
             used = np.maximum(requested, used)
-        amounts: Floats = np.where(self._known[nodes], used, requested)
+        amounts: NDArray[np.float64] = np.where(self._known[nodes], used, requested)
         return amounts
 
-    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _share(
+        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
+    ) -> NDArray[np.float64]:
         return super()._share(self._decisive(used, nodes), nodes)
 
-    def _mean_share(self) -> Floats:
+    def _mean_share(self) -> NDArray[np.float64]:
         counts = self._counts
         if self._signal == "usage":
             counts = counts.copy()
@@ -84,7 +89,7 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def _may_give(self, share: Floats) -> Bools:
+    def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         over = self._over_nodes(share)
         return over if self._lasts[over].all() else over & self._give_now()
 
@@ -98,13 +103,13 @@ class MeasuredTerm(UtilisationTerm):
         """See Term; includes nodes that are not over-used for enough runs yet."""
         return len(np.union1d(self.candidates().node, self.waiting().node))
 
-    def _over_nodes(self, share: Floats) -> Bools:
+    def _over_nodes(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         over = super()._over_nodes(share)
         if self._signal == "usage":
             return over & self._known
         return over & self._known.any()
 
-    def _give_now(self, nodes: Int32s | slice = slice(None)) -> Bools:
+    def _give_now(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.bool_]:
         """Return which nodes (K,) are over-used by requests, or by usage for enough runs."""
         requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
         counts = np.full(len(requested), self._signal == "larger")
@@ -112,10 +117,12 @@ class MeasuredTerm(UtilisationTerm):
             counts[:] = True
             counts[[row for row, _ in self._measured]] = False
         by_request = (requested > self._over) & self._counts[:, nodes] & counts[:, None]
-        gives: Bools = self._lasts[nodes] | by_request.any(axis=0)
+        gives: NDArray[np.bool_] = self._lasts[nodes] | by_request.any(axis=0)
         return gives
 
-    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
+    def _inviting(
+        self, share: NDArray[np.float64], fullness: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         inviting = super()._inviting(share, fullness)
         return np.where(self._known, inviting, np.inf) if self._signal == "usage" else inviting
 
@@ -133,7 +140,7 @@ class MeasuredTerm(UtilisationTerm):
         seen = [names[node] for node in np.flatnonzero(over[rows].any(axis=0)).tolist()]
         return (self._view.signals or Signals()).after(seen, self._at, self._needed)
 
-    def _lasting(self) -> Bools:
+    def _lasting(self) -> NDArray[np.bool_]:
         """Return the nodes (N,) that may give pods by usage."""
         count = len(self._known)
         if self._outdated:

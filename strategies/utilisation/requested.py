@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.api import (
-    Bools,
     Bound,
     Candidates,
     Entry,
-    Floats,
     Gauge,
-    Int32s,
     Level,
     Standing,
     View,
@@ -34,11 +32,11 @@ _FEW_CLASSES = 4
 class _Nodes(NamedTuple):
     """Per node (N,) the values that candidates are chosen by."""
 
-    inviting: Floats
+    inviting: NDArray[np.float64]
     """Utilisation of each node as a target; -inf for under-used nodes, inf for unusable ones."""
-    full: Floats
+    full: NDArray[np.float64]
     """Highest ``inviting`` of a target for pods of this node."""
-    giving: Bools
+    giving: NDArray[np.bool_]
     any_gives: bool
     most_even: float
     """The most that any node's unevenness can fall when a pod lands there."""
@@ -55,7 +53,7 @@ class UtilisationTerm:
         self._view = view
         nodes = view.snapshot.nodes
         self._names = sorted(params.over)
-        self._demands: dict[int, Floats] = {}
+        self._demands: dict[int, NDArray[np.float64]] = {}
         self._rows = [
             view.snapshot.resources.index(name) if name in view.snapshot.resources else -1
             for name in self._names
@@ -69,33 +67,37 @@ class UtilisationTerm:
             for name, row in zip(self._names, self._rows, strict=True)
         ]
         self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
-        self._counts: Bools = (self._capacity > 0) & nodes.ready
+        self._counts: NDArray[np.bool_] = (self._capacity > 0) & nodes.ready
         self._mean = self._mean_share()
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
         self._kept: tuple[int, _Nodes] | None = None
-        self._masks: dict[int, tuple[int, Bools]] = {}
+        self._masks: dict[int, tuple[int, NDArray[np.bool_]]] = {}
         """Class -> the nodes that its replacement could ever go to, with their identity."""
         self._relief: dict[tuple[int, int], tuple[int, float]] = {}
         """(class, node) -> what the node is relieved of when one pod leaves, and the node's stamp then."""
 
-    def _mean_share(self) -> Floats:
+    def _mean_share(self) -> NDArray[np.float64]:
         """Return the mean share of each resource over all nodes (resources, 1)."""
         return self._mean_of(self._used(), self._counts)
 
-    def _mean_of(self, used: Floats, counts: Bools) -> Floats:
+    def _mean_of(self, used: NDArray[np.float64], counts: NDArray[np.bool_]) -> NDArray[np.float64]:
         part = used.sum(axis=1, where=counts)
         total = self._capacity.sum(axis=1, where=counts)
-        mean: Floats = np.divide(part, total, out=np.zeros_like(part), where=total > 0)[:, None]
+        mean: NDArray[np.float64] = np.divide(
+            part, total, out=np.zeros_like(part), where=total > 0
+        )[:, None]
         return mean
 
-    def _threshold(self, given: Mapping[str, float], deviation: bool, sign: int) -> Floats:
+    def _threshold(
+        self, given: Mapping[str, float], deviation: bool, sign: int
+    ) -> NDArray[np.float64]:
         values = np.array([given[name] for name in self._names])[:, None]
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
-    def _used(self, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _used(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the requested amounts on the given nodes (resources, K)."""
         state = self._view.state
         used = np.zeros((len(self._names), len(self._capacity[0, nodes])))
@@ -106,20 +108,26 @@ class UtilisationTerm:
                 used[index] = state.lasting[row, nodes]
         return used
 
-    def _share(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _share(
+        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
+    ) -> NDArray[np.float64]:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
-        share: Floats = np.divide(used, capacity, out=np.zeros_like(used), where=counts)
+        share: NDArray[np.float64] = np.divide(
+            used, capacity, out=np.zeros_like(used), where=counts
+        )
         return share
 
-    def _phi(self, used: Floats, nodes: Int32s | slice = slice(None)) -> Floats:
+    def _phi(
+        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
+    ) -> NDArray[np.float64]:
         """Return the cost per node (K,) of the amounts ``used`` (resources, K)."""
         share = self._share(used, nodes)
         over = np.maximum(0.0, share - self._over)
         value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
-        cost: Floats = (value * self._counts[:, nodes]).sum(axis=0)
+        cost: NDArray[np.float64] = (value * self._counts[:, nodes]).sum(axis=0)
         return cost
 
-    def _demand(self, cls: int) -> Floats:
+    def _demand(self, cls: int) -> NDArray[np.float64]:
         demand = self._demands.get(cls)
         if demand is None:
             requests = self._view.snapshot.requests
@@ -131,11 +139,13 @@ class UtilisationTerm:
             )
         return demand
 
-    def _over_nodes(self, share: Floats) -> Bools:
+    def _over_nodes(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         over = (share > self._over) & self._counts
         return np.asarray(over.any(axis=0))
 
-    def _inviting(self, share: Floats, fullness: Floats) -> Floats:
+    def _inviting(
+        self, share: NDArray[np.float64], fullness: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if unusable."""
         nodes = self._view.snapshot.nodes
         usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
@@ -154,7 +164,7 @@ class UtilisationTerm:
         """See Term."""
         return ()
 
-    def candidates(self, classes: Int32s | None = None) -> Candidates:
+    def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
         """See Term: pods on over-used nodes, if some node may take them."""
         nodes = self._nodes()
         if not nodes.any_gives:
@@ -173,7 +183,7 @@ class UtilisationTerm:
         of_class, on, gains = zip(*rows, strict=True)
         return Candidates(np.array(of_class, np.int32), np.array(on, np.int32), np.array(gains))
 
-    def _leaving(self, nodes: _Nodes, classes: Int32s | None) -> Candidates:
+    def _leaving(self, nodes: _Nodes, classes: NDArray[np.int32] | None) -> Candidates:
         """Return the candidates on the nodes that give pods."""
         if not nodes.any_gives:
             return Candidates.none()
@@ -241,30 +251,32 @@ class UtilisationTerm:
             self._kept = version, self._where(share, self._may_give(share))
         return self._kept[1]
 
-    def _where(self, share: Floats, over: Bools) -> _Nodes:
+    def _where(self, share: NDArray[np.float64], over: NDArray[np.bool_]) -> _Nodes:
         """Return the values that candidates are chosen by; ``over``: the nodes (N,) that may give pods."""
         # The largest share over the resources.
-        fullness: Floats = share.max(axis=0, initial=0.0)
+        fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
         return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share), {})
 
-    def _may_give(self, share: Floats) -> Bools:
+    def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return the nodes (N,) that are over-used for enough runs."""
         return self._over_nodes(share)
 
-    def _emptiest(self, cls: int, inviting: Floats) -> float:
+    def _emptiest(self, cls: int, inviting: NDArray[np.float64]) -> float:
         """Return the lowest ``inviting`` of the nodes that may take the replacement of a pod of ``cls``."""
         replacement = self._view.snapshot.classes[cls].replacement
         mask = self._view.scheduler.static_mask(replacement)
         return float(inviting[mask].min(initial=np.inf))
 
-    def _most_even(self, share: Floats) -> float:
+    def _most_even(self, share: NDArray[np.float64]) -> float:
         """Return the largest decrease of a node's unevenness when a pod lands there."""
         below = np.maximum(0.0, self._mean - share) * self._counts
         return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+    def delta(
+        self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
         """See Term."""
         # Destinations, then the node that the pod leaves; before and after in one calculation.
         nodes = np.append(destinations, np.int32(node))
@@ -279,12 +291,12 @@ class UtilisationTerm:
         change = float(then[-1] - now[-1])
         return change + then[:-1] - now[:-1]
 
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
+    def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Stamped
         """See Stamped: it holds while nothing comes to these nodes or leaves them."""
         state = self._view.state
         return max(state.newest_node_stamp(destinations), state.node_stamp(node))
 
-    def related(self, cls: int) -> Int32s:
+    def related(self, cls: int) -> NDArray[np.int32]:
         """See Term: only the class itself; nodes are evaluated at each call."""
         return np.array([cls], np.int32)
 

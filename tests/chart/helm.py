@@ -27,10 +27,15 @@ class HelmError(Exception):
     """Helm refused; the message is its own."""
 
 
-def helm(*arguments: str, stdin: str = "", timeout: float = 300.0) -> str:
-    """Run Helm with nothing of this machine's settings and return what it printed."""
+def helm(*arguments: str, stdin: str = "", timeout: float = 300.0, epoch: int | None = None) -> str:
+    """Run Helm with nothing of this machine's settings and return what it printed.
+
+    ``epoch``: the time that files in a package have, in seconds since 1970; without it, their own.
+    """
     with tempfile.TemporaryDirectory(prefix="helm-") as home:
         own = {f"HELM_{kind}_HOME": f"{home}/{kind}" for kind in ("CACHE", "CONFIG", "DATA")}
+        if epoch is not None:
+            own["SOURCE_DATE_EPOCH"] = str(epoch)
         done = subprocess.run(
             [str(build.binary("helm")), *arguments],
             input=stdin,

@@ -1,6 +1,7 @@
 """The chart as the real Helm renders it."""
 
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -365,7 +366,7 @@ CHANGED = {
     "notify.template": "slack",
 }
 PUSHED = {"push": {"url": "http://pushgateway"}}
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
@@ -386,7 +387,7 @@ def test_every_value_has_an_example_here():
 @pytest.mark.parametrize("path", sorted(CHANGED))
 def test_every_value_changes_what_is_rendered(path):
     above = {} if path.endswith(".enabled") else NEEDS.get(path.rpartition(".")[0], {})
-    base = NEEDS.get(path, above)
+    base: Any = NEEDS.get(path, above)
     wanted = CHANGED[path]
     changed = wanted
     for part in reversed(path.split(".")):

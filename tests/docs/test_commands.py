@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from image import oci
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -21,7 +24,10 @@ from rebalancer.embedded.engine import Timings
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from tests.chart.helm import helm
+from tests.controlplane import build
 from tests.docs.pages import ROOT, commands, pages
+from tests.release.make import Files
+from tests.release.source import Source
 
 _SPEED = 30.0
 _AGO = 7200.0
@@ -42,10 +48,16 @@ profiles:
   pluginConfig: [{name: RemoveDuplicates}]
   plugins: {balance: {enabled: [RemoveDuplicates]}}
 """
+KEPT = "docs/demo.md"
+"""The page whose commands are for the cluster that its first command keeps."""
 _ELSEWHERE = {
-    "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out"
+    "ctr": "make release imports the image and runs it",
+    "podman": "tests/chart/test_image.py and tests/node carry the Containerfile's steps out",
 }
 """Programs that are not run here -> where what they do is tested."""
+
+RELEASED = Files(Path("dist/release"), Source(ROOT, 0).version)
+"""What make release leaves: tests/release makes it, installs it and runs it."""
 
 
 def texts(kind: str) -> list[tuple[str, list[str]]]:
@@ -69,7 +81,7 @@ def test_every_program_is_known() -> None:
     named = {
         program(each) for page in pages() for each in commands(page.read_text(encoding="utf-8"))
     }
-    assert named == {"rebalancer", "make", "helm", "pip", *_ELSEWHERE}
+    assert named == {"rebalancer", "make", "helm", "pip", "kubectl", "export", *_ELSEWHERE}
 
 
 @pytest.fixture
@@ -111,9 +123,10 @@ def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("page", "lines"), texts("rebalancer"), ids=[p for p, _ in texts("rebalancer")]
-)
+PAGES = [(page, lines) for page, lines in texts("rebalancer") if page != KEPT]
+
+
+@pytest.mark.parametrize(("page", "lines"), PAGES, ids=[page for page, _ in PAGES])
 def test_our_commands_work(
     page: str, lines: list[str], folder: Path, cluster: EmbeddedCluster
 ) -> None:
@@ -136,6 +149,63 @@ def test_our_commands_work(
             assert (folder / line.rpartition(">")[2].strip()).stat().st_size > 0, line
 
 
+def test_the_image_that_a_node_imports_is_the_release_s() -> None:
+    ((_, lines),) = texts("ctr")
+    files = {line.rpartition(" ")[2] for line in lines}
+    of_any_machine = {str(RELEASED.image).replace(oci.architecture(), "amd64")}
+    assert files == of_any_machine
+
+
+@pytest.fixture
+def playground(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of another terminal, after the first command of the page."""
+    environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    first, *_ = dict(texts("rebalancer"))[KEPT]
+    assert first == "rebalancer demo --keep"
+    with subprocess.Popen(
+        first.split(), cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert "An embedded cluster is at" in process.stdout.readline()
+        ((variable, _, file),) = [
+            line.removeprefix("export ").partition("=") for _, (line,) in texts("export")
+        ]
+        yield {**environ, variable: str(tmp_path / file)}
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().endswith("The cluster is gone.\n")
+    assert process.returncode == 0
+
+
+def printed(line: str, environ: dict[str, str]) -> str:
+    return subprocess.run(
+        ["/bin/bash", "-c", line], env=environ, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> None:
+    _, look, _, run, again, drift, lifted = dict(texts("rebalancer"))[KEPT]
+    assert "7 evictions" in printed(look, playground)
+    assert "7 pods evicted" in printed(run, playground)
+    assert "Nothing to do" in printed(again, playground)
+    assert printed(drift, playground) == "zone-c was lost and is back, empty.\n"
+    assert " evictions in " in printed(lifted, playground)
+
+
+@pytest.mark.e2e  # kubectl is built from Go modules
+def test_kubectl_accepts_the_kept_cluster(playground: dict[str, str]) -> None:
+    wide, cordon, listed, drain, uncordon = [
+        line.replace("kubectl", str(build.binary("kubectl")))
+        for line in dict(texts("kubectl"))[KEPT]
+    ]
+    shown = printed(wide, playground)
+    assert re.search(r"NAME +STATUS +AGE +ZONE\nnode/node-a1 +Ready +2h +zone-a\n", shown)
+    assert re.search(r"\npod/api-\S+ +1/1 +Running +1h5\dm +node-\w+\n", shown)
+    assert "node-a1 cordoned" in printed(cordon, playground)
+    assert len(json.loads(printed(listed, playground))["items"]) == 6
+    assert "node-a2 drained" in printed(drain, playground)
+    assert "node-a2 uncordoned" in printed(uncordon, playground)
+
+
 @pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])
 def test_make_has_the_targets(line: str) -> None:
     subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
@@ -144,8 +214,10 @@ def test_make_has_the_targets(line: str) -> None:
 @pytest.mark.e2e  # Helm is built from Go modules
 @pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
 def test_the_chart_takes_the_values(line: str) -> None:
-    assert line.startswith("helm install rebalancer chart ")
-    words = line.removeprefix("helm install rebalancer chart ").split()
+    assert line.startswith("helm install rebalancer ")
+    # The package is made from this folder: tests/release.
+    path, *words = line.removeprefix("helm install rebalancer ").split()
+    assert path in {"chart", f"{RELEASED.folder}/{RELEASED.chart.name}"}
     flags = [word for word in words if word != "--create-namespace"]
     manifests = list(
         yaml.safe_load_all(helm("template", "rebalancer", str(ROOT / "chart"), *flags))
@@ -153,12 +225,15 @@ def test_the_chart_takes_the_values(line: str) -> None:
     (job,) = [each for each in manifests if each and each["kind"] == "CronJob"]
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     if "image.repository" in line:
-        assert container["image"] == "registry.example/kube-rebalancer:dev"
+        assert container["image"] in {
+            "registry.example/kube-rebalancer:dev",
+            RELEASED.image_name,
+        }
 
 
 def test_pip_makes_a_wheel_with_this_readme_and_both_commands(tmp_path: Path) -> None:
     lines = [line for _, lines in texts("pip") for line in lines]
-    assert lines == ["pip install .", "pip wheel . --no-deps --wheel-dir dist"]
+    assert lines == [f"pip install {RELEASED.wheel}", "pip install ."]
     for name in ("pyproject.toml", "README.md", "LICENSE", "rebalancer", "strategies"):
         of = ROOT / name
         (shutil.copytree if of.is_dir() else shutil.copy2)(of, tmp_path / name)

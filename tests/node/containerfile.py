@@ -19,8 +19,8 @@ class ContainerfileError(Exception):
     """The Containerfile has a step that is not understood here, or that could not work."""
 
 
-def build(folder: Path) -> Path:
-    """Carry the steps out below ``folder``; return the directory that becomes the image's root.
+def build(folder: Path, source: Path = SOURCE) -> Path:
+    """Carry the steps of ``source`` out below ``folder``; return the directory that becomes the image's root.
 
     Raises:
         ContainerfileError: see there.
@@ -29,12 +29,12 @@ def build(folder: Path) -> Path:
     environment, work, root = folder / "environment", folder / "work", folder / "image"
     venv.create(environment, with_pip=True)
     work.mkdir()
-    for step, text in _steps():
+    for step, text in _steps(source):
         match step:
             case "WORKDIR":
                 pass
             case "COPY":
-                _copy(shlex.split(text), work)
+                _copy(shlex.split(text), source, work)
             case "RUN":
                 _run(json.loads(text), environment, work, root)
             case _:
@@ -42,9 +42,9 @@ def build(folder: Path) -> Path:
     return root
 
 
-def _steps() -> list[list[str]]:
+def _steps(source: Path) -> list[list[str]]:
     """Return the steps of the build stage after its FROM: each a word and the rest of its line."""
-    lines = (SOURCE / "Containerfile").read_text().splitlines()
+    lines = (source / "Containerfile").read_text().splitlines()
     steps = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
     stages = [index for index, (step, _) in enumerate(steps) if step == "FROM"]
     if len(stages) != 2 or steps[stages[1] + 1] != ["COPY", "--from=build /image /"]:
@@ -52,20 +52,20 @@ def _steps() -> list[list[str]]:
     return steps[stages[0] + 1 : stages[1]]
 
 
-def _copy(words: list[str], work: Path) -> None:
+def _copy(words: list[str], context: Path, work: Path) -> None:
     """Copy what a builder would have: ``.containerignore`` keeps all back but what it names."""
-    lines = (SOURCE / ".containerignore").read_text().splitlines()
+    lines = (context / ".containerignore").read_text().splitlines()
     *sources, target = words
     for source in sources:
         name = source.rstrip("/")
         if f"!{name.partition('/')[0]}" not in lines:
             raise ContainerfileError(f"COPY {source}: .containerignore keeps it back")
-        if (SOURCE / name).is_dir():
+        if (context / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", ".*")
-            shutil.copytree(SOURCE / name, work / target, ignore=ignored, dirs_exist_ok=True)
+            shutil.copytree(context / name, work / target, ignore=ignored, dirs_exist_ok=True)
         else:
             (work / target).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(SOURCE / name, work / target)
+            shutil.copy2(context / name, work / target)
 
 
 def _run(command: list[str], environment: Path, work: Path, root: Path) -> None:

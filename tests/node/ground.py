@@ -27,7 +27,7 @@ def started(folder: Path, audit_policy: Mapping[str, Any] | None = None) -> Iter
     options = Options(managed_nodes="annotated", audit_policy=audit_policy)
     with ControlPlane(options) as plane, Ground(plane) as ground:
         for archive in archives:
-            ground.node.load(archive)
+            ground.node.containerd.load(archive)
         yield ground
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 from tests.controlplane import ControlPlane, GroundError, build, operations, ports, wait_until
 from tests.controlplane.process import Component, ProcessGroup
 from tests.node import config, leftovers
+from tests.node.containerd import Containerd
 
 NAME = "localhost"
 """Of the node: the API server asks its kubelet for logs under this name."""
@@ -43,7 +43,7 @@ def programs() -> config.Programs:
 
 
 class RealNode:
-    """The node, as a context manager; nothing of it stays behind."""
+    """The node with its ``containerd``, as a context manager; nothing of it stays behind."""
 
     def __init__(self, plane: ControlPlane, zone_labels: dict[str, str]) -> None:
         self._plane = plane
@@ -68,24 +68,6 @@ class RealNode:
     ) -> None:
         self._stack.close()
 
-    def load(self, archive: Path) -> None:
-        """Import an image."""
-        self.ctr("images", "import", "--all-platforms", str(archive))
-
-    def ctr(self, *arguments: str, timeout: float = 120.0) -> str:
-        """Run containerd's own client on the pods' containers and return what it printed."""
-        address = f"--address={self._folder}/containerd.sock"
-        done = subprocess.run(
-            [str(self._programs.ctr), address, "--namespace=k8s.io", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"ctr {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
     def _start(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rebalancer-node-"))
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
@@ -93,25 +75,14 @@ class RealNode:
         self._stack.callback(leftovers.clean, self._folder)
         self._stack.callback(processes.close)
         leftovers.make_groups()
-        self._start_containerd(processes)
+        self.containerd = Containerd(self._folder, self._programs)
+        self.containerd.start(processes)
         kubelet = self._start_kubelet(processes)
         self._stack.callback(self._leave)
         try:
             wait_until(self._ready, _SECONDS, f"node {NAME} Ready")
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the kubelet's last words:\n{kubelet.tail()}") from None
-
-    def _start_containerd(self, processes: ProcessGroup) -> None:
-        path = config.write_containerd(self._folder, self._programs)
-        # It finds its shim by PATH.
-        command = ["/usr/bin/env", f"PATH={self._programs.shim.parent}:/usr/sbin:/sbin:/bin"]
-        command += [str(self._programs.containerd), f"--config={path}"]
-        containerd = processes.add("containerd", command, self._folder / "containerd.log")
-        containerd.start()
-        try:
-            wait_until(self._answers, _SECONDS, "containerd ready")
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; its last words:\n{containerd.tail()}") from None
 
     def _start_kubelet(self, processes: ProcessGroup) -> Component:
         free = ports.free(["kubelet", "health"])
@@ -130,13 +101,6 @@ class RealNode:
         kubelet = processes.add("kubelet", command, self._folder / "kubelet.log")
         kubelet.start()
         return kubelet
-
-    def _answers(self) -> bool:
-        try:
-            self.ctr("version", timeout=30)
-        except (RuntimeError, subprocess.TimeoutExpired):
-            return False
-        return True
 
     def _ready(self) -> bool:
         node = self._plane.api.find(f"/api/v1/nodes/{NAME}")

@@ -167,7 +167,7 @@ def test_killed_outright_the_next_run_goes_on(crowded):
             pod = crowded.pod_of("killed")
             (status,) = pod["status"]["containerStatuses"]
             container = status["containerID"].removeprefix("containerd://")
-            crowded.node.ctr("tasks", "kill", "--signal=SIGKILL", container)
+            crowded.node.containerd.ctr("tasks", "kill", "--signal=SIGKILL", container)
             ended = crowded.wait_finished("killed")
         assert terminated(ended)["exitCode"] == 137
         assert crowd.moved(crowded.plane) == 1

@@ -84,7 +84,7 @@ def budgets_kept(record: Record) -> Iterator[str]:
 
 
 def with_the_lease(record: Record) -> Iterator[str]:
-    """(d) No eviction is accepted while another holds the Lease."""
+    """(d) No eviction is accepted once another has taken the Lease, even if it has given it back."""
     identities: dict[str, list[str]] = {}
     for ran in record.runs:
         identities.setdefault(ran.user, []).append(ran.identity)
@@ -92,12 +92,12 @@ def with_the_lease(record: Record) -> Iterator[str]:
     evicted = {found.uid: found for found in record.evicted}
     for change in record.changes:
         if change.kind == "Lease":
-            holder = str((change.object.get("spec") or {}).get("holderIdentity") or "")
+            holder = str((change.object.get("spec") or {}).get("holderIdentity") or "") or holder
         elif change.kind == "Pod" and is_ending(change) and change.uid in evicted:
             found = evicted.pop(change.uid)
             ours = any(holder.startswith(name) for name in identities.get(found.user, ()))
             if holder and not ours:
-                yield f"{found.user} evicted {found.pod} while {holder} held the Lease"
+                yield f"{found.user} evicted {found.pod} after {holder} had taken the Lease"
 
 
 def in_time(record: Record) -> Iterator[str]:

@@ -47,13 +47,15 @@ def unready_just_now():
     return history.changes
 
 
-def another_holds_it():
-    """Another run takes the Lease between the two evictions."""
+def another_takes_it(*, gives_back=False):
+    """Another run takes the Lease between the two evictions, and may give it back."""
     history = History()
     for change in two_moves().changes:
         history.add(change.at, change.kind, change.object, change.type)
         if change.type == "DELETED":
             history.holder(SECOND - 1, "rival-2")
+            if gives_back:
+                history.holder(SECOND - 0.5, "")
     return history.changes
 
 
@@ -78,7 +80,8 @@ def test_nothing_is_violated_where_all_was_kept():
         ("c", {"changes": both_at_once()}),
         ("c", {"budgets": {"inFlight": 1, "perNode": 1, "perRun": 1, "perHour": 9}}),
         ("c", {"budgets": {"inFlight": 1, "perNode": 1, "perRun": 9, "perHour": 3}}),
-        ("d", {"changes": another_holds_it()}),
+        ("d", {"changes": another_takes_it()}),
+        ("d", {"changes": another_takes_it(gives_back=True)}),
         ("e", {"runs": [ran(deadline=12.0)]}),
         ("e", {"runs": [ran(terms=[FIRST + 2])]}),
         ("f", {"runs": [ran(ended=START + 42, code=4)]}),

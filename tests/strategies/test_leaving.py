@@ -143,7 +143,7 @@ def test_another_strategy_moves_nobody_onto_a_node_that_the_policy_wants_empty()
 
 def test_the_selector_is_checked_when_the_policy_is_read():
     with pytest.raises(ValidationError, match="selector"):
-        LeavingParams(selector="a=(")
+        LeavingParams.model_validate({"selector": "a=("})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_selector_is_checked_when_the_policy_is_read():
     [
         LeavingParams(),
         LeavingParams(nodes=("n0", "n3")),
-        LeavingParams(selector="kubernetes.io/hostname"),
+        LeavingParams.model_validate({"selector": "kubernetes.io/hostname"}),
     ],
     ids=["default", "named", "all"],
 )

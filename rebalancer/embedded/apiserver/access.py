@@ -17,11 +17,15 @@ class Access:
     """Maps tokens to user names; every user may do everything that is not denied."""
 
     tokens: dict[str, str] = field(default_factory=dict)
+    anonymous: bool = False
+    """Whether requests without a token are let in: kubectl sends none without TLS."""
     denied: set[tuple[str, str]] = field(default_factory=set)
     """(verb, resource) such as ``("create", "pods/eviction")`` or ``("list", "deployments.apps")``."""
 
     def user(self, authorization: str) -> str:
         """Return the user of an Authorization header; 401 if its token is unknown."""
+        if self.anonymous and not authorization:
+            return "system:anonymous"
         scheme, _, token = authorization.partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:

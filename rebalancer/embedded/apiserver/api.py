@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver import discovery, status
+from rebalancer.embedded.apiserver import discovery, status, tables
 from rebalancer.embedded.apiserver.access import Access, verb_of
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import delete
@@ -33,6 +33,7 @@ class Request:
     body: bytes = b""
     content_type: str = "application/json"
     authorization: str = ""
+    accept: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Api:
     def __init__(self, store: Store, access: Access, version: tuple[int, int]) -> None:
         self._store, self._access, self._version = store, access, version
         self.pager = Pager(store)
+        self.actions: dict[str, Callable[[], Json]] = {}
+        """What a POST to a path beside Kubernetes' own does; it takes the store's lock itself."""
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request; a refusal is an answer with a Status object."""
@@ -69,6 +72,8 @@ class Api:
         user = self._access.user(request.authorization)
         if request.path == _REVIEWS and request.method == "POST":
             return _json(201, self._access.review(_decoded(request)))
+        if request.path in self.actions and request.method == "POST":
+            return _json(200, self.actions[request.path]())
         document = discovery.document(request.path) if request.method == "GET" else None
         if document is not None:
             return _json(200, document)
@@ -79,12 +84,13 @@ class Api:
         self._access.check(user, verb_of(request.method, target, watch=watch), target)
         with self._store.lock:
             if watch and request.method == "GET":
-                return Answer(200, stream=Watch(self._store, target, request.query).lines())
+                shape = self._shape(request, target)
+                return Answer(200, stream=Watch(self._store, target, request.query, shape).lines())
             return self._do(request, target)
 
     def _do(self, request: Request, target: Target) -> Answer:
         if request.method == "GET":
-            return self._read(target, request.query)
+            return self._read(request, target)
         if request.method == "POST":
             return self._create(request, target)
         if not target.name:
@@ -101,13 +107,16 @@ class Api:
             return _json(200, typed(target, delete(self._store, target.kind, obj, options)))
         raise status.not_allowed(target.kind)
 
-    def _read(self, target: Target, query: Mapping[str, str]) -> Answer:
+    def _read(self, request: Request, target: Target) -> Answer:
+        shape = self._shape(request, target)
         if target.name:
             if target.subresource not in ("", "status"):
                 raise status.not_allowed(target.kind)
             obj = self._store.get(target.kind, target.namespace, target.name)
-            return _json(200, typed(target, obj))
-        page = self.pager.page(target, query)
+            return _json(200, shape(obj))
+        page = self.pager.page(target, request.query)
+        if tables.wanted(request.accept, target.kind):
+            return _json(200, self._table(request, target, page.items, page.metadata))
         listed = {
             "kind": f"{target.kind.kind}List",
             "apiVersion": target.kind.api_version,
@@ -115,6 +124,18 @@ class Api:
             "items": page.items,
         }
         return _json(200, listed)
+
+    def _shape(self, request: Request, target: Target) -> Callable[[Json], Json]:
+        """Return what makes of a stored object the one that the request wants: with its type, or a table."""
+        if tables.wanted(request.accept, target.kind):
+            return lambda obj: self._table(request, target, [obj], {})
+        return lambda obj: typed(target, obj)
+
+    def _table(
+        self, request: Request, target: Target, items: Sequence[Json], metadata: Json
+    ) -> Json:
+        whole = request.query.get("includeObject") == "Object"
+        return tables.table(target.kind, items, metadata, self._store.clock.now(), whole=whole)
 
     def _create(self, request: Request, target: Target) -> Answer:
         evicts = target.subresource == "eviction"

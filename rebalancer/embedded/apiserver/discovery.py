@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from rebalancer.embedded.apiserver.kinds import KINDS, Json, Kind
 
+BUILD = "+embedded"
+"""How the server's version ends, by which it is known."""
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+_SHORT = {
+    "ConfigMap": "cm",
+    "DaemonSet": "ds",
+    "Deployment": "deploy",
+    "Event": "ev",
+    "Namespace": "ns",
+    "Node": "no",
+    "PersistentVolume": "pv",
+    "PersistentVolumeClaim": "pvc",
+    "Pod": "po",
+    "PodDisruptionBudget": "pdb",
+    "ReplicaSet": "rs",
+    "ReplicationController": "rc",
+    "ResourceQuota": "quota",
+    "Service": "svc",
+    "ServiceAccount": "sa",
+    "StatefulSet": "sts",
+}
 
 
 def version(release: tuple[int, int]) -> Json:
@@ -13,7 +34,7 @@ def version(release: tuple[int, int]) -> Json:
     return {
         "major": str(major),
         "minor": str(minor),
-        "gitVersion": f"v{major}.{minor}.0+embedded",
+        "gitVersion": f"v{major}.{minor}.0{BUILD}",
         "platform": "python",
     }
 
@@ -48,7 +69,10 @@ def _group(group: str) -> Json:
 
 def _resources(kind: Kind) -> list[Json]:
     base = {"namespaced": kind.namespaced, "kind": kind.kind}
-    resources = [{"name": kind.plural, "singularName": kind.kind.lower(), **base, "verbs": _VERBS}]
+    names: Json = {"name": kind.plural, "singularName": kind.kind.lower()}
+    if kind.kind in _SHORT:
+        names["shortNames"] = [_SHORT[kind.kind]]
+    resources = [{**names, **base, "verbs": _VERBS}]
     for subresource in kind.subresources:
         name = f"{kind.plural}/{subresource}"
         if subresource == "eviction":

@@ -117,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             body=self.rfile.read(length) if length else b"",
             content_type=self.headers.get("Content-Type", "application/json"),
             authorization=self.headers.get("Authorization", ""),
+            accept=self.headers.get("Accept", ""),
         )
         fault = self.server.faults.match(request)
         if fault is not None and fault.delay:

@@ -11,8 +11,8 @@ import msgspec
 from rebalancer.embedded.apiserver.kinds import Kind
 from rebalancer.embedded.apiserver.status import bad_request
 from rebalancer.errors import PolicyError
+from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.labels import matches
-from rebalancer.snapshot.selector_text import parse_selector
 from rebalancer.wire.objects import LabelSelector
 
 Labels = Mapping[str, str]
@@ -49,7 +49,7 @@ def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Labels], bo
 def label_selector(text: str) -> Test:
     """Return the test of a ``labelSelector`` query; 400 if it cannot be parsed."""
     try:
-        selector = parse_selector(text)
+        selector = parse_selector(text).wire()
     except PolicyError:
         raise bad_request(f"unable to parse requirement in label selector {text!r}") from None
     return lambda obj: matches(selector, obj["metadata"].get("labels") or {})

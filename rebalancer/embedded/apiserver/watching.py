@@ -7,7 +7,7 @@ old) and ``pkg/endpoints/handlers/watch.go`` (the stream).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -25,8 +25,15 @@ _BOOKMARK_SECONDS = 1.0
 class Watch:
     """One watch, from the moment of its construction, which needs the store's lock."""
 
-    def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
-        self._store, self._target = store, target
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        query: Mapping[str, str],
+        shape: Callable[[Json], Json],
+    ) -> None:
+        """``shape`` makes of a stored object what an event carries."""
+        self._store, self._target, self._shape = store, target, shape
         self._selection = Selection.of(target.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true", "True")
         text = query.get("timeoutSeconds", "")
@@ -92,12 +99,13 @@ class Watch:
         return (not wanted or wanted == namespace) and self._selection.matches(obj)
 
     def _line(self, kind: str, obj: Json) -> bytes:
-        of = self._target.kind
-        return _encoded(kind, {"kind": of.kind, "apiVersion": of.api_version, **obj})
+        return _encoded(kind, self._shape(obj))
 
     def _bookmark(self) -> bytes:
         metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
-        return self._line("BOOKMARK", {"metadata": metadata})
+        of = self._target.kind
+        bookmark = {"kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
+        return _encoded("BOOKMARK", bookmark)
 
 
 def _encoded(kind: str, obj: Json) -> bytes:

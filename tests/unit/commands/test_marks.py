@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from rebalancer.commands.marks import show_marks
+from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.engine import Timings
 from rebalancer.environment import Environment, SystemClock
@@ -152,7 +153,7 @@ def test_what_cannot_be_marked_is_not_evicted(tmp_path):
 def marks_of(cluster, *, output="table", clear=False):
     out, err = io.StringIO(), io.StringIO()
     environment = Environment(SystemClock(), {}, out, err)
-    code = show_marks(str(cluster.kubeconfig), None, output, environment, clear=clear)
+    code = show_marks(Access(kubeconfig=str(cluster.kubeconfig)), output, environment, clear=clear)
     return int(code), out.getvalue()
 
 

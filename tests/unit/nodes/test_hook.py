@@ -39,7 +39,7 @@ def test_an_address_is_told_from_a_command(text, hook):
     assert Hook.parse(text) == hook
 
 
-@pytest.mark.parametrize("text", ["", "  ", "a 'b"])
+@pytest.mark.parametrize("text", ["", "  ", "a 'b", "http://", "https://h:port/"])
 def test_what_is_neither_is_refused(text):
     with pytest.raises(PolicyError, match="--then"):
         Hook.parse(text)
@@ -52,5 +52,16 @@ def test_an_address_gets_a_post_with_the_node():
         assert hook.call("n1", "aws:///a/i-1", {}) is None
         (asked,) = server.to("/remove", "POST")
         assert asked.body == {"node": "n1", "providerID": "aws:///a/i-1"}
-        assert (hook.call("n1", "", {}) or "").endswith("answered 500")
+        assert (hook.call("n1", "", {}) or "").endswith("answered 500 Internal Server Error")
+
+
+def test_a_redirection_is_an_answer_like_others_and_is_not_followed():
+    with ScriptedServer() as server:
+        server.on("POST", "/remove", Say({}, 307, {"Location": f"{server.url}/elsewhere"}))
+        why = Hook.parse(f"{server.url}/remove").call("n1", "", {})
+        assert why == f"{server.url} answered 307 Temporary Redirect"
+        assert server.to("/elsewhere", "POST") == []
+
+
+def test_an_address_that_nothing_listens_on_is_named_without_its_path():
     assert "127.0.0.1" in (Hook(url="http://127.0.0.1:1/x").call("n1", "", {}) or "")

@@ -35,7 +35,7 @@ def test_a_pod_makes_way_where_the_emptiest_node_holds_a_replica_already(plan):
     ]
     first, second = result.moves
     assert first.makes_way_for == second.uid
-    assert first.reason.startswith("makes way for default/web-0: ")
+    assert first.reason.startswith("frees room for default/web-0: ")
     assert not second.makes_way_for
     assert (first.wave, second.wave) == (1, 2)
     assert (first.gain.soft, second.gain.soft) == (0, 1)
@@ -70,7 +70,7 @@ def test_who_makes_way_stays_when_the_other_is_gone():
     first, second = moves_of(crowded())
     now = [o for o in crowded() if o["metadata"].get("uid") != second.uid]
     assert [why for _, why in rechecked(now, [first, second], **ONLY)] == [
-        "the pod that it makes way for is gone",
+        "the pod that it frees room for is gone",
         "the pod is gone",
     ]
 
@@ -81,7 +81,7 @@ def test_who_makes_way_stays_when_the_other_is_protected_now():
     [other] = [o for o in now if o["metadata"].get("uid") == moves[1].uid]
     other["metadata"]["annotations"] = {"rebalancer/evict": "false"}
     assert [why for _, why in rechecked(now, moves, **ONLY)] == [
-        "the pod that it makes way for is protected now: optedOut",
+        "the pod that it frees room for is protected now: optedOut",
         "protected now: optedOut",
     ]
 
@@ -91,7 +91,7 @@ def test_who_makes_way_stays_when_the_other_can_go_by_itself():
     # Somebody else filled n1 meanwhile.
     now = [*crowded(), *workload("late", ["n1", "n1"], cpu="1")]
     assert [why for _, why in rechecked(now, moves, **ONLY)] == [
-        "the pod that it makes way for can go by itself",
+        "the pod that it frees room for can go by itself",
         None,
     ]
 
@@ -101,7 +101,7 @@ def test_who_makes_way_stays_when_that_would_be_in_vain():
     # Somebody else filled n2, where the other was to land, meanwhile: n1 draws it still.
     now = [*crowded(), *workload("late", ["n2"], cpu="2")]
     verdicts = rechecked(now, moves, **ONLY)
-    assert verdicts[0][1] == "the pod that it makes way for could not go even then"
+    assert verdicts[0][1] == "the pod that it frees room for could not go even then"
     assert verdicts[1][1] is not None
 
 

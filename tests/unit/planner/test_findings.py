@@ -89,7 +89,7 @@ def test_a_budget_of_a_strategy_behind_the_policys_is_never_used_up():
 @pytest.mark.parametrize(
     ("one", "warning"),
     [
-        (budget(3), "can never allow an eviction: of 3 replicas 3 have to be healthy"),
+        (budget(3), "can never allow an eviction: of 3 pods 3 have to be healthy"),
         (budget(2), None),
         (budget(1, app="none"), "selects no pod"),
     ],

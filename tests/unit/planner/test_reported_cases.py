@@ -168,9 +168,8 @@ def test_both_replicas_of_a_critical_workload_in_one_zone(plan):
         priority=2_000_000_000,
     )
     nodes = [*zones("a", "b"), node("a2", "a")]
-    params = TopologySpreadParams(
-        defaults=(DefaultConstraint(labels={"k8s-app": "kube-dns"}, topology_key=ZONE),)
-    )
+    default = {"labels": {"k8s-app": "kube-dns"}, "topologyKey": ZONE}
+    params = TopologySpreadParams(defaults=(DefaultConstraint.model_validate(default),))
     lifted = Protect.model_validate(
         {
             "systemCritical": {

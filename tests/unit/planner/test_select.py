@@ -241,9 +241,9 @@ def test_no_pod_makes_way_unless_a_strategy_selects_it_and_the_other():
     }
     text = f"strategies: {strategies!r}".replace("'", '"')
     [(_, why)] = rechecked(objects, text, [first])
-    assert why == "no strategy selects it and the pod that it makes way for"
+    assert why == "no strategy selects it and the pod that it frees room for"
     [(_, why)] = rechecked(objects, "strategies: {topology-spread: {}}", [first])
-    assert why != "no strategy selects it and the pod that it makes way for"
+    assert why != "no strategy selects it and the pod that it frees room for"
 
 
 def test_no_pod_makes_way_by_the_select_of_a_strategy_that_only_observes():
@@ -259,7 +259,7 @@ strategies:
   watched: {{strategy: topology-spread, mode: observe}}
 """
     [(_, why)] = rechecked(objects, text, [first])
-    assert why == "no strategy selects it and the pod that it makes way for"
+    assert why == "no strategy selects it and the pod that it frees room for"
 
 
 def test_no_pod_is_moved_by_the_select_of_a_strategy_that_only_observes():

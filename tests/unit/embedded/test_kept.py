@@ -1,0 +1,139 @@
+"""A kept cluster: what kubectl asks for, drifts on request, and only there."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.embedded import drifts
+from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
+from rebalancer.embedded.kept import KeptError, drift, kept
+from rebalancer.embedded.manifests import ZONE
+from rebalancer.kube.client import Client, connect
+from tests.controlplane import ApiClient, ApiError
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedCluster, Path]]:
+    file = tmp_path_factory.mktemp("kept") / "demo.kubeconfig"
+    with kept(time.time, file) as cluster:
+        yield cluster, file
+
+
+@pytest.fixture
+def client(playground: tuple[EmbeddedCluster, Path]) -> Iterator[Client]:
+    made = connect(kubeconfig=str(playground[1]), context=None, environ={})
+    yield made
+    made.close()
+
+
+def used(cluster: EmbeddedCluster) -> set[str]:
+    """Return the nodes that have pods."""
+    return {pod["spec"]["nodeName"] for pod in cluster.objects("Pod")}
+
+
+def by_zone(cluster: EmbeddedCluster) -> Counter[str]:
+    """Return how many pods each zone has."""
+    zones = {
+        node["metadata"]["name"]: node["metadata"]["labels"][ZONE]
+        for node in cluster.objects("Node")
+    }
+    return Counter(zones[pod["spec"]["nodeName"]] for pod in cluster.objects("Pod"))
+
+
+def test_it_drifts_on_request_and_settles(
+    playground: tuple[EmbeddedCluster, Path], client: Client
+) -> None:
+    cluster, _ = playground
+    old, all_zones = {"zone-a", "zone-b"}, set(drifts.ZONES)
+    nodes = 12
+    for name, zones, there in (
+        ("zone-lost", old, 8),
+        ("zone-back", old, nodes),
+        ("zone-back", old, nodes),
+        ("new-nodes", old, nodes + 3),
+        ("drained-return", all_zones, nodes + 3),
+    ):
+        assert drift(client, name) == drifts.LIVE[name][0]
+        assert set(by_zone(cluster)) == zones, name
+        assert all(pod["status"]["phase"] == "Running" for pod in cluster.objects("Pod")), name
+        found = cluster.objects("Node")
+        assert len(found) == there, name
+        assert not any(node["spec"].get("unschedulable") for node in found), name
+    emptied = {node["metadata"]["name"] for node in found} - used(cluster)
+    assert emptied >= {"node-a1", "node-b1", "node-c1"}
+
+
+def test_every_drift_has_a_name_that_the_server_takes(client: Client) -> None:
+    assert client.post("/embedded/drifts/nonsense", b"{}").status == 404
+
+
+def test_no_other_server_is_asked_to_drift(cluster: EmbeddedCluster) -> None:
+    client = connect(kubeconfig=str(cluster.kubeconfig), context=None, environ={})
+    with pytest.raises(KeptError, match="does not drift on request"):
+        drift(client, "zone-lost")
+    client.close()
+
+
+def test_another_s_kubeconfig_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("current-context: production\n")
+    with pytest.raises(KeptError, match="is there already"), kept(time.time, file):
+        pass
+    assert file.read_text() == "current-context: production\n"
+    with (
+        pytest.raises(KeptError, match="cannot be written"),
+        kept(time.time, tmp_path / "no" / "x"),
+    ):
+        pass
+
+
+def test_the_file_goes_with_the_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "demo.kubeconfig"
+    file.write_text("current-context: embedded\n")
+    with kept(time.time, file) as cluster:
+        assert cluster.url in file.read_text()
+        assert file.stat().st_mode & 0o077 == 0
+    assert not file.exists()
+
+
+def test_requests_without_a_token_are_let_in_and_wrong_tokens_are_not(
+    playground: tuple[EmbeddedCluster, Path],
+) -> None:
+    url = playground[0].url
+    for token in (None, TOKEN):
+        http = ApiClient(url, Path("unused"), token)
+        assert http.get("/api/v1/nodes")["items"]
+        http.close()
+    http = ApiClient(url, Path("unused"), "wrong")
+    with pytest.raises(ApiError, match="401"):
+        http.get("/api/v1/nodes")
+    http.close()
+
+
+def test_tables_have_the_columns_that_kubectl_prints(three: EmbeddedCluster) -> None:
+    three.cordon(["node-b"])
+    three.advance(400)
+    client = connect(kubeconfig=str(three.kubeconfig), context=None, environ={})
+    table = json.loads(client.get("/api/v1/nodes", accept=TABLE).body)
+    assert [each["name"] for each in table["columnDefinitions"]] == [
+        "Name",
+        "Status",
+        "Age",
+        "Zone",
+    ]
+    assert [row["cells"] for row in table["rows"]] == [
+        ["node-a", "Ready", "6m", "zone-a"],
+        ["node-b", "Ready,SchedulingDisabled", "6m", "zone-b"],
+        ["node-c", "Ready", "6m", "zone-c"],
+    ]
+    assert table["rows"][0]["object"]["metadata"]["name"] == "node-a"
+    # Kinds without columns here are lists: kubectl prints name and age itself.
+    listed = json.loads(client.get("/api/v1/namespaces", accept=TABLE).body)
+    assert listed["kind"] == "NamespaceList"
+    client.close()
