@@ -259,7 +259,8 @@ def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_u
     document, at, rests = Document(), NOW, []
     for _ in range(STRIKES + 1):
         # Each pod is as old as the time since the last was evicted: it is its replacement.
-        document = remember(document, of_age(at - NOW if rests else 86_400, at), [sick()], at)
+        age = rests[-1] + 400 if rests else 86_400
+        document = remember(document, of_age(age, at), [sick()], at)
         rests.append(max(0, of_web(document).until - at))
         at += rests[-1] + 400
     assert rests == [0, 600, 1200, 2400, 4800, 9600, 0]
