@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -98,6 +99,8 @@ def system_environment(patience: float = 0.0) -> Environment:
             signal.setitimer(signal.ITIMER_REAL, patience)
 
     signal.signal(signal.SIGALRM, leave)
+    # When Python ends it gives signals their default action back, and the alarm would kill what is done.
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     for number in _STOPPING:
         signal.signal(number, asked)
     return environment

@@ -97,6 +97,30 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
     assert (process.returncode, out) == (0, end)
 
 
+AT_THE_END = """
+import time
+from rebalancer.environment import system_environment
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+# Deleted when Python ends, after it has given the signals their default actions back: longer than the patience.
+slow = Slow()
+environment = system_environment(patience=0.1)
+print("ready", flush=True)
+environment.stop.wait()
+environment.committed.set()
+"""
+
+
+def test_patience_that_ends_after_the_report_ends_nothing():
+    arguments = [sys.executable, "-c", AT_THE_END]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+
+
 # -- on a cluster, whatever hangs --------------------------------------------------------------------
 
 GRACE = 10.0
