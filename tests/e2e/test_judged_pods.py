@@ -1,9 +1,9 @@
 """Pods that are judged by themselves, on a real control plane: replaced once, then silence; PodDisruptionBudgets hold."""
 
 import time
-from datetime import UTC, datetime, timedelta
 
-from tests.controlplane import objects, operations
+from tests.controlplane import objects, operations, wait_until
+from tests.controlplane.stages import NEVER_READY
 from tests.e2e.product import Product
 
 AGE = 60
@@ -51,20 +51,11 @@ def restarted(plane, pod):
     patch_status(plane, pod, {"containerStatuses": [container(9, state, ready=True)]})
 
 
-def crashes(plane, pod):
-    """Let a pod not be Ready for an hour, in a crash loop."""
-    since = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    others = [c for c in pod["status"]["conditions"] if c["type"] != "Ready"]
-    unready = {"type": "Ready", "status": "False", "lastTransitionTime": since}
-    state = {"waiting": {"reason": "CrashLoopBackOff"}}
-    patch_status(
-        plane,
-        pod,
-        {
-            "conditions": [*others, unready],
-            "containerStatuses": [container(3, state, ready=False)],
-        },
-    )
+def is_stuck(plane, pod):
+    """Let a pod not be Ready any more."""
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    plane.api.patch(path, {"metadata": {"annotations": {NEVER_READY: "true"}}})
+    wait_until(lambda: not operations.is_ready(plane.api.get(path)), 30, "the pod is not Ready")
 
 
 def names(pods):
@@ -75,18 +66,21 @@ def test_each_judged_pod_is_replaced_once_and_then_all_is_silent(cluster, tmp_pa
     cluster.apply([objects.node(f"node-{zone}", zone=f"zone-{zone}") for zone in "abc"])
     operations.wait_nodes_ready(cluster.api, 3)
     apps = ("old", "often", "kept", "sick")
-    cluster.apply([objects.deployment(app, 3, labels={"app": app}) for app in apps])
+    sizes = {"sick": "1"}
+    cluster.apply(
+        [objects.deployment(app, 3, labels={"app": app}, cpu=sizes.get(app, "50m")) for app in apps]
+    )
     cluster.apply([objects.pdb("kept", {"app": "kept"}, maxUnavailable=0)])
     cluster.apply([objects.pdb("often", {"app": "often"}, maxUnavailable=1)])
     operations.wait_pods_ready(cluster.api, 12)
     # Where no pod is yet: otherwise the scheduler would put the stuck one back.
     cluster.apply([objects.node("node-d", zone="zone-d")])
     operations.wait_nodes_ready(cluster.api, 4)
+    is_stuck(cluster, pods_of(cluster, "sick")[0])
     time.sleep(AGE + 1)
     before = {app: pods_of(cluster, app) for app in apps}
     restarted(cluster, before["often"][0])
     restarted(cluster, before["kept"][0])
-    crashes(cluster, before["sick"][0])
     product, started = Product(cluster, tmp_path, POLICY), time.monotonic()
     done = product.run("--yes")
     assert done.code == 0, done.err
@@ -96,7 +90,7 @@ def test_each_judged_pod_is_replaced_once_and_then_all_is_silent(cluster, tmp_pa
         **dict.fromkeys(names(before["old"]), "lifetime"),
         before["often"][0]["metadata"]["name"]: "restarts",
         before["sick"][0]["metadata"]["name"]: "stuck",
-    }
+    }, (done.report["skipped"], pods_of(cluster, "sick"))
     (stays,) = done.report["skipped"]
     assert stays["pod"] == before["kept"][0]["metadata"]["name"]
     assert stays["code"] == "PodDisruptionBudget"

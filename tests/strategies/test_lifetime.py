@@ -4,10 +4,11 @@ import pytest
 from pydantic import ValidationError
 
 from rebalancer.plan.plan import Cause, Code
+from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import apart, disruption_budget, node, workload
-from strategies.lifetime import Lifetime, LifetimeParams
+from strategies.lifetime import LifetimeParams
 from tests.strategies.pod_states import ago, condition, ended, waiting, with_state
 from tests.unit.planner.conftest import plan_of
 
@@ -195,6 +196,12 @@ def test_a_single_replica_stays():
 
 def test_contract():
     objects = [*NODES, *with_state(web(30, 1, 30, 1), "web-1", main=waiting("CrashLoopBackOff"))]
-    check_strategy(Lifetime(), params(maxPodLifeTime="1h"))
-    check_strategy(Lifetime(), params(maxPodLifeTime="24h"), [snapshot_of(objects)])
-    check_strategy(Lifetime(), params(states=["CrashLoopBackOff"]), [snapshot_of(objects)])
+    check_strategy(Registry.installed().strategy(NAME), params(maxPodLifeTime="1h"))
+    check_strategy(
+        Registry.installed().strategy(NAME), params(maxPodLifeTime="24h"), [snapshot_of(objects)]
+    )
+    check_strategy(
+        Registry.installed().strategy(NAME),
+        params(states=["CrashLoopBackOff"]),
+        [snapshot_of(objects)],
+    )

@@ -4,10 +4,11 @@ import pytest
 from pydantic import ValidationError
 
 from rebalancer.plan.plan import Cause, Code
+from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
-from strategies.restarts import Restarts, RestartsParams
+from strategies.restarts import RestartsParams
 from tests.strategies.pod_states import running, waiting, with_state
 from tests.unit.planner.conftest import plan_of
 
@@ -113,4 +114,4 @@ def test_the_threshold_is_at_least_one():
 def test_contract():
     objects = with_state(WEB, "web-0", main=running(9))
     snapshot = snapshot_of([*NODES, *with_state(objects, "web-2", main=running(7))])
-    check_strategy(Restarts(), params(podRestartThreshold=5), [snapshot])
+    check_strategy(Registry.installed().strategy(NAME), params(podRestartThreshold=5), [snapshot])

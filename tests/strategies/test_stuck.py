@@ -3,10 +3,11 @@
 import pytest
 
 from rebalancer.plan.plan import Cause, Code
+from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
-from strategies.stuck import Stuck, StuckParams
+from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
 from tests.unit.planner.conftest import plan_of
 
@@ -126,4 +127,4 @@ def test_pods_of_another_template_are_no_siblings():
 
 def test_contract():
     crowded = [*nodes(), *web(["n1", "n1", "n2", "n3"], 0, 1)]
-    check_strategy(Stuck(), params(), [snapshot_of(crowded)])
+    check_strategy(Registry.installed().strategy(NAME), params(), [snapshot_of(crowded)])

@@ -256,7 +256,8 @@ def test_a_pod_replaced_for_its_state_or_age_may_land_where_it_was():
 
 
 def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_up():
-    document, at, rests = Document(), NOW, []
+    document, at = Document(), NOW
+    rests: list[float] = []
     for _ in range(STRIKES + 1):
         # Each pod is as old as the time since the last was evicted: it is its replacement.
         age = rests[-1] + 400 if rests else 86_400
