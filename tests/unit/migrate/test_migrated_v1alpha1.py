@@ -62,12 +62,12 @@ strategies:
             "there: RemovePodsViolatingTopologySpreadConstraint does not read it"
         ),
         (
-            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
-            "owners whose replacements fare no better rest"
-        ),
-        (
             "29: strategies.PodLifeTime.params.podLifeTime.podStatusPhases: differs: Pending: a pod without a node "
             "stays, it would only wait again"
+        ),
+        (
+            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
+            "owners whose replacements fare no better rest"
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "
