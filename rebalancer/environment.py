@@ -99,8 +99,9 @@ def system_environment(patience: float = 0.0) -> Environment:
             signal.setitimer(signal.ITIMER_REAL, patience)
 
     signal.signal(signal.SIGALRM, leave)
-    # When Python ends it gives signals their default action back, and the alarm would kill what is done.
-    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
+    # When Python ends it gives signals their default action back, and one would kill what is done and reported.
+    for number in (signal.SIGALRM, *_STOPPING):
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     for number in _STOPPING:
         signal.signal(number, asked)
     return environment

@@ -102,10 +102,10 @@ class View:
         # By identity: the scheduler model gives classes that say the same one array; all are kept here.
         made = self.made.get(identity := ("eligible", *map(id, masks)))
         if not isinstance(made, tuple):
-            found = np.ones(len(self.snapshot.nodes), bool)
+            allowed = np.ones(len(self.snapshot.nodes), bool)
             for mask in masks:
-                found &= mask
-            made = self.made[identity] = self.shared(found), masks
+                allowed &= mask
+            made = self.made[identity] = self.shared(allowed), masks
         eligible: Bools = made[0]
         return eligible
 
@@ -118,9 +118,9 @@ class View:
         mine = set(movers.tolist())
         pods = self.snapshot.pods
         parts = [
-            held[~self.movable[held]] if cls in mine else held
+            living[~self.movable[living]] if cls in mine else living
             for cls in classes.tolist()
-            if len(held := self.state.living_of(cls))
+            if len(living := self.state.living_of(cls))
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]

@@ -127,9 +127,9 @@ class _TableReport:
         ]
         moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
         self._screen.table(["RULE", "UNMET", *(name.upper() for name in named)], rows, moods)
-        told = [*named, *(("gain", "cost") if self._listed() else ())]
-        if told:
-            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in told)
+        columns = [*named, *(("gain", "cost") if self._listed() else ())]
+        if columns:
+            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in columns)
             self._screen.prose(f"({legend})", "  ", style="dim")
 
     # -- moves -------------------------------------------------------------------------------------

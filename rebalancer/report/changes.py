@@ -92,8 +92,8 @@ class Changes:
         for outcome in self._report.outcomes:
             moves.setdefault(outcome.move.owner, []).append(outcome)
         nodes = self._nodes_by_owner(moves)
-        found = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
-        return tuple(sorted(found, key=lambda change: (-change.moves, change.owner)))
+        changes = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
+        return tuple(sorted(changes, key=lambda change: (-change.moves, change.owner)))
 
     @cached_property
     def still(self) -> tuple[WorkloadChange, ...]:
@@ -161,10 +161,10 @@ class Changes:
         return after
 
     def _by_zone(self, by_node: Mapping[str, int]) -> Counter[str]:
-        found: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
         for node, number in by_node.items():
-            found[self.zone_of(node)] += number
-        return found
+            pods[self.zone_of(node)] += number
+        return pods
 
     def _counts(self, by_zone: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(by_zone.get(zone, 0) for zone in self.zones)
@@ -184,7 +184,7 @@ class Changes:
         moved, moved_number = self._moved(requests, size)
         room = snapshot.nodes.allocatable[rows]
         shares = [_shares(each, room) for each in (used, used + moved)]
-        found = [
+        changes = [
             NodeChange(
                 names[node],
                 self.zone_of(names[node]),
@@ -194,7 +194,7 @@ class Changes:
             )
             for node in range(size)
         ]
-        return tuple(sorted(found, key=lambda node: (node.zone, node.name)))
+        return tuple(sorted(changes, key=lambda node: (node.zone, node.name)))
 
     def _moved(self, requests: Ints, size: int) -> tuple[Ints, Ints]:
         """Return what the moves add to the requests (2, N) and to the pods (N,) of nodes."""
@@ -217,8 +217,8 @@ class Changes:
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """Moves by zone of origin and of the most probable landing, or of the real one; most first."""
-        found = Counter(self._ends(self._report.outcomes))
-        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        moves_by_zones = Counter(self._ends(self._report.outcomes))
+        ranked = sorted(moves_by_zones.items(), key=lambda item: (-item[1], item[0]))
         return tuple(Flow(source, target, moves) for (source, target), moves in ranked)
 
     def _ends(self, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ _WAITING_EVERY = 10.0
 
 
 class Progress:
-    """Tells what happens in a run as it happens; the executor calls it."""
+    """Reports what happens in a run as it happens; the executor calls it."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float], form: str = "text") -> None:
         """Write to ``stream``; ``clock`` returns seconds, of which the first reading is zero here."""

@@ -123,7 +123,7 @@ class Summary:
     def rules(self) -> tuple[Rule, ...]:
         """The strategies, those with unmet rules first."""
         plan, policy = self.report.plan, self.report.loaded.policy
-        found = [
+        rules = [
             Rule(
                 name,
                 policy.mode_of(name) is Mode.OBSERVE,
@@ -132,7 +132,7 @@ class Summary:
             )
             for name, was in plan.before.items()
         ]
-        return tuple(sorted(found, key=lambda rule: (rule.holds, rule.strategy)))
+        return tuple(sorted(rules, key=lambda rule: (rule.holds, rule.strategy)))
 
     @cached_property
     def impossible(self) -> tuple[str, ...]:

@@ -244,11 +244,11 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
-    held = sum(
+    kept = sum(
         funnel.get(code.value, 0)
         for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.NOT_SELECTED)
     )
-    return funnel.get("candidates", 0) - held
+    return funnel.get("candidates", 0) - kept
 
 
 def bound_words(bound: int, moves: int) -> str:
