@@ -33,7 +33,7 @@ _OF_CONDITIONS = (
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
-_MARK = "rebalancer/mark"
+_MARKS = ("rebalancer/mark", "rebalancer/empty")
 
 
 _ALL = 2**31
@@ -63,7 +63,7 @@ class TaintsParams(Params):
 
     def counts(self, key: str, value: str) -> bool:
         """Return whether pods on nodes with this taint are to be moved."""
-        if key == _MARK:
+        if key in _MARKS:
             return False  # one that a killed run has left is to be removed, not the pods
         names = {key, f"{key}={value}"}
         included = not self.include or not names.isdisjoint(self.include)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
@@ -187,6 +188,10 @@ class View:
         room = self.scheduler.feasible(self.state, replacement)
         return float(price[room].min()) if room.any() else float(np.inf)
 
+    def to_be_empty(self) -> Bools:
+        """Return the nodes (N,) that are marked as to be empty; not to be written into."""
+        return self.shared(to_be_empty(self.snapshot))
+
     def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
         """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
         pods = self.snapshot.pods
@@ -321,6 +326,14 @@ class Noting(Protocol):
 
 
 @runtime_checkable
+class Packing(Protocol):
+    """A term that empties nodes."""
+
+    def packed(self) -> tuple[int, int]:
+        """Return how many nodes hold pods now, those that belong to their node left out, and how many have to at least."""
+
+
+@runtime_checkable
 class Unjudged(Protocol):
     """A term that may lack what it judges by, as one of measured usage where nothing is measured."""
 
@@ -346,20 +359,32 @@ class Strategy(Protocol):
         """
 
 
-class Direction(enum.Enum):
-    """What a strategy does to nodes as a whole."""
+@dataclass(frozen=True, slots=True)
+class Emptiable:
+    """Which nodes may be emptied, as far as the nodes themselves say."""
 
-    SPREAD = "spreads"
-    """It evens out how full they are."""
-    PACK = "packs"
-    """It empties some of them."""
+    nodes: Bools
+    """(N,)"""
+    kept: Mapping[int, str]
+    """Node -> why it is none of them, in words."""
+    counted: Bools
+    """(N,) the nodes of which one is worth emptying at all: they take pods."""
+    needed: int
+    """At least so many nodes have to hold pods."""
 
 
 @runtime_checkable
-class Directed(Protocol):
-    """A strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+class Emptying(Protocol):
+    """A strategy that empties whole nodes: the planner chooses which, and marks them before it asks for terms.
 
-    direction: Direction
+    The terms are then about the nodes that are marked, see ``View.to_be_empty``.
+    """
+
+    def emptiable(self, view: View, params: Any) -> Emptiable:
+        """Return the nodes that may be emptied."""
+
+    def marks_last(self, params: Any) -> float:
+        """Return the seconds for which a node stays marked unless a run renews the mark."""
 
 
 @runtime_checkable

@@ -107,6 +107,8 @@ class _TableReport:
             screen.prose(f"Every rule that can hold holds: {names}.", hanging="  ")
         else:
             self._rule_table(rules)
+        for line in self._summary.nodes:
+            screen.prose(f"{line[:1].upper()}{line[1:]}.", "  ", _INDENT)
         impossible = self._summary.impossible
         for text in impossible[: self._most(_MOST_IMPOSSIBLE)]:
             screen.prose(f"Cannot hold: {text}", "  ", _INDENT)

@@ -105,7 +105,18 @@ def score_words(score: Score) -> str:
         words = f"{count(score.violated, 'rule')} unmet"
         words += f": {', '.join(amounts)}" if amounts else ""
     impossible = len(score.unsatisfiable)
-    return f"{words}; {impossible:,} cannot hold" if impossible else words
+    words += f"; {impossible:,} cannot hold" if impossible else ""
+    if score.nodes is None:
+        return words
+    return f"{words}; pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed:,} needed"
+
+
+def nodes_words(before: Score, planned: Score) -> str | None:
+    """Return how many nodes have pods, and how many need to; None for a strategy that empties none."""
+    if before.nodes is None or planned.nodes is None:
+        return None
+    was, will = before.nodes.holding, planned.nodes.holding
+    return f"nodes with pods {change(was, will)}; at least {planned.nodes.needed:,} needed"
 
 
 def change(was: float, will: float) -> str:
