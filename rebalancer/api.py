@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
@@ -47,7 +47,6 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
-    "Level",
     "Params",
     "Percent",
     "PodClass",
@@ -59,7 +58,6 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
-    "Standing",
     "Term",
     "View",
     "format_duration",

@@ -33,29 +33,27 @@ class Described(Protocol):
         """Return how its pods stand now, with numbers."""
 
 
-class Standing(enum.StrEnum):
-    """How a node stands to the thresholds of a term."""
-
-    UNDER = "under-used"
-    BETWEEN = "between"
-    OVER = "over-used"
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """How full a node is of one resource, all as shares of its allocatable."""
-
-    resource: str
-    share: float
-    under: float
-    over: float
-    what: str
-    """``requested``, ``used``, or empty for pods, which are only counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """How a node stands to the thresholds of a term."""
+
+    class Standing(enum.StrEnum):
+        """On which side of the thresholds it is."""
+
+        UNDER = "under-used"
+        BETWEEN = "between"
+        OVER = "over-used"
+
+    @dataclass(frozen=True, slots=True)
+    class Level:
+        """How full a node is of one resource, all as shares of its allocatable."""
+
+        resource: str
+        share: float
+        under: float
+        over: float
+        what: str
+        """``requested``, ``used``, or empty for pods, which are only counted."""
 
     standing: Standing
     gives: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.cost.inspection import Gauge, Level, Standing
+from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import Decision
 from rebalancer.explain.text import (
@@ -92,11 +92,11 @@ def _gauge(strategy: str, now: Gauge, after: Gauge) -> Iterator[str]:
 
 
 def _standing(gauge: Gauge) -> str:
-    between = gauge.standing is Standing.BETWEEN
+    between = gauge.standing is Gauge.Standing.BETWEEN
     return "between the thresholds" if between else gauge.standing.value
 
 
-def _by(level: Level) -> str:
+def _by(level: Gauge.Level) -> str:
     """Return the distance of a level to the thresholds."""
     over, under = level.share - level.over, level.under - level.share
     if over > 0:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.inspection import Described, Gauging, Grouped, Standing
+from rebalancer.cost.inspection import Described, Gauge, Gauging, Grouped
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import (
     Candidates,
@@ -170,14 +170,14 @@ def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
         over = any(level.share > level.over for level in gauge.levels)
         under = all(level.share <= level.under for level in gauge.levels)
         _require(
-            over or gauge.standing is not Standing.OVER,
+            over or gauge.standing is not Gauge.Standing.OVER,
             f"{where}: over-used, but over no threshold",
         )
         _require(
-            under or gauge.standing is not Standing.UNDER,
+            under or gauge.standing is not Gauge.Standing.UNDER,
             f"{where}: under-used, but not under all thresholds",
         )
-        gives = gauge.gives and gauge.standing is not Standing.OVER
+        gives = gauge.gives and gauge.standing is not Gauge.Standing.OVER
         _require(not gives, f"{where}: a node gives pods that is not over-used")
         line = gauge.note.strip() and "\n" not in gauge.note
         _require(bool(line), f"{where}: the note of a gauge is not one line")

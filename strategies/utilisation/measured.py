@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.api import MEASURED, Candidates, Signals, Standing, View
+from rebalancer.api import MEASURED, Candidates, Gauge, Signals, View
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
 
@@ -215,11 +215,11 @@ class MeasuredTerm(UtilisationTerm):
             texts[node] = super().describe(cls, node) + so_far
         return texts[node]
 
-    def _consequence(self, node: int, standing: Standing) -> str:
+    def _consequence(self, node: int, standing: Gauge.Standing) -> str:
         if self._signal == "usage" and not self._known[node]:
             return "gives none and invites none: what it uses is not measured"
         text = super()._consequence(node, standing)
-        if standing is not Standing.OVER or self._nodes().giving[node]:
+        if standing is not Gauge.Standing.OVER or self._nodes().giving[node]:
             return text
         if (blocked := self._blocked()) is not None:
             return f"gives none: {blocked}"

@@ -13,8 +13,6 @@ from rebalancer.api import (
     Candidates,
     Entry,
     Gauge,
-    Level,
-    Standing,
     View,
 )
 from strategies.utilisation.params import LowUtilisationParams
@@ -38,6 +36,8 @@ class _Nodes(NamedTuple):
     """Highest ``inviting`` of a target for pods of this node."""
     giving: NDArray[np.bool_]
     any_gives: bool
+    most_even: float
+    """The most that any node's unevenness can fall when a pod lands there."""
     emptiest: dict[int, float]
     """How full the most inviting node is among those of a mask, by the mask's identity."""
 
@@ -67,11 +67,6 @@ class UtilisationTerm:
         self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
         self._counts: NDArray[np.bool_] = (self._capacity > 0) & nodes.ready
         self._mean = self._mean_share()
-        self._most_even = float(_EVEN_WEIGHT * (self._mean**2).sum())
-        """The most that any node's unevenness can fall when a pod lands there: that of an empty node.
-
-        Whatever is planned, it stays, and so do the promises of nodes that no move has changed.
-        """
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
@@ -201,7 +196,7 @@ class UtilisationTerm:
             return Candidates.none()
         used = self._used(node)
         demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even
+        gain = self._phi(used, node) - self._phi(used - demand, node) + nodes.most_even
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
 
@@ -222,7 +217,7 @@ class UtilisationTerm:
         known = self._relief.get((cls, node))
         if known is None or known[0] != stamp:
             known = self._relief[cls, node] = stamp, self._relief_of(cls, node)
-        return max(0.0, known[1] + self._most_even)
+        return max(0.0, known[1] + nodes.most_even)
 
     def _relief_of(self, cls: int, node: int) -> float:
         """Return by how much the cost of a node falls when a pod of ``cls`` leaves it.
@@ -260,7 +255,7 @@ class UtilisationTerm:
         fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
-        return _Nodes(inviting, full, giving, bool(giving.any()), {})
+        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share), {})
 
     def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return the nodes (N,) that are over-used for enough runs."""
@@ -271,6 +266,11 @@ class UtilisationTerm:
         replacement = self._view.snapshot.classes[cls].replacement
         mask = self._view.scheduler.static_mask(replacement)
         return float(inviting[mask].min(initial=np.inf))
+
+    def _most_even(self, share: NDArray[np.float64]) -> float:
+        """Return the largest decrease of a node's unevenness when a pod lands there."""
+        below = np.maximum(0.0, self._mean - share) * self._counts
+        return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
@@ -331,7 +331,7 @@ class UtilisationTerm:
             gives=gives,
             note=self._consequence(node, standing),
             levels=tuple(
-                Level(
+                Gauge.Level(
                     self._names[row],
                     float(share[row]),
                     float(under[row]),
@@ -342,25 +342,25 @@ class UtilisationTerm:
             ),
         )
 
-    def _standing(self, node: int) -> Standing:
+    def _standing(self, node: int) -> Gauge.Standing:
         share = self._share(self._used())
         if self._over_nodes(share)[node]:
-            return Standing.OVER
+            return Gauge.Standing.OVER
         under = (share[:, node] <= self._under[:, 0]) | ~self._counts[:, node]
-        return Standing.UNDER if under.all() else Standing.BETWEEN
+        return Gauge.Standing.UNDER if under.all() else Gauge.Standing.BETWEEN
 
-    def _consequence(self, node: int, standing: Standing) -> str:
+    def _consequence(self, node: int, standing: Gauge.Standing) -> str:
         """Return in words whether a node gives pods and takes them."""
         nodes = self._nodes()
         inviting = nodes.inviting[node]
         takes = int(np.count_nonzero(nodes.inviting <= nodes.full[node]))
-        if standing is Standing.OVER and nodes.giving[node]:
+        if standing is Gauge.Standing.OVER and nodes.giving[node]:
             return f"gives pods: {takes} node{'' if takes == 1 else 's'} may take them"
-        if standing is Standing.OVER:
+        if standing is Gauge.Standing.OVER:
             return f"gives none: no node is under-used, or {self._gap:.0%} below it"
         if np.isposinf(inviting):
             return "gives none and invites none: it is cordoned or about to go"
-        if standing is Standing.UNDER:
+        if standing is Gauge.Standing.UNDER:
             return "invites pods of over-used nodes"
         return f"gives none, and invites pods of over-used nodes that are {self._gap:.0%} above it"
 

@@ -13,10 +13,8 @@ from rebalancer.api import (
     DomainTerm,
     Entry,
     Gauge,
-    Level,
     Params,
     Signals,
-    Standing,
     Term,
     View,
 )
@@ -98,7 +96,9 @@ class Boasting(DomainTerm):
     """Judges every node over-used."""
 
     def gauge(self, node):
-        return Gauge(Standing.OVER, True, "gives", (Level("cpu", 0.1, 0.2, 0.5, "requested"),))
+        return Gauge(
+            Gauge.Standing.OVER, True, "gives", (Gauge.Level("cpu", 0.1, 0.2, 0.5, "requested"),)
+        )
 
 
 class Crowd:

@@ -145,6 +145,27 @@ USUAL_THRESHOLDS = """
 """
 
 
+def test_what_empties_nodes_only_observes_beside_what_fills_them(migrate):
+    text = f"""profiles:
+- name: ProfileName
+  pluginConfig:
+  - name: LowNodeUtilization
+    args: {USUAL_THRESHOLDS}
+  - name: HighNodeUtilization
+    args: {{thresholds: {{cpu: 20}}, numberOfNodes: 2, evictionModes: [OnlyThresholdingResources]}}
+  plugins:
+    balance:
+      enabled: [LowNodeUtilization, HighNodeUtilization]
+"""
+    ours, notes = migrate(text)
+    assert "steer: marks\n" in ours
+    assert "  consolidation:\n    mode: observe\n    under: {cpu: 20%}\n" in ours
+    said = "\n".join(notes)
+    for what in ("numberOfNodes: not carried over", "evictionModes: not carried over"):
+        assert what in said
+    assert "another plug-in fills the nodes that this one empties: it only observes" in said
+
+
 def test_the_example_of_several_plug_ins(migrate):
     text = f"""profiles:
 - name: ProfileName
