@@ -13,12 +13,14 @@ from __future__ import annotations
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge
+from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Emptiable, Entry, Term, View
+from rebalancer.durations import format_duration
 from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.selector_text import SelectorText
@@ -26,6 +28,7 @@ from rebalancer.policy.values import Duration, LabelKey
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED
+from rebalancer.wire.pod_state import PodState
 
 __all__ = [
     "LEAVING",
@@ -47,6 +50,8 @@ __all__ = [
     "Params",
     "Percent",
     "PodClass",
+    "PodState",
+    "PodTerm",
     "PriceGroup",
     "SelectorText",
     "Signals",
@@ -55,4 +60,5 @@ __all__ = [
     "SpreadRule",
     "Term",
     "View",
+    "format_duration",
 ]

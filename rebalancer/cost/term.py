@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from rebalancer.cost.signals import Signals
+from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -264,6 +265,28 @@ class Alike(Protocol):
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
         """Return what is equal only for nodes where :meth:`Term.delta` is, if none of them is a destination."""
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A term that judges single pods by themselves: its candidates are these pods, and not others of their pairs."""
+
+    cause: Cause
+    """What is wrong with them."""
+    in_place: bool
+    """Whether a replacement on the same node will do."""
+
+    def judged(self) -> Int32s:
+        """Return the pods, those that should go first first."""
+
+    def judges(self, pod: int) -> bool:
+        """Return whether ``pod`` is one of them."""
+
+    def reason(self, pod: int) -> str:
+        """Return one phrase with numbers: what is wrong with one of them."""
+
+    def delta_of(self, pod: int, destinations: Int32s) -> Floats:
+        """Return :meth:`Term.delta` (K,) of moving this very pod."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Method, Move
+from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.stop import Stop
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
@@ -161,7 +161,9 @@ class Attempt:
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
         if not pod.ready:
-            return "protected now: the pod is not Ready"
+            # A pod that goes for its own state takes no Ready one from its owner.
+            not_ready = "protected now: the pod is not Ready"
+            return None if move.cause is Cause.STATE else not_ready
         if (sibling := self._unready_sibling(move)) is not None:
             return f"protected now: {sibling} of the same controller is not Ready"
         return None

@@ -87,7 +87,7 @@ def _facts(
     snapshot, pods = report.snapshot, report.snapshot.pods
     cls, node, flags = int(pods.cls[pod]), int(pods.node[pod]), int(pods.flags[pod])
     owner = snapshot.owner_of(cls)
-    breaches = tuple(recorder.breaches((cls, node))) if _is_running(report, pod) else ()
+    breaches = tuple(recorder.breaches((cls, node), pod)) if _is_running(report, pod) else ()
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
     protections = protections_of(recorder.draft, pod)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Candidates, Entry, Signalling, Term
+from rebalancer.cost.term import Candidates, Entry, Judging, Signalling, Term
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair
@@ -55,13 +55,20 @@ class Recorder:
             raise ValueError("nothing has been planned yet")
         return self._draft
 
-    def breaches(self, pair: Pair) -> list[Breach]:
-        """Return the rules that the pods of a pair break before the plan."""
+    def breaches(self, pair: Pair, pod: int | None = None) -> list[Breach]:
+        """Return the rules that the pods of a pair break before the plan; with ``pod``, those that this one breaks."""
         lasting = self._lasting.get(pair, ())
-        return [
-            replace(breach, lasts=index in lasting)
+        breaches = {
+            index: replace(breach, lasts=index in lasting)
             for index, breach in self._breaches.get(pair, {}).items()
-        ]
+        }
+        for index in list(breaches) if pod is not None else ():
+            term = self.draft.terms[index].term
+            if isinstance(term, Judging) and pod is not None and term.judges(pod):
+                breaches[index] = replace(breaches[index], text=term.reason(pod))
+            elif isinstance(term, Judging):
+                del breaches[index]
+        return list(breaches.values())
 
     def before(self, draft: Draft) -> None:
         """See Onlooker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounde
 from rebalancer.memory.hour import counted
 from rebalancer.memory.signals import without_old
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Cause, Move
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
@@ -28,6 +28,8 @@ _TRAIL = 4
 _LONGEST_TEXT = 200
 # A prediction that names less than this share of its landings does not exclude the others.
 _COMPLETE = 0.95
+# A replacement fares no better than the pod before it if it, too, has to go for its state within this time.
+_FARES_WELL = 86_400
 
 
 class Result(enum.Enum):
@@ -37,10 +39,11 @@ class Result(enum.Enum):
     CAME_BACK = "came back"
     ELSEWHERE = "landed elsewhere"
     BLOCKED = "blocked"
+    AGAIN = "no better than the pod before it"
     OPEN = "evicted, landing not seen"
 
 
-_STRIKES = (Result.CAME_BACK, Result.ELSEWHERE, Result.BLOCKED)
+_STRIKES = (Result.AGAIN, Result.CAME_BACK, Result.ELSEWHERE, Result.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ def remember(
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     tries: dict[tuple[str, str], list[Outcome]] = {}
-    evicted = 0
+    outcomes, evicted = list(outcomes), 0
+    created = _created(snapshot, outcomes)
     for outcome in outcomes:
         evicted += outcome.status.may_have_evicted
         if outcome.status.is_carried_out or outcome.status in (
@@ -113,17 +117,32 @@ def remember(
         known = owners.get(ref)
         if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
             known = OwnerMemory(fingerprint, zones, int(now))
-        terms = {**known.terms, term: _after(known.terms.get(term, TermMemory()), of_term, now)}
+        before = known.terms.get(term, TermMemory())
+        terms = {**known.terms, term: _after(before, of_term, created, now)}
         owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
     changed = msgspec.structs.replace(document, owners=owners)
     return bounded(counted(changed, evicted, now), now)
 
 
-def _after(known: TermMemory, outcomes: Sequence[Outcome], now: float) -> TermMemory:
+def _created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
+    """Return uid -> creation (Unix seconds) of the pods that went for their own state."""
+    uids = {outcome.move.uid for outcome in outcomes if outcome.move.cause is Cause.STATE}
+    pods = snapshot.pods
+    return {pods.uid[pod]: float(pods.created[pod]) for pod in pods.uid.rows_of(uids).tolist()}
+
+
+def _after(
+    known: TermMemory, outcomes: Sequence[Outcome], created: Mapping[str, float], now: float
+) -> TermMemory:
     trail = known.trail
     verdicts: list[_Verdict] = []
     for outcome in outcomes:
-        verdicts.append(_verdict(outcome, known.trail))
+        replaced = created.get(outcome.move.uid, 0.0) > known.last - FIRST_COOL_DOWN
+        if known.moves and replaced and now - created[outcome.move.uid] < _FARES_WELL:
+            why = f"{outcome.move.pod}, which replaced another, fared no better: {outcome.move.reason}"
+            verdicts.append(_Verdict(Result.AGAIN, why))
+        else:
+            verdicts.append(_verdict(outcome, known.trail))
         if outcome.status.is_carried_out and outcome.landed is not None:
             trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
     count = {result: sum(one.result is result for one in verdicts) for result in Result}
@@ -154,9 +173,9 @@ def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
         return _Verdict(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
     if landed is None:
         return _Verdict(Result.OPEN, "")
-    if landed == move.node:
+    if move.cause is Cause.PLACE and landed == move.node:
         return _Verdict(Result.CAME_BACK, f"{move.pod} came back to {landed}")
-    if (landed, move.node) in trail:
+    if move.cause is Cause.PLACE and (landed, move.node) in trail:
         return _Verdict(
             Result.CAME_BACK, f"{move.pod} went to {landed}, where an earlier move came from"
         )

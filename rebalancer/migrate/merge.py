@@ -10,12 +10,12 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.migrate.budgets import budgets
 from rebalancer.migrate.notes import Fate, Notes
-from rebalancer.migrate.options import Options, defaults, equivalent
+from rebalancer.migrate.options import defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.select import common, select_of
 from rebalancer.migrate.usage import asked
-from rebalancer.migrate.uses import Peer, Use, Written
+from rebalancer.migrate.uses import Options, Peer, Use, Written
 from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.protect import Protect
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.migrate.budgets import per_node
+from rebalancer.migrate.judged import lifetime, restarts
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.plugins import (
     DuplicatesArgs,
@@ -17,12 +18,9 @@ from rebalancer.migrate.plugins import (
     TaintArgs,
 )
 from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
-from rebalancer.migrate.uses import Use, Written
+from rebalancer.migrate.uses import Options, Use, Written
 from rebalancer.plain_text import shown
 from rebalancer.policy.params import Params
-
-Options = dict[str, Any]
-"""The options of a strategy as plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,8 @@ def equivalent(use: Use, notes: Notes) -> Equivalent | None:
 
 def defaults(params: type[Params]) -> dict[str, Any]:
     """Return the defaults of a strategy's options as plain data."""
-    return params().model_dump(mode="json", by_alias=True)
+    # Not every strategy may stand without options; they have defaults all the same.
+    return params.model_construct().model_dump(mode="json", by_alias=True)
 
 
 def _topology_spread(use: Use, default: Mapping[str, Any], notes: Notes) -> Options:
@@ -182,6 +181,8 @@ _TOP = {"ReplicaSet": ("Deployment", "Rollout"), "Job": ("CronJob",)}
 
 _EQUIVALENTS = {
     "HighNodeUtilization": Equivalent("consolidation", _consolidation),
+    "PodLifeTime": Equivalent("lifetime", lifetime),
+    "RemovePodsHavingTooManyRestarts": Equivalent("restarts", restarts),
     "LowNodeUtilization": Equivalent("low-utilisation", _low_utilisation),
     "RemoveDuplicates": Equivalent("duplicates", _duplicates),
     "RemovePodsViolatingInterPodAntiAffinity": Equivalent("anti-affinity", _anti_affinity),
@@ -190,7 +191,5 @@ _EQUIVALENTS = {
     "RemovePodsViolatingTopologySpreadConstraint": Equivalent("topology-spread", _topology_spread),
 }
 _WITHOUT = {
-    "PodLifeTime": "no strategy here goes by age or state; nothing moves unless it lands better",
     "RemoveFailedPods": "failed pods are not moved here",
-    "RemovePodsHavingTooManyRestarts": "no strategy here goes by restarts",
 }

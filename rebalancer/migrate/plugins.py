@@ -144,6 +144,12 @@ class OwnerKinds(Section):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _one(self) -> OwnerKinds:
+        if self.include and self.exclude:
+            raise ValueError("only one of include and exclude can be set")
+        return self
+
 
 class PodCondition(Section):
     """A condition of a pod."""
@@ -153,17 +159,62 @@ class PodCondition(Section):
     reason: str = ""
     min_time_since_last_transition_seconds: int | None = Field(default=None, ge=0)
 
+    @model_validator(mode="after")
+    def _says_something(self) -> PodCondition:
+        if not self.model_fields_set:
+            raise ValueError("a condition needs type, status, reason or a time")
+        return self
+
+
+State = Literal[
+    "Running",
+    "Pending",
+    "Succeeded",
+    "Failed",
+    "Unknown",
+    "NodeAffinity",
+    "NodeLost",
+    "Shutdown",
+    "UnexpectedAdmissionError",
+    "PodInitializing",
+    "ContainerCreating",
+    "ImagePullBackOff",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "ErrImagePull",
+    "CreateContainerError",
+    "InvalidImageName",
+    "OOMKilled",
+    "Error",
+    "Completed",
+    "DeadlineExceeded",
+    "Evicted",
+    "ContainerCannotRun",
+    "StartError",
+]
+"""What PodLifeTime takes as a state of a pod."""
+
 
 class LifeTimeArgs(PodArgs):
     """PodLifeTime."""
 
     owner_kinds: OwnerKinds = OwnerKinds()
     max_pod_life_time_seconds: int | None = Field(default=None, ge=0)
-    states: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
     conditions: tuple[PodCondition, ...] = ()
     exit_codes: tuple[int, ...] = ()
     including_init_containers: bool = False
     including_ephemeral_containers: bool = False
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> LifeTimeArgs:
+        if self.max_pod_life_time_seconds is None and not (
+            self.states or self.conditions or self.exit_codes
+        ):
+            raise ValueError(
+                "one of maxPodLifeTimeSeconds, states, conditions and exitCodes must be set"
+            )
+        return self
 
 
 class FailedArgs(PodArgs):

@@ -10,6 +10,7 @@ from rebalancer.migrate.arguments import Namespaces, Selector
 from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.peer import PeerPolicy
+from rebalancer.migrate.plugins import OwnerKinds
 from rebalancer.migrate.uses import Use, Written
 from rebalancer.policy.selector_text import parse_selector
 
@@ -31,6 +32,7 @@ def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
         "nodes": _nodes(top, notes),
         "priority": _priority(evictor),
         "minReplicas": evictor.min_replicas if evictor.min_replicas > 2 else None,
+        "ownerKinds": _owner_kinds(use, notes),
         "podDisruptionBudget": True if evictor.switched("PodsWithoutPDB") else None,
     }
     if converted["minReplicas"]:
@@ -49,6 +51,15 @@ def _namespaces(use: Use) -> Plain | list[str]:
     if labels := _labels([use.evictor.value.namespace_label_selector]):
         converted["labels"] = labels
     return converted["include"] if list(converted) == ["include"] else converted
+
+
+def _owner_kinds(use: Use, notes: Notes) -> Plain | list[str]:
+    given = getattr(use.args.value, "owner_kinds", None)
+    if not isinstance(given, OwnerKinds) or not (given.include or given.exclude):
+        return {}
+    text = "kinds are those of the controller and of its top owner, like a ReplicaSet and its Deployment"
+    notes.add(use.args.at("ownerKinds"), Fate.DIFFERS, text)
+    return list(given.include) or {"exclude": list(given.exclude)}
 
 
 def _labels(selectors: list[Selector | None]) -> Plain:

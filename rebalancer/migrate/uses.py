@@ -18,6 +18,10 @@ from rebalancer.policy.problems import did_you_mean, validated
 _Value_co = TypeVar("_Value_co", covariant=True)
 
 
+Options = dict[str, Any]
+"""The options of a strategy as plain data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written(Generic[_Value_co]):
     """A part of the file, and the paths of its keys."""

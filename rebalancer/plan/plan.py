@@ -61,6 +61,17 @@ class Method(enum.StrEnum):
     """The rollout of its Deployment is restarted: the new pod is Ready before the old one goes."""
 
 
+class Cause(enum.StrEnum):
+    """What is wrong with a pod that a move is for."""
+
+    PLACE = "place"
+    """It stands where it should not."""
+    AGE = "age"
+    """It is to be replaced by a new one, wherever that lands."""
+    STATE = "state"
+    """It does not fare well; it need not be Ready to be evicted, and its replacement should fare better."""
+
+
 class NodeCode(enum.StrEnum):
     """What becomes of a node where nodes are emptied. Stable: users alert on them."""
 
@@ -153,6 +164,7 @@ class Move:
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
     method: Method = Method.EVICT
+    cause: Cause = Cause.PLACE
 
     @property
     def ref(self) -> str:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rebalancer.cost.term import Judging
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.eviction_cost import reluctance
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair, Promise, Promises
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Floats, Int32s
 
 # Up to so many classes are asked about again at once after a move.
 _MANY = 64
+
+# The last of the pods that a term judges costs so much more than the first, when candidates are compared.
+_LATER = 0.05
 
 Key = tuple[float, float, float]
 """Gain per cost, entry by entry, negative; the smallest key goes first."""
@@ -25,8 +29,14 @@ class Candidates:
 
     def __init__(self, draft: Draft, terms: Sequence[WeightedTerm]) -> None:
         self._draft, self._terms = draft, terms
-        self._order = draft.problem.costs * reluctance(draft.snapshot)
+        later = _later(terms, len(draft.snapshot.pods))
+        self._order = (
+            draft.problem.costs
+            * reluctance(draft.snapshot)
+            * (1.0 + _LATER * np.where(later < 1.0, later, 0.0))
+        )
         """(P,) what evicting each pod costs when candidates are compared."""
+        self._not_judged = later >= 1.0
         self._promises = Promises(terms)
         self._pods: dict[Pair, list[int]] = {}
         self._asked: dict[Pair | int, int] = {}
@@ -45,12 +55,15 @@ class Candidates:
         return self._promises.get(pair)
 
     def pods(self, pair: Pair) -> list[int]:
-        """Return the movable pods of a pair that are left, cheapest first; none of an owner in a cool-down."""
+        """Return the movable pods of a pair that are left; none of an owner in a cool-down.
+
+        First those that a term judges by themselves, then the cheapest.
+        """
         left = self._pods.get(pair)
         if left is None:
             pods = self._draft.state.pods_on(*pair)
-            pods = pods[self._draft.problem.movable[pods] & (not self.is_cooling(pair[0]))]
-            order = np.lexsort((pods, self._order[pods]))
+            pods = pods[self._draft.movable[pods] & (not self.is_cooling(pair[0]))]
+            order = np.lexsort((pods, self._order[pods], self._not_judged[pods]))
             left = self._pods[pair] = pods[order].tolist()
         return left
 
@@ -137,3 +150,13 @@ class Candidates:
         """Ask the terms anew about ``classes``, and return the pairs they name."""
         self._stale.difference_update(classes.tolist())
         return self._promises.refresh(classes)
+
+
+def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:
+    """Return how late each pod (P,) is among those that a term judges by themselves: from 0 to below 1, 1 for the others."""
+    later = np.ones(size)
+    for weighted in terms:
+        if isinstance(weighted.term, Judging) and len(judged := weighted.term.judged()):
+            place = np.arange(len(judged)) / len(judged)
+            later[judged] = np.minimum(later[judged], place)
+    return later

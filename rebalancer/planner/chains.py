@@ -78,7 +78,7 @@ class Chains:
     def _step(self, pod: int, draws: int) -> Step | None:
         """Return the move of ``pod`` if it lands on ``draws`` and does no harm."""
         cls, node = int(self._view.state.cls_of[pod]), int(self._view.state.node_of[pod])
-        verdict = self._judge.harmless(pod, cls, node)
+        verdict = self._judge.harmless(pod, node)
         if verdict.refused is not None:
             return None
         lands = verdict.prediction

@@ -39,8 +39,10 @@ class Commit:
         if shares.get(strategy, 0.0) <= TOLERANCE:
             promise = self.candidates.promise(pair)
             strategy = promise.strategy if promise is not None else strategy
-        reason = self._reason(strategy, pair)
-        return self._carried_out(pod, pair, verdict, strategy, reason, wave)
+        judging = self.draft.judging(pod, strategy)
+        reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
+        cause = self.draft.cause(pod, shares)
+        return replace(self._carried_out(pod, pair, verdict, strategy, reason, wave), cause=cause)
 
     def first(self, step: Step, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Packing, Signalling, Unjudged, View
-from rebalancer.plan.plan import NodeCount, Score
+from rebalancer.cost.term import Judging, Packing, Signalling, Unjudged, View
+from rebalancer.plan.plan import Cause, NodeCount, Score
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.protect import UNSETTLED, names_of
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -33,6 +36,10 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        self.lifted = self._lifted()
+        """(P,) judged pods that are not Ready, and that nothing but this keeps in place."""
+        self.movable = problem.movable | self.lifted
+        """(P,) see :attr:`Problem.movable`."""
 
     def view_of(self, of: Contribution) -> View:
         """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
@@ -40,6 +47,41 @@ class Draft:
         if of.selected is not None:
             movable = movable & of.selected.pods(self.snapshot)
         return replace(self.view, signals=of.signals, movable=movable, selected=of.selected)
+
+    def _lifted(self) -> Bools:
+        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being at rest.
+
+        Their eviction takes no Ready pod away. What else keeps them in place still does.
+        """
+        lifted = np.zeros(len(self.snapshot.pods), bool)
+        for weighted in self.terms:
+            if isinstance(weighted.term, Judging) and weighted.term.cause is Cause.STATE:
+                lifted[weighted.term.judged()] = True
+        return lifted & self.problem.unready
+
+    def protections(self, pod: int) -> list[str]:
+        """Return the names of the protections that keep a pod in place."""
+        bits = int(self.problem.protected[pod])
+        return names_of(bits & ~UNSETTLED if self.lifted[pod] else bits)
+
+    def judging(self, pod: int, strategy: str) -> Judging | None:
+        """Return the first term of a strategy that judges a pod by itself, if one does."""
+        for weighted in self.terms:
+            term = weighted.term
+            if weighted.strategy == strategy and isinstance(term, Judging) and term.judges(pod):
+                return term
+        return None
+
+    def cause(self, pod: int, shares: Mapping[str, float]) -> Cause:
+        """Return what is wrong with a pod by the strategies that gain by its move (``shares``)."""
+        causes = {
+            weighted.term.cause
+            for weighted in self.terms
+            if isinstance(weighted.term, Judging)
+            and weighted.term.judges(pod)
+            and shares.get(weighted.strategy, 0.0) > 0
+        }
+        return next((one for one in (Cause.STATE, Cause.AGE) if one in causes), Cause.PLACE)
 
     @property
     def enforced(self) -> list[WeightedTerm]:

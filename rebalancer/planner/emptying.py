@@ -209,7 +209,7 @@ class Emptier:
             ref = draft.snapshot.pod_ref(pod)
             if self._left < 0:
                 return f"{ref}: whether it has a landing elsewhere takes too long to say in one run"
-            verdict = self._judge.harmless(pod, cls, node)
+            verdict = self._judge.harmless(pod, node)
             if verdict.refused is not None:
                 return f"{ref}: {verdict.refused[1]}"
             landings = verdict.prediction

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Alike, Concerned, Entry, Stamped, Term, View
+from rebalancer.cost.term import Alike, Concerned, Entry, Judging, Stamped, Term, View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
@@ -95,7 +95,10 @@ class Judge:
     ) -> None:
         self._view, self._terms, self._guard = view, terms, guard
         self._threshold = threshold
-        self._asked = [(weighted, _concerns(weighted.term)) for weighted in terms]
+        self._asked = [
+            (one, _concerns(one.term), one.term if isinstance(one.term, Judging) else None)
+            for one in terms
+        ]
         self._guards = _concerns(guard)
         self._stamps = [
             (weighted.term.entry is Entry.IMBALANCE, _stamp_of(weighted.term)) for weighted in terms
@@ -105,7 +108,8 @@ class Judge:
         alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
         self._seen_from = alike if len(alike) == len(rules) + 1 else None
         self._selected_nodes = [w.selected.nodes for w in terms if w.selected is not None]
-        self._known: dict[tuple[int, int, float], _Known] = {}
+        self._judging = [term for *_, term in self._asked if term is not None]
+        self._known: dict[Hashable, _Known] = {}
         self._alike: dict[Hashable, _Known] = {}
         """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
         self._landings = 0
@@ -117,7 +121,8 @@ class Judge:
 
         ``unless_gamble``: the gain in balance need not be exact if the move is a gamble, see :func:`is_gamble`.
         """
-        key, version = (cls, node, cost), self._view.state.version
+        judged = self._judged(pod)
+        key, version = (cls, node, cost, judged), self._view.state.version
         known = self._known.get(key)
         if known is not None and known.version == version:
             return known.verdict
@@ -132,14 +137,14 @@ class Judge:
                 known.version = version
                 return known.verdict
         else:
-            alike = self._alike_key(cls, node, cost, prediction, rules)
+            alike = self._alike_key(cls, node, cost, prediction, (rules, judged))
             sibling = self._alike.get(alike) if alike is not None else None
             if sibling is not None and (
                 sibling.by_rules or (unless_gamble and is_gamble(sibling.verdict))
             ):
                 return sibling.verdict
             balance = self._stamped(cls, node, prediction, balance=True)
-        verdict = self._judge(cls, node, cost, prediction)
+        verdict = self._judge(pod, node, cost, prediction)
         self._landings += len(prediction.nodes)
         if self._landings > _KEPT_LANDINGS:
             self._known.clear()
@@ -150,8 +155,12 @@ class Judge:
             self._alike[alike] = known
         return verdict
 
+    def _judged(self, pod: int) -> tuple[int, ...]:
+        """Return which terms judge a pod by itself: only its like have the same verdict."""
+        return tuple([index for index, term in enumerate(self._judging) if term.judges(pod)])
+
     def _alike_key(
-        self, cls: int, node: int, cost: float, prediction: Prediction, rules: tuple[int, ...]
+        self, cls: int, node: int, cost: float, prediction: Prediction, rules: Hashable
     ) -> Hashable | None:
         """Return what is equal for moves that rules see alike; None if this is like no other."""
         if self._seen_from is None or prediction.takers or (prediction.nodes == node).any():
@@ -170,7 +179,7 @@ class Judge:
         move = (cls, node, replacement, prediction.nodes)
         stamps = [
             self._view.state.version if stamp is None else stamp(*move)
-            for (_, concerns), (of_balance, stamp) in zip(self._asked, self._stamps, strict=True)
+            for (_, concerns, _), (of_balance, stamp) in zip(self._asked, self._stamps, strict=True)
             if of_balance is balance and concerns(cls, replacement)
         ]
         if not balance and self._guards(cls, replacement):
@@ -178,11 +187,11 @@ class Judge:
             stamps.append(self._view.state.version if guard is None else guard(*move))
         return tuple(stamps)
 
-    def _judge(self, cls: int, node: int, cost: float, prediction: Prediction) -> Verdict:
-        expected = self._expect(cls, node, prediction)
+    def _judge(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
+        expected = self._expect(pod, node, prediction)
         if isinstance(expected, Verdict):
             return expected
-        refused = self._refusal(cls, node, expected, cost)
+        refused = self._refusal(pod, node, expected, cost)
         most = -expected.changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
         if refused is None:
@@ -190,44 +199,48 @@ class Judge:
         vain = expected.prediction.nodes[signs(expected.changes[:2]) >= 0]
         return expected.verdict(best, refused, tuple(vain[:DRAWING].tolist()))
 
-    def judge_landing(self, cls: int, node: int, cost: float, prediction: Prediction) -> Verdict:
-        """Return the verdict on moving a pod of ``cls`` off ``node`` if its replacement lands as ``prediction`` says."""
-        return self._judge(cls, node, cost, prediction)
+    def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
+        """Return the verdict on moving ``pod`` off ``node`` if its replacement lands as ``prediction`` says."""
+        return self._judge(pod, node, cost, prediction)
 
-    def changes(self, cls: int, node: int, nodes: Int32s) -> NDArray[np.float64]:
-        """Return the change of each entry (3, K) if a pod of ``cls`` goes from ``node`` to each of ``nodes``.
+    def changes(self, pod: int, node: int, nodes: Int32s) -> NDArray[np.float64]:
+        """Return the change of each entry (3, K) if ``pod`` goes from ``node`` to each of ``nodes``.
 
         Infinite where a hard rule that holds would break. Pending pods that the move feeds are left out.
         """
-        replacement = self._view.snapshot.classes[cls].replacement
+        cls, replacement = self._classes(pod)
         anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
-        changes, _ = self._changes(cls, node, replacement, anywhere, [])
+        changes, _ = self._changes(pod, node, anywhere, [])
         if self._guards(cls, replacement):
             broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
             changes[0, broken] = np.inf
         return changes
 
-    def harmless(self, pod: int, cls: int, node: int) -> Verdict:
+    def harmless(self, pod: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
 
         Nothing need get better, but no rule may get worse in any landing, nor may it come back.
         """
         prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
-        expected = self._expect(cls, node, prediction)
+        expected = self._expect(pod, node, prediction)
         if isinstance(expected, Verdict):
             return expected
         refused = self._leaving(prediction)
         where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
             refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
-        broken = self._breaks(cls, node, prediction)
+        broken = self._breaks(pod, node, prediction)
         if refused is None and (broken or (expected.changes[:2] > 0).any()):
             refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
         return expected.verdict(expected.gain, refused)
 
-    def _expect(self, cls: int, node: int, prediction: Prediction) -> _Expected | Verdict:
+    def _classes(self, pod: int) -> tuple[int, int]:
+        """Return the class of a pod as it is now, and of its replacement."""
+        cls = int(self._view.state.cls_of[pod])
+        return cls, self._view.snapshot.classes[cls].replacement
+
+    def _expect(self, pod: int, node: int, prediction: Prediction) -> _Expected | Verdict:
         """Return what moving a pod brings at each landing, or the refusal where no landing is known."""
-        replacement = self._view.snapshot.classes[cls].replacement
         if (missing := self._unpredicted(prediction)) is not None:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
@@ -237,41 +250,40 @@ class Judge:
                 max(0.0, weighted.term.potential() - was)
                 for weighted, was in zip(self._terms, before, strict=False)
             ]
-            changes, by_strategy = self._changes(cls, node, replacement, prediction, worse)
+            changes, by_strategy = self._changes(pod, node, prediction, worse)
         mean = changes @ prediction.probability
         gain = (float(-mean[0]), float(-mean[1]), float(-mean[2]))
         return _Expected(prediction, changes, gain, by_strategy)
 
-    def _breaks(self, cls: int, node: int, prediction: Prediction) -> bool:
+    def _breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
         """Return whether some landing would break a hard rule that holds."""
-        replacement = self._view.snapshot.classes[cls].replacement
+        cls, replacement = self._classes(pod)
         if not self._guards(cls, replacement):
             return False
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
 
     def _changes(
-        self,
-        cls: int,
-        node: int,
-        replacement: int,
-        prediction: Prediction,
-        worse: Sequence[float],
+        self, pod: int, node: int, prediction: Prediction, worse: Sequence[float]
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Return the change of each entry at each landing (3, K), and each strategy's expected gain.
 
         ``worse`` is what the pending pods that the move feeds add to each term, empty if it feeds none.
         """
+        cls, replacement = self._classes(pod)
         changes = np.zeros((len(Entry), len(prediction.nodes)))
         expected: dict[tuple[int, str], float] = {}
-        for index, (weighted, concerns) in enumerate(self._asked):
+        for index, (weighted, concerns, judging) in enumerate(self._asked):
             entry = int(weighted.term.entry)
             may_move = weighted.may_move(cls, node)
             before = expected.setdefault((entry, weighted.strategy), 0.0) if may_move else 0.0
             added = worse[index] if worse else 0.0
             if not (added or concerns(cls, replacement)):
                 continue
-            delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
+            if judging is not None:
+                delta = judging.delta_of(pod, prediction.nodes)
+            else:
+                delta = weighted.term.delta(cls, node, replacement, prediction.nodes)
             change = weighted.weight * (delta + added)
             if not may_move:
                 # What a strategy gains by a pod that it may not move is no reason to move it; harm counts.
@@ -286,11 +298,7 @@ class Judge:
         }
 
     def _refusal(
-        self,
-        cls: int,
-        node: int,
-        expected: _Expected,
-        cost: float,
+        self, pod: int, node: int, expected: _Expected, cost: float
     ) -> tuple[Code, str] | None:
         prediction, changes, gain = expected.prediction, expected.changes, expected.gain
         nodes, probability = prediction.nodes, prediction.probability
@@ -300,12 +308,13 @@ class Judge:
         sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
         better = sign < 0
         back = float(probability[nodes == node].sum())
-        if back >= 0.5:
+        in_place = any(term.in_place and term.judges(pod) for term in self._judging)
+        if back >= 0.5 and not in_place:
             return Code.COMES_BACK, f"the scheduler would put it back ({self._where(prediction)})"
         if not better.any() or (gain < (0.0, 0.0, 0.0)):
             where = self._where(prediction)
             return Code.NO_GAIN, f"would land on {where}: nothing gets better there"
-        if self._breaks(cls, node, prediction) or (changes[0] > 0).any():
+        if self._breaks(pod, node, prediction) or (changes[0] > 0).any():
             where = self._where(prediction)
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
         sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())

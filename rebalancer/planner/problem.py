@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import COOL_DOWN
+from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED
 from rebalancer.snapshot.selected import Selected, union
 
 
@@ -84,6 +85,20 @@ class Problem:
         object.__setattr__(self, "costs", eviction_cost(self.snapshot))
         object.__setattr__(self, "selected", selected)
         object.__setattr__(self, "movable", selected & ~kept)
+
+    @cached_property
+    def unready(self) -> Bools:
+        """(P,) selected pods that are not Ready, of owners of which only too few are; nothing else keeps them in place."""
+        snapshot, pods = self.snapshot, self.snapshot.pods
+        only_unready = np.array([owner.lacks_ready_only for owner in snapshot.owners], bool)
+        of_class = np.array([cls.owner for cls in snapshot.classes], np.int64)
+        owner = of_class[pods.cls] if len(pods) else np.zeros(0, np.int64)
+        unready = (owner >= 0) & ((pods.flags & PodFlag.READY) == 0)
+        unready[unready] = only_unready[owner[unready]]
+        others = self.protected & ~(COOL_DOWN | UNSETTLED)
+        free = self.selected & (others == 0) & ~self.disruptions.forbidden_pods()
+        lifted: Bools = unready & free
+        return lifted
 
     @property
     def is_unprotected(self) -> Bools:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from rebalancer.cost.term import Signalling
+from rebalancer.cost.term import Judging, Signalling
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import CANNOT_SURGE, NOT_RECREATED, names_of, text_of
+from rebalancer.snapshot.protect import CANNOT_SURGE, NOT_RECREATED, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,18 @@ def skips_of(draft: Draft, refusals: Mapping[Pair, Refusal], pairs: set[Pair]) -
         strategy = left[pair] if pair in left or refusal is None else refusal.strategy
         of_pair = (
             _skip(draft, pod, pair, refusal, strategy)
-            for pod in draft.state.pods_on(*pair).tolist()
+            for pod in _asked_for(draft, pair, strategy if refusal is None else refusal.strategy)
         )
         skips += [skip for skip in of_pair if skip is not None]
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
+
+
+def _asked_for(draft: Draft, pair: Pair, strategy: str) -> list[int]:
+    """Return the pods of a pair that a strategy names: all, or those that it judges by themselves."""
+    pods: list[int] = draft.state.pods_on(*pair).tolist()
+    if any(w.strategy == strategy and not isinstance(w.term, Judging) for w in draft.terms):
+        return pods
+    return [pod for pod in pods if draft.judging(pod, strategy) is not None]
 
 
 def _left(draft: Draft) -> dict[Pair, str]:
@@ -104,8 +112,7 @@ def _skip(
 
 def protections_of(draft: Draft, pod: int) -> dict[str, str]:
     """Return name -> text of each protection that keeps a pod in place."""
-    names = names_of(int(draft.problem.protected[pod]))
-    return {name: _protection_text(draft, pod, name) for name in names}
+    return {name: _protection_text(draft, pod, name) for name in draft.protections(pod)}
 
 
 def _protection_text(draft: Draft, pod: int, name: str) -> str:

@@ -15,7 +15,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import Steer
-from rebalancer.snapshot.protect import TEXTS, names_of
+from rebalancer.snapshot.protect import TEXTS
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
 # worse landing is no reason to put off what pays.
@@ -137,12 +137,13 @@ class _Check:
             landings=landings,
             gain=cost_of_entries(verdict.gain),
             marks=self._rendering.names(verdict.marks),
+            cause=self._draft.cause(pod, verdict.by_strategy),
         )
         return Rechecked(now, None, verdict.by_strategy)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
-        if protections := names_of(int(self._problem.protected[pod])):
+        if protections := self._draft.protections(pod):
             # The pod may be moved, by a command with other flags.
             only = TEXTS["selector"] if protections == ["selector"] else None
             return only or f"protected now: {', '.join(protections)}"
@@ -176,14 +177,14 @@ class _Check:
         """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
         if other is None:
             return "the pod that it frees room for is gone"
-        if protections := names_of(int(self._problem.protected[other])):
+        if protections := self._draft.protections(other):
             return f"the pod that it frees room for is protected now: {', '.join(protections)}"
         if not self._problem.may_move_both(self._place(pod), self._place(other)):
             return "no strategy selects it and the pod that it frees room for"
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)
-        verdict = self._judge.harmless(pod, cls, node)
+        verdict = self._judge.harmless(pod, node)
         chains = Chains(self._draft.view, self._judge, self._problem.costs)
         step = Step(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, *self._place(other)):

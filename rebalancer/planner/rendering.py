@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.plan.plan import Cost, Landing, Method, Move
+from rebalancer.plan.plan import Cause, Cost, Landing, Method, Move
 from rebalancer.planner.problem import Problem
 from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -34,6 +34,7 @@ class Chosen:
     """The pod that can only go once this one has; -1 for a move that pays by itself."""
     marks: tuple[int, ...] = ()
     """Nodes that are marked while it lands."""
+    cause: Cause = Cause.PLACE
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
@@ -73,6 +74,7 @@ class Rendering:
             makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
             marks=self.names(chosen.marks),
             method=Method.RESTART if of_class.restarts else Method.EVICT,
+            cause=chosen.cause,
         )
 
     def names(self, nodes: Sequence[int]) -> tuple[str, ...]:

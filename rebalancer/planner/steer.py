@@ -46,23 +46,23 @@ class Steer:
             steering = view.scheduler.steering(view.state, replacement)
         if steering is None:
             return None
-        for place in self._best(steering, cls, node):
+        for place in self._best(steering, pod, node):
             for marks in self._sets(steering, place):
                 with view.scheduler.marking(marks):
                     prediction = view.scheduler.pending.foresee(view.state, pod)
-                verdict = self._judge.judge_landing(cls, node, cost, prediction)
+                verdict = self._judge.judge_landing(pod, node, cost, prediction)
                 if verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE:
                     return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
-    def _best(self, steering: Steering, cls: int, node: int) -> list[int]:
+    def _best(self, steering: Steering, pod: int, node: int) -> list[int]:
         """Return the places in ``steering.nodes`` that mend most, then need the fewest marks, then even out most."""
         nodes, marks = steering.nodes, steering.marks
         open_ = (marks <= self._most) & (nodes != node) & ~self._view.snapshot.nodes.leaving[nodes]
         places = np.flatnonzero(open_)
         if not len(places):
             return []
-        changes = np.round(self._judge.changes(cls, node, nodes[places]), 9)
+        changes = np.round(self._judge.changes(pod, node, nodes[places]), 9)
         order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
         mends = signs(changes[:2])[order] < 0
         return [int(place) for place in places[order[mends]][:_TRIES]]

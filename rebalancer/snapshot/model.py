@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
@@ -14,6 +16,7 @@ from rebalancer.snapshot.leaving import Notice
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
+from rebalancer.wire.pod_state import PodState
 
 
 class PodFlag(enum.IntFlag):
@@ -87,9 +90,30 @@ class Pods:
     deletion_cost: Int32s
     flags: Int32s
     """(P,) bits of PodFlag."""
+    state: Int32s
+    """(P,) index into ``states``: most pods share one."""
+    states: tuple[PodState, ...]
 
     def __len__(self) -> int:
         return len(self.cls)
+
+    @property
+    def living(self) -> Bools:
+        """(P,) pods on a node that are not terminating."""
+        living: Bools = (self.node >= 0) & ((self.flags & PodFlag.TERMINATING) == 0)
+        return living
+
+    @property
+    def ready(self) -> Bools:
+        """(P,) pods that are Ready."""
+        ready: Bools = (self.flags & PodFlag.READY) != 0
+        return ready
+
+    def where(self, test: Callable[[PodState], bool]) -> Bools:
+        """Return the pods (P,) of whose state ``test`` is true; it is asked once of each state."""
+        true = np.array([test(state) for state in self.states] or [False], bool)
+        matching: Bools = true[self.state]
+        return matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +162,11 @@ class PodClass:
         return matches(select.wire(), self.labels)
 
 
+def too_few_ready(ready: int, asked: int) -> str | None:
+    """Say that fewer pods are Ready than are asked for, if so."""
+    return f"{ready} of {asked} replicas ready" if ready < asked else None
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A top controller: Deployment, StatefulSet, Job, or any other owner of the ReplicaSet."""
@@ -162,6 +191,13 @@ class Owner:
     """Its pods are of two templates: those of the older one are being replaced."""
     cannot_surge: str = "it was not read"
     """Why its one replica would not stay Ready through a rollout (of a Deployment only); empty if it would."""
+
+    @property
+    def lacks_ready_only(self) -> bool:
+        """Whether fewer pods are Ready than are asked for, and nothing else is going on."""
+        return self.unsettled is not None and self.unsettled == too_few_ready(
+            self.ready, self.replicas
+        )
 
     @property
     def ref(self) -> str:

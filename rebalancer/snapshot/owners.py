@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rebalancer.snapshot.labels import with_label_keys
-from rebalancer.snapshot.model import Owner
+from rebalancer.snapshot.model import Owner, too_few_ready
 from rebalancer.snapshot.surge import why_no_surge
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import evict_opt_out
@@ -186,11 +186,6 @@ def _unsettled(
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     reported = sum(each.status.ready_replicas for each in read)
     return too_few_ready(min(reported, counted.ready), replicas)
-
-
-def too_few_ready(ready: int, asked: int) -> str | None:
-    """Say that fewer pods are Ready than are asked for, if so."""
-    return f"{ready} of {asked} replicas ready" if ready < asked else None
 
 
 def _rolling(workload: o.Workload, replicas: int) -> bool:

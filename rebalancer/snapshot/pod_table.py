@@ -19,6 +19,7 @@ from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
+from rebalancer.wire.pod_state import PodState
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 
 _FINISHED = ("Succeeded", "Failed")
@@ -41,11 +42,12 @@ class PodRows:
         self.cls, self.node = array("i"), array("i")
         self.created, self.ready_since = array("d"), array("d")
         self.deletion_cost, self.flags = array("i"), array("i")
+        self.state = array("i")
 
     def __len__(self) -> int:
         return len(self.cls)
 
-    def append(self, record: PodRecord, cls: int, node: int) -> None:
+    def append(self, record: PodRecord, cls: int, node: int, state: int) -> None:
         """Add a pod."""
         self.cls.append(cls)
         self.name.append(record.name)
@@ -55,6 +57,7 @@ class PodRows:
         self.ready_since.append(record.ready_since if record.ready else 0.0)
         self.deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
         self.flags.append(_flags(record))
+        self.state.append(state)
 
     def take(self, rows: NDArray[np.intp]) -> PodRows:
         """Return new columns of the given rows, in the given order."""
@@ -76,7 +79,7 @@ class PodRows:
         return both
 
 
-_NUMBERS = ("cls", "node", "created", "ready_since", "deletion_cost", "flags")
+_NUMBERS = ("cls", "node", "created", "ready_since", "deletion_cost", "flags", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class SettledPods:
     rows: PodRows
     classes: tuple[ClassSpec, ...]
     node_names: tuple[str, ...]
+    states: tuple[PodState, ...]
 
     @property
     def cls(self) -> Int32s:
@@ -114,6 +118,8 @@ class SettledPods:
             ready_since=frozen(np.array(rows.ready_since, np.float64)),
             deletion_cost=frozen(np.array(rows.deletion_cost, np.int32)),
             flags=frozen(flags),
+            state=frozen(np.array(rows.state, np.int32)),
+            states=self.states,
         )
 
 
@@ -130,6 +136,7 @@ class PodTable:
         self._class_ids: dict[Hashable, int] = {}
         self._classes: list[ClassSpec] = []
         self._controllers: set[str] = set()
+        self._state_ids: dict[PodState, int] = {}
 
     @property
     def controllers(self) -> Container[str]:
@@ -156,7 +163,8 @@ class PodTable:
         self._newest[uid] = -1
 
     def _append(self, rows: PodRows, record: PodRecord) -> None:
-        rows.append(record, self._class_of(record), self._node_of(record.node))
+        state = self._state_ids.setdefault(record.state, len(self._state_ids))
+        rows.append(record, self._class_of(record), self._node_of(record.node), state)
 
     def _class_of(self, record: PodRecord) -> int:
         key: Hashable = record.key
@@ -196,7 +204,12 @@ class PodTable:
             self._sort()
         if self._newest:
             self._merge()
-        return SettledPods(self._rows, tuple(self._classes), tuple(self._node_names.values))
+        return SettledPods(
+            self._rows,
+            tuple(self._classes),
+            tuple(self._node_names.values),
+            tuple(self._state_ids),
+        )
 
     def _sort(self) -> None:
         rows, previous = self._rows, ("", "")
@@ -230,16 +243,24 @@ class PodTable:
         return self._classes[rows.cls[row]].controller.namespace, rows.name[row]
 
     def _renumber(self) -> None:
-        """Number classes by their first pod; those without pods go."""
-        cls = np.frombuffer(self._rows.cls, np.int32)
-        old, first = np.unique(cls, return_index=True)
-        old = old[np.argsort(first)]
-        new = np.full(len(self._classes), -1, np.int32)
-        new[old] = np.arange(len(old), dtype=np.int32)
-        self._rows.cls = array("i", new[cls].tobytes())
-        self._classes = [self._classes[index] for index in old.tolist()]
+        """Number classes and states by their first pod; those without pods go."""
+        self._rows.cls, old, new = _by_first_pod(self._rows.cls, len(self._classes))
+        self._classes = [self._classes[index] for index in old]
         self._class_ids = {k: int(new[i]) for k, i in self._class_ids.items() if new[i] >= 0}
         self._controllers = {of_class.controller.uid for of_class in self._classes}
+        states = list(self._state_ids)
+        self._rows.state, kept, _ = _by_first_pod(self._rows.state, len(states))
+        self._state_ids = {states[index]: number for number, index in enumerate(kept)}
+
+
+def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int], Int32s]:
+    """Return the column numbered anew, the old numbers (of ``size``) in that order, and old -> new, -1 for none."""
+    numbers = np.frombuffer(column, np.int32)
+    old, first = np.unique(numbers, return_index=True)
+    old = old[np.argsort(first)]
+    new = np.full(size, -1, np.int32)
+    new[old] = np.arange(len(old), dtype=np.int32)
+    return array("i", new[numbers].tobytes()), old.tolist(), new
 
 
 def _deletion_cost(text: str | None) -> int:

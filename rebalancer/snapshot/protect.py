@@ -55,6 +55,8 @@ COOL_DOWN = _BIT["coolDown"]
 """The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
 PASSING = sum(_BIT[name] for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress"))
 """Protections that end by themselves."""
+UNSETTLED = _BIT["ownerUnsettled"]
+"""The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 """The protections that have reason codes of their own."""

@@ -155,8 +155,12 @@ class ClusterState:
     def pods_on(self, cls: int, node: int) -> Int32s:
         """Return the pods of the snapshot's class ``cls`` that have not been moved and are on ``node``."""
         pods = self.living_of(cls)
-        at_home = (self.node_of[pods] == node) & (self.snapshot.pods.node[pods] == node)
-        return pods[at_home & ~self._moved[pods]]
+        return pods[(self.snapshot.pods.node[pods] == node) & self.at_home(pods)]
+
+    def at_home(self, pods: Int32s) -> Bools:
+        """Return which of ``pods``, which are alive and on nodes in the snapshot, have not been moved."""
+        stays: Bools = self.node_of[pods] == self.snapshot.pods.node[pods]
+        return stays & ~self._moved[pods]
 
     def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
         """Return how many pods of ``classes``, terminating ones not, are in each of ``size`` domains.
@@ -284,6 +288,11 @@ class ClusterState:
         self._last(cls, node, +1)
         self._hold(cls, node, +1)
         self.version += 1
+
+    def restore(self, pod: int) -> None:
+        """Put ``pod``, which has no node, back where the snapshot has it, as if it had never left."""
+        self.place(pod, int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod]))
+        self._moved[pod] = False
 
     def unplace(self, pod: int) -> None:
         """Take back the newest :meth:`place`, which must have been of ``pod``: its replacement is on its way."""

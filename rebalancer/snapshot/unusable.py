@@ -15,7 +15,7 @@ from rebalancer.wire import objects as o
 UNUSABLE = (ArithmeticError, LookupError, TypeError, ValueError)
 """What such a value raises."""
 
-_NO_PODS = SettledPods(PodRows(), (), ())
+_NO_PODS = SettledPods(PodRows(), (), (), ())
 
 
 def unusable_object(settled: Settled) -> str | None:
@@ -39,7 +39,7 @@ def _unusable_pod(pods: SettledPods) -> str | None:
         rows = pods.rows.take(np.array([row], np.intp))
         rows.cls[0] = 0
         of_class = pods.classes[cls]
-        alone = SettledPods(rows, (of_class,), pods.node_names)
+        alone = SettledPods(rows, (of_class,), pods.node_names, pods.states)
         if _fails(Settled(alone, {}, PodUse())):
             name = o.ObjectMeta(name=rows.name[0], namespace=of_class.controller.namespace)
             return _named("Pod", name)

@@ -12,6 +12,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import (
     Candidates,
     Concerned,
+    Judging,
     Measuring,
     Noting,
     Signalling,
@@ -208,6 +209,8 @@ def _check_candidate(view: View, term: Term, row: tuple[int, int, float], where:
     cls, source, gain = row
     state, replacement = view.state, view.snapshot.classes[cls].replacement
     pods = state.pods_on(cls, source)
+    if isinstance(term, Judging):
+        pods = np.array([pod for pod in term.judged().tolist() if pod in pods], np.int32)
     _require(len(pods) > 0, f"{where}: a candidate without a pod")
     everywhere = np.arange(len(view.snapshot.nodes), dtype=np.int32)
     change = term.delta(cls, source, replacement, everywhere)
@@ -224,17 +227,17 @@ def _check_candidate(view: View, term: Term, row: tuple[int, int, float], where:
         state.reap()
         state.place(pod, replacement, target)
         difference = term.potential() - before
-        _undo(view, pod, cls, source)
+        _undo(view, pod)
         _require(
             abs(difference - float(change[target])) < _TOLERANCE,
             f"{where}: delta says {change[target]:g}, the potential changes by {difference:g}",
         )
 
 
-def _undo(view: View, pod: int, cls: int, source: int) -> None:
+def _undo(view: View, pod: int) -> None:
     view.state.evict(pod)
     view.state.reap()
-    view.state.place(pod, cls, source)
+    view.state.restore(pod)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -17,10 +17,18 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
 from rebalancer.snapshot.marks import with_empty_marks
-from rebalancer.snapshot.model import DisruptionBudget, Nodes, Owner, PodFlag, Pods, Snapshot
-from rebalancer.snapshot.owners import too_few_ready
+from rebalancer.snapshot.model import (
+    DisruptionBudget,
+    Nodes,
+    Owner,
+    PodFlag,
+    Pods,
+    Snapshot,
+    too_few_ready,
+)
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
 from rebalancer.whatif.span import Span
+from rebalancer.wire.pod_state import RUNNING
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
 APART = Span(0.08, 0.08)
@@ -87,6 +95,7 @@ class World:
         self.node, self._cls = pods.node.copy(), pods.cls.copy()
         self._created, self._ready = pods.created.copy(), pods.ready_since.copy()
         self._flags, self._deletion_cost = pods.flags.copy(), pods.deletion_cost.copy()
+        self._states_of_pods, self._states = pods.state.copy(), (*pods.states, RUNNING)
         self._names, self._uids = list(pods.name), list(pods.uid)
         self._base_names = list(pods.name)
         self.moves: np.ndarray = np.zeros(len(pods), np.int64)
@@ -275,6 +284,7 @@ class World:
         self._created[pod] = self.now
         self._ready[pod] = self.now if node >= 0 else 0.0
         self._flags[pod] = PodFlag.OWNED | (PodFlag.READY if node >= 0 else 0)
+        self._states_of_pods[pod] = len(self._states) - 1
         count = int(self.moves[pod])
         self._uids[pod] = f"{self._first.pods.uid[pod]}+{count}"
         if self.snapshot.classes[cls].controller_kind != "StatefulSet":
@@ -344,6 +354,8 @@ class World:
             ready_since=_with(self._ready, [victim.created for victim in victims]),
             deletion_cost=_with(self._deletion_cost, [0] * more),
             flags=_with(self._flags, going.tolist()),
+            state=_with(self._states_of_pods, [len(self._states) - 1] * more),
+            states=self._states,
         )
 
     def _per_owner(self, per_class: np.ndarray) -> np.ndarray:

@@ -18,6 +18,15 @@ from msgspec import Raw, Struct
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.decoder import JsonDecoder
+from rebalancer.wire.pod_state import (
+    RUNNING,
+    ContainerKind,
+    ContainerState,
+    PodCondition,
+    PodState,
+    says_something,
+    state_of,
+)
 from rebalancer.wire.times import unix_seconds
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -82,6 +91,7 @@ class PodRecord(NamedTuple):
     annotations: PodAnnotations
     key: Hashable
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
+    state: PodState = RUNNING
 
 
 class _Meta(Struct, rename="camel", gc=False):
@@ -242,9 +252,76 @@ class _Spec(Struct, rename="camel", gc=False):
         )
 
 
+class _Ended(Struct, rename="camel", gc=False):
+    exit_code: int = 0
+    reason: str = ""
+
+
+class _Waits(Struct, gc=False):
+    reason: str = ""
+
+
+class _StateOfContainer(Struct, gc=False):
+    waiting: _Waits | None = None
+    terminated: _Ended | None = None
+
+
+_NO_STATE = _StateOfContainer()
+
+
+class _ContainerStatus(Struct, rename="camel", gc=False):
+    ready: bool = False
+    restart_count: int = 0
+    state: _StateOfContainer | None = None
+
+    def decode(self, kind: ContainerKind) -> ContainerState:
+        state = self.state or _NO_STATE
+        ended = state.terminated
+        return ContainerState(
+            kind,
+            self.restart_count,
+            state.waiting.reason if state.waiting is not None else "",
+            ended.reason if ended is not None else "",
+            ended.exit_code if ended is not None else None,
+        )
+
+
+_Statuses = tuple[_ContainerStatus, ...] | None
+
+
 class _Status(Struct, rename="camel", gc=False):
     phase: str = ""
+    reason: str = ""
     conditions: tuple[o.Condition, ...] | None = None
+    container_statuses: _Statuses = None
+    init_container_statuses: _Statuses = None
+    ephemeral_container_statuses: _Statuses = None
+
+    def decode(self) -> PodState:
+        by_kind = (
+            (ContainerKind.REGULAR, self.container_statuses),
+            (ContainerKind.INIT, self.init_container_statuses),
+            (ContainerKind.EPHEMERAL, self.ephemeral_container_statuses),
+        )
+        return state_of(
+            self.phase,
+            self.reason,
+            tuple(
+                [
+                    status.decode(kind)
+                    for kind, statuses in by_kind
+                    for status in statuses or ()
+                    if status.restart_count or not status.ready
+                ]
+            ),
+            tuple(
+                [
+                    PodCondition(c.type, c.status, c.reason, unix_seconds(c.last_transition_time))
+                    for c in self.conditions or ()
+                    if says_something(c.type, c.status, c.reason)
+                ]
+            ),
+        )
 
 
 class Pod(Struct, gc=False):
@@ -287,6 +364,7 @@ class Pod(Struct, gc=False):
             annotations=meta.annotations or NO_ANNOTATIONS,
             key=(meta.namespace, uid, labels, spec.key()),
             spec=partial(_decode_spec, labels, spec),
+            state=status.decode(),
         )
 
     def _labels(self) -> bytes:

@@ -6,10 +6,13 @@ The cluster's clock stands still, so that the same code makes the same bytes.
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rebalancer.embedded import drifts
+from rebalancer.embedded.apiserver.kinds import POD
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
@@ -113,6 +116,40 @@ def _placement(cluster: EmbeddedCluster) -> None:
     _nodes(cluster, "c")
 
 
+def _lifetime(cluster: EmbeddedCluster) -> None:
+    """Pods run for two days; a workload that came later is younger."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2))
+    cluster.advance(47 * 3600.0)
+    _settled(cluster, deployment("api", 2))
+
+
+def _change_first(cluster: EmbeddedCluster, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the first pod of namespace default."""
+    with cluster.store.lock:
+        cluster.store.modify(POD, cluster.store.items(POD, "default")[0], change)
+    cluster.advance(_MINUTES)
+
+
+def _restarts(cluster: EmbeddedCluster) -> None:
+    """A container was restarted 130 times."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2))
+
+    def restarted(pod: dict[str, Any]) -> None:
+        pod["status"]["containerStatuses"][0]["restartCount"] = 130
+
+    _change_first(cluster, restarted)
+
+
+def _stuck(cluster: EmbeddedCluster) -> None:
+    """A pod does not get Ready on a node, and another node joins."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2, cpu="1"))
+    _change_first(cluster, lambda pod: pod["metadata"].update(annotations={NEVER_READY: "true"}))
+    _nodes(cluster, "c")
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -123,6 +160,9 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "consolidation": _consolidation,
     "pod-affinity": _pod_affinity,
     "placement": _placement,
+    "lifetime": _lifetime,
+    "restarts": _restarts,
+    "stuck": _stuck,
 }
 
 

@@ -21,11 +21,15 @@ from rebalancer.api import (
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
 from rebalancer.testing.workloads import ZONE
+from strategies.lifetime import LifetimeParams
 from strategies.placement import PlacementParams
 from strategies.utilisation.params import LowUtilisationParams
 
 REGISTRY = Registry.installed()
-PARAMS = {"placement": PlacementParams.model_validate({"avoid": {ZONE: "zone-a"}})}
+PARAMS = {
+    "placement": PlacementParams.model_validate({"avoid": {ZONE: "zone-a"}}),
+    "lifetime": LifetimeParams.model_validate({"maxPodLifeTime": "1h"}),
+}
 
 
 @pytest.mark.parametrize("name", [listed.name for listed in REGISTRY.listed()])

@@ -6,6 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.pod_state import (
+    ContainerKind,
+    ContainerState,
+    PodCondition,
+    PodState,
+    says_something,
+    state_of,
+)
 from rebalancer.wire.pods import ANNOTATION_NAMES, NO_ANNOTATIONS, PodAnnotations, PodRecord
 from rebalancer.wire.protobuf.podspec import (
     forget_pinned_node,
@@ -13,7 +21,7 @@ from rebalancer.wire.protobuf.podspec import (
     spec_key,
     strings,
 )
-from rebalancer.wire.protobuf.schema import as_broken_list, message, text
+from rebalancer.wire.protobuf.schema import as_broken_list, message, shared_text, text
 
 # Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.
 _PLACEMENT = tuple(
@@ -49,7 +57,6 @@ def _record(pod: Any) -> PodRecord:
         if condition.type == "Ready":
             ready = condition.status == "True"
             ready_since = float(condition.lastTransitionTime.seconds)
-            break
     if owner_kind == "DaemonSet":
         forget_pinned_node(spec)
     node = text(spec.nodeName)
@@ -73,6 +80,46 @@ def _record(pod: Any) -> PodRecord:
         _annotations(meta.annotations),
         (namespace, owner_uid, b"".join(labels), key),
         lambda: _spec(labels, spec, volumes),
+        _state(status),
+    )
+
+
+def _state(status: Any) -> PodState:
+    by_kind = (
+        (ContainerKind.REGULAR, status.containerStatuses),
+        (ContainerKind.INIT, status.initContainerStatuses),
+        (ContainerKind.EPHEMERAL, status.ephemeralContainerStatuses),
+    )
+    containers = [
+        _container(kind, each)
+        for kind, statuses in by_kind
+        for each in statuses
+        if each.restartCount or not each.ready
+    ]
+    conditions = [
+        PodCondition(
+            shared_text(each.type),
+            shared_text(each.status),
+            shared_text(each.reason),
+            float(each.lastTransitionTime.seconds),
+        )
+        for each in status.conditions
+        if says_something(each.type, each.status, each.reason)
+    ]
+    return state_of(
+        shared_text(status.phase), text(status.reason), tuple(containers), tuple(conditions)
+    )
+
+
+def _container(kind: ContainerKind, status: Any) -> ContainerState:
+    state = status.state
+    ended = state.terminated
+    return ContainerState(
+        kind,
+        status.restartCount,
+        shared_text(state.waiting.reason),
+        shared_text(ended.reason),
+        ended.exitCode if state.HasField("terminated") else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from rebalancer.memory.remember import (
     zones_of,
 )
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cost
+from rebalancer.plan.plan import Cause, Cost
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
 from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, move, outcome, well
@@ -231,3 +232,61 @@ def test_whatever_happens_patience_is_bounded_and_counts_add_up(runs):
     assert term.until <= NOW + 60 * len(runs) + FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
     assert len(term.trail) <= 4
     assert remember(document, SNAPSHOT, [], NOW).owners == document.owners
+
+
+def sick(pod="web-0", **given):
+    """A pod that went for its own state; its replacement landed on the same node."""
+    landed = outcome(pod=pod, landings=(("n0", 0.6), ("n1", 0.4)), landed="n0", **given)
+    return replace(landed, move=replace(landed.move, cause=Cause.STATE))
+
+
+def of_age(seconds, at):
+    """The snapshot at a time, with pods so old."""
+    taken = replace(SNAPSHOT, captured_at=at)
+    created = np.full(len(taken.pods), at - seconds)
+    return replace(taken, pods=replace(taken.pods, created=created))
+
+
+def test_a_pod_replaced_for_its_state_or_age_may_land_where_it_was():
+    document = after([sick()])
+    assert of_web(document).as_predicted == 1
+    aged = outcome(landed="n0")
+    document = after([replace(aged, move=replace(aged.move, cause=Cause.AGE))])
+    assert cooling(document, NOW) == {}
+
+
+def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_up():
+    document, at = Document(), NOW
+    rests: list[float] = []
+    for _ in range(STRIKES + 1):
+        # Each pod is as old as the time since the last was evicted: it is its replacement.
+        age = rests[-1] + 400 if rests else 86_400
+        document = remember(document, of_age(age, at), [sick()], at)
+        rests.append(max(0, of_web(document).until - at))
+        at += rests[-1] + 400
+    assert rests == [0, 600, 1200, 2400, 4800, 9600, 0]
+    assert "fared no better" in cooling(document, at)[WEB]
+    assert of_web(document).given_up
+
+
+def test_pods_that_were_there_before_the_first_went_are_no_replacements():
+    document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
+    document = remember(document, of_age(7320, NOW + 120), [sick("web-1")], NOW + 120)
+    assert cooling(document, NOW + 121) == {}
+
+
+def test_a_replacement_that_fared_well_for_a_day_is_no_strike():
+    document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
+    later = NOW + 90_000
+    document = remember(document, of_age(89_000, later), [sick()], later)
+    assert cooling(document, later) == {}
+
+
+def test_a_lifetime_of_minutes_is_no_reason_to_rest():
+    document, at = Document(), NOW
+    for _ in range(5):
+        aged = outcome(landed="n0")
+        aged = replace(aged, move=replace(aged.move, cause=Cause.AGE))
+        document = remember(document, of_age(600, at), [aged], at)
+        at += 600
+    assert cooling(document, at) == {}

@@ -20,13 +20,13 @@ kind: DeschedulerPolicy
 profiles:
 - pluginConfig:
   - {name: RemoveDuplicates}
-  - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 1}}
+  - {name: RemoveFailedPods}
   plugins:
     balance: {enabled: [RemoveDuplicates]}
-    deschedule: {enabled: [PodLifeTime]}
+    deschedule: {enabled: [RemoveFailedPods]}
 maxNoOfPodsToEvictTotal: 7
 """
-LOST = "not carried over: PodLifeTime: no strategy"
+LOST = "not carried over: RemoveFailedPods: failed pods"
 
 
 class Done(NamedTuple):

@@ -16,7 +16,10 @@ WHOLE = (
     "(steer: marks), so that it stays empty"
 )
 SELECTOR = "differs: a nodeSelector is mended like required node affinity"
-RESTARTS = "not carried over: RemovePodsHavingTooManyRestarts: no strategy here goes by restarts"
+RESTS = (
+    "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
+)
+RESTARTS = f"differs: RemovePodsHavingTooManyRestarts: {RESTS}"
 NOTHING = " not carried over: nothing is left to do: the policy has no strategy"
 
 
@@ -78,13 +81,11 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "PodLifeTime",
                 "      maxPodLifeTimeSeconds: 604800\n      states: [Pending, PodInitializing]\n",
             ),
-            "strategies: {}\n",
+            "strategies:\n  lifetime:\n    maxPodLifeTime: 168h\n    states: [Pending, PodInitializing]\n",
             [
-                (
-                    f"7: {ARGS}: not carried over: PodLifeTime: no strategy here goes by age or state; "
-                    "nothing moves unless it lands better"
-                ),
-                NOTHING,
+                f"7: {ARGS}: differs: PodLifeTime: {RESTS}",
+                f"9: {ARGS}.states: differs: Pending: a pod without a node stays, it would only wait again",
+                DEFAULTS,
             ],
             id="pod-life-time.yml",
         ),
@@ -99,8 +100,8 @@ ARGS = "profiles[0].pluginConfig[0].args"
             "strategies: {}\n",
             [
                 (
-                    f"7: {ARGS}: not carried over: PodLifeTime: no strategy here goes by age or state; "
-                    "nothing moves unless it lands better"
+                    f"8: {ARGS}.states: not carried over: Succeeded: pods that have ended stay, "
+                    "their results may still be read"
                 ),
                 NOTHING,
             ],
@@ -113,8 +114,8 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      podRestartThreshold: 100\n      includingInitContainers: true\n"
                 "      states: [CrashLoopBackOff]\n",
             ),
-            "strategies: {}\n",
-            [f"7: {ARGS}: {RESTARTS}", NOTHING],
+            "strategies:\n  restarts:\n    includingInitContainers: true\n    states: [CrashLoopBackOff]\n",
+            [f"7: {ARGS}: {RESTARTS}", DEFAULTS],
             id="too-many-restarts.yml",
         ),
         pytest.param(
@@ -192,6 +193,7 @@ def test_the_example_of_several_plug_ins(migrate):
         "  anti-affinity: {preferred: false}\n"
         "  duplicates: {}\n"
         "  low-utilisation: {}\n"
+        "  restarts: {includingInitContainers: true}\n"
         "  topology-spread: {}\n"
     )
     assert notes == [
@@ -238,6 +240,7 @@ def test_the_default_policy_of_its_chart(migrate):
         "  duplicates: {}\n"
         "  low-utilisation: {}\n"
         "  node-affinity: {preferred: false}\n"
+        "  restarts: {includingInitContainers: true}\n"
         "  taints: {}\n"
         "  topology-spread:\n"
         "    constraints: [hard]\n"

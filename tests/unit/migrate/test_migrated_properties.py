@@ -16,7 +16,9 @@ from rebalancer.registry import Registry
 KNOWN = Registry.installed()
 OURS = {
     "LowNodeUtilization": "low-utilisation",
+    "PodLifeTime": "lifetime",
     "RemoveDuplicates": "duplicates",
+    "RemovePodsHavingTooManyRestarts": "restarts",
     "RemovePodsViolatingInterPodAntiAffinity": "anti-affinity",
     "RemovePodsViolatingNodeAffinity": "node-affinity",
     "RemovePodsViolatingNodeTaints": "taints",
@@ -75,6 +77,29 @@ taints = st.lists(texts, max_size=3)
 common = {"namespaces": namespaces, "labelSelector": selectors}
 ARGS = {
     "LowNodeUtilization": low_utilization(),
+    "PodLifeTime": st.builds(
+        lambda first, rest: {**first, **rest},
+        st.sampled_from(
+            [
+                {"maxPodLifeTimeSeconds": 0},
+                {"maxPodLifeTimeSeconds": 2**40},
+                {"states": ["Pending", "Failed"]},
+                {"states": ["Succeeded"]},
+                {"exitCodes": [1, -1]},
+                {"conditions": [{"type": "Ready"}, {"status": "x"}, {"reason": "'"}]},
+            ]
+        ),
+        some(**common, includingInitContainers=st.booleans()),
+    ),
+    "RemovePodsHavingTooManyRestarts": st.builds(
+        lambda least, rest: {"podRestartThreshold": least, **rest},
+        st.integers(1, 2**31 - 1),
+        some(
+            **common,
+            includingInitContainers=st.booleans(),
+            states=st.lists(st.sampled_from(["Running", "CrashLoopBackOff"]), unique=True),
+        ),
+    ),
     "RemoveDuplicates": some(namespaces=namespaces, excludeOwnerKinds=st.lists(texts, max_size=2)),
     "RemovePodsViolatingInterPodAntiAffinity": some(**common),
     "RemovePodsViolatingNodeAffinity": st.builds(
@@ -179,7 +204,7 @@ def test_the_result_always_loads_and_is_always_the_same(policy):
     ours = {policy_of_ours.strategy_of(name) for name in policy_of_ours.strategies}
     # A strategy is left out only if its options leave nothing to do.
     left_out = {OURS[name] for name in enabled if name in OURS} - ours
-    assert left_out <= {"node-affinity", "taints"}
+    assert left_out <= {"lifetime", "node-affinity", "taints"}
     assert ours <= {OURS[name] for name in enabled if name in OURS}
 
 

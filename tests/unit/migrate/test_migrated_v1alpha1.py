@@ -31,7 +31,7 @@ strategies:
       namespaces: {exclude: [kube-system]}
   PodLifeTime:
     enabled: true
-    params: {podLifeTime: {maxPodLifeTimeSeconds: 86400, podStatusPhases: [Pending]}}
+    params: {namespaces: {exclude: [kube-system]}, podLifeTime: {maxPodLifeTimeSeconds: 86400, podStatusPhases: [Pending]}}
   RemovePodsViolatingNodeTaints: {enabled: false}
 """,
         head=V1ALPHA1,
@@ -42,6 +42,7 @@ strategies:
         "protect: {volumes: false, localStorage: false}\n"
         "strategies:\n"
         "  duplicates:\n    excludeOwnerKinds: [StatefulSet]\n"
+        "  lifetime:\n    maxPodLifeTime: 24h\n    states: [Pending]\n"
         "  low-utilisation:\n    under: {cpu: 10%}\n    over: {cpu: 70.5%}\n"
         "  topology-spread: {}\n"
     )
@@ -61,8 +62,12 @@ strategies:
             "there: RemovePodsViolatingTopologySpreadConstraint does not read it"
         ),
         (
-            "29: strategies.PodLifeTime.params: not carried over: PodLifeTime: no strategy here goes by age or "
-            "state; nothing moves unless it lands better"
+            "29: strategies.PodLifeTime.params.podLifeTime.podStatusPhases: differs: Pending: a pod without a node "
+            "stays, it would only wait again"
+        ),
+        (
+            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
+            "owners whose replacements fare no better rest"
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "

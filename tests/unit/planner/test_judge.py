@@ -62,7 +62,7 @@ def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(plan, monkeypatch, 
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        anew = made(self, cls, node, cost, landing)
+        anew = made(self, pod, node, cost, landing)
         assert (verdict.refused, verdict.vain) == (anew.refused, anew.vain)
         assert (verdict.gain[:2], verdict.best[:2]) == (anew.gain[:2], anew.best[:2])
         if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):

@@ -4,13 +4,17 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.pod_state import RUNNING
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord, decode_page
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.pods import pod_records
 from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.times import rfc3339
 from tests.unit.wire.protobuf_bytes import encoded, entries, field, listed, pod
 
 
@@ -317,3 +321,104 @@ def test_text_that_is_no_utf_8_is_replaced_as_in_json() -> None:
     (record,) = records(whole)
     _, spec = record.spec()
     assert spec.containers[0].image == "\ufffd"
+
+
+def test_a_ready_container_that_was_never_restarted_says_nothing() -> None:
+    (mine,) = records(pod())
+    assert mine.state is RUNNING
+    done = {"ready": True, "state": {"terminated": {"reason": "Completed"}}}
+    told = from_json(status={"phase": "Running", "initContainerStatuses": [done]})
+    assert told.state is RUNNING
+
+
+_TEXTS = st.sampled_from(["", "Error", "CrashLoopBackOff", "\u00fc"])
+_STATES = st.one_of(
+    st.none(),
+    st.just({"running": {"startedAt": "2026-09-21T13:33:20Z"}}),
+    st.builds(lambda reason: {"waiting": {"reason": reason, "message": "m"}}, _TEXTS),
+    st.builds(
+        lambda reason, code: {"terminated": {"reason": reason, "exitCode": code}},
+        _TEXTS,
+        st.integers(-(2**31), 2**31 - 1),
+    ),
+)
+_CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"ready": st.booleans(), "restartCount": st.integers(0, 3), "state": _STATES}
+    ),
+    max_size=2,
+)
+_CONDITIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["Ready", "PodScheduled", "Bad"]),
+            "status": st.sampled_from(["True", "False"]),
+            "reason": _TEXTS,
+            "lastTransitionTime": st.sampled_from([None, 1_790_000_060]),
+        }
+    ),
+    max_size=3,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "phase": st.sampled_from(["Running", "Pending", "Failed"]),
+            "reason": _TEXTS,
+            "conditions": _CONDITIONS,
+            "containerStatuses": _CONTAINERS,
+            "initContainerStatuses": _CONTAINERS,
+            "ephemeralContainerStatuses": _CONTAINERS,
+        }
+    )
+)
+def test_how_a_pod_fares_is_the_same_in_both_forms(status: dict[str, Any]) -> None:
+    meta = {"name": "a", "namespace": "default", "uid": "uid-a"}
+    timed = [
+        {
+            **each,
+            "lastTransitionTime": each["lastTransitionTime"]
+            and rfc3339(each["lastTransitionTime"]),
+        }
+        for each in status["conditions"]
+    ]
+    theirs = from_json(metadata=meta, status={**status, "conditions": timed})
+    (mine,) = records(encoded("Pod", metadata=meta, status=_in_protobuf(status)))
+    assert mine.state == theirs.state
+    assert (mine.ready, mine.ready_since) == (theirs.ready, theirs.ready_since)
+
+
+def _in_protobuf(status: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are declared; times as messages, and what is absent left out."""
+    lists = [name for name in status if name.endswith("Statuses")]
+    return {
+        **{name: [_container(each) for each in status[name]] for name in lists},
+        "phase": status["phase"],
+        "reason": status["reason"],
+        "conditions": [
+            {
+                **{key: each[key] for key in ("type", "status", "reason")},
+                **(
+                    {"lastTransitionTime": {"seconds": at}}
+                    if (at := each["lastTransitionTime"])
+                    else {}
+                ),
+            }
+            for each in status["conditions"]
+        ],
+    }
+
+
+def _container(given: dict[str, Any]) -> dict[str, Any]:
+    state = given["state"] or {}
+    kept = {
+        kind: {key: state[kind][key] for key in ("reason", "exitCode") if key in state[kind]}
+        for kind in ("waiting", "terminated")
+        if kind in state
+    }
+    return (
+        {**given, "state": kept}
+        if given["state"]
+        else {k: given[k] for k in ("ready", "restartCount")}
+    )

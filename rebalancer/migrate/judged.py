@@ -1,0 +1,98 @@
+"""Options of the strategies that judge single pods, from the plug-ins of the descheduler that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from rebalancer.durations import format_duration
+from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.plugins import LifeTimeArgs, PodCondition, RestartArgs
+from rebalancer.migrate.uses import Options, Use, Written
+
+_FINISHED = ("Failed", "Succeeded")
+_STATUSES = ("", "True", "False", "Unknown")
+_OF_EVERY_POD = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled")
+_LONGEST = 999_999 * 3600
+"""Seconds of the longest duration that a policy can write: no pod is as old."""
+
+
+def restarts(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
+    """Return the options of restarts for RemovePodsHavingTooManyRestarts."""
+    args: Written[RestartArgs] = use.args
+    _backs_off(use, notes)
+    return {
+        "podRestartThreshold": min(args.value.pod_restart_threshold, 2**31 - 1),
+        "includingInitContainers": args.value.including_init_containers,
+        "states": list(args.value.states),
+    }
+
+
+def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+    """Return the options of lifetime for PodLifeTime; None if no pod that it is about is moved here."""
+    args: Written[LifeTimeArgs] = use.args
+    given = args.value
+    states = _states(args, notes)
+    conditions = list(_conditions(args, notes))
+    if (given.states and not states) or (given.conditions and not conditions):
+        return None
+    _backs_off(use, notes)
+    options: Options = {
+        "states": states,
+        "conditions": conditions,
+        "exitCodes": list(given.exit_codes),
+        "includingInitContainers": given.including_init_containers,
+        "includingEphemeralContainers": given.including_ephemeral_containers,
+    }
+    if given.max_pod_life_time_seconds is not None:
+        options = {"maxPodLifeTime": _duration(given.max_pod_life_time_seconds), **options}
+    return options
+
+
+def _backs_off(use: Use, notes: Notes) -> None:
+    text = "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
+    notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
+
+
+def _duration(seconds: int) -> str:
+    return format_duration(timedelta(seconds=min(seconds, _LONGEST)))
+
+
+def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
+    """Return the states that a pod that has not ended can have."""
+    given = list(dict.fromkeys(args.value.states))
+    if finished := [state for state in given if state in _FINISHED]:
+        text = (
+            f"{' and '.join(finished)}: pods that have ended stay, their results may still be read"
+        )
+        notes.add(args.at("states"), Fate.LOST, text)
+    if "Pending" in given:
+        text = "Pending: a pod without a node stays, it would only wait again"
+        notes.add(args.at("states"), Fate.DIFFERS, text)
+    return [state for state in given if state not in _FINISHED]
+
+
+def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str, Any]]:
+    for index, condition in enumerate(args.value.conditions):
+        path = (*args.at("conditions"), index)
+        if (why := _inexpressible(condition)) is not None:
+            notes.add(path, *why)
+            continue
+        least = condition.min_time_since_last_transition_seconds
+        written = {"type": condition.type, "status": condition.status, "reason": condition.reason}
+        yield {
+            **{key: value for key, value in written.items() if value},
+            **({} if least is None else {"minTimeSinceLastTransition": _duration(least)}),
+        }
+
+
+def _inexpressible(condition: PodCondition) -> tuple[Fate, str] | None:
+    """Return why a condition cannot be carried over, if it cannot."""
+    if condition.status not in _STATUSES:
+        return Fate.IDLE, "no condition has such a status"
+    if not (condition.type or condition.status or condition.reason):
+        return Fate.LOST, "a condition needs type, status or reason here"
+    if condition.status == "True" and condition.type in _OF_EVERY_POD and not condition.reason:
+        return Fate.LOST, f"every healthy pod has {condition.type} True"
+    return None

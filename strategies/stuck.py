@@ -1,0 +1,128 @@
+"""Stuck: pods that do not get Ready on a node, while their siblings elsewhere do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rebalancer.api import (
+    Duration,
+    Params,
+    PodState,
+    PodTerm,
+    Snapshot,
+    Term,
+    View,
+    format_duration,
+)
+
+_NOT_READY = ("False", "Unknown")
+
+
+class StuckParams(Params):
+    """Options of stuck."""
+
+    after: Duration = Field(
+        default=timedelta(minutes=10),
+        description="Pods that have not been Ready for at least this time.",
+    )
+    reasons: tuple[str, ...] = Field(
+        default=(
+            "CrashLoopBackOff",
+            "ImagePullBackOff",
+            "ErrImagePull",
+            "CreateContainerConfigError",
+            "CreateContainerError",
+            "RunContainerError",
+            "ContainerCreating",
+            "PodInitializing",
+        ),
+        description="Only pods with a container, or init container, that waits or ended for one of these.",
+    )
+    not_ready: bool = Field(
+        default=True, description="Also pods whose containers run, but are not Ready."
+    )
+
+
+class Stuck:
+    """Moves pods that do not get Ready off nodes where the node is at fault: their siblings elsewhere are Ready.
+
+    Siblings are the pods of the same owner and template. Where one is Ready on the same node, or where stuck ones
+    are on more nodes than Ready ones, the fault is the program's, and nothing is moved.
+    """
+
+    Params = StuckParams
+
+    def terms(self, view: View, params: StuckParams) -> Sequence[Term]:
+        """Return one soft term: each such pod is one that still has to be moved to another node."""
+        snapshot = view.snapshot
+        since = _not_ready_since(snapshot)
+        lasted = snapshot.captured_at - since
+        asked = snapshot.pods.where(lambda state: _matches(params, state))
+        stuck = asked & (since > 0) & (lasted >= params.after.total_seconds())
+        pods = np.flatnonzero(stuck & _node_at_fault(snapshot, stuck)).astype(np.int32)
+        return [
+            PodTerm(
+                view,
+                pods=pods,
+                worth=lasted[pods],
+                reason=lambda pod: _reason(snapshot, pod, float(lasted[pod])),
+                by_state=True,
+                elsewhere=True,
+            )
+        ]
+
+
+def _matches(params: StuckParams, state: PodState) -> bool:
+    if any(reason in params.reasons for reason in state.reasons(init=True)):
+        return True
+    waits = any(container.waiting or container.terminated for container in state.containers)
+    return params.not_ready and state.phase == "Running" and not waits
+
+
+def _not_ready_since(snapshot: Snapshot) -> NDArray[np.float64]:
+    """Return since when each pod (P,) on a node that is Ready is not Ready; 0 if it is, or its node is not."""
+    pods, nodes = snapshot.pods, snapshot.nodes
+    conditions = [
+        next(
+            (c.since for c in state.conditions if c.type == "Ready" and c.status in _NOT_READY), 0.0
+        )
+        for state in pods.states
+    ]
+    of_state = np.array(conditions or [0.0])
+    since = np.maximum(of_state[pods.state], pods.created)
+    living = pods.living & ~pods.ready
+    living[living] = nodes.ready[pods.node[living]]
+    result: NDArray[np.float64] = np.where(living, since, 0.0)
+    return result
+
+
+def _node_at_fault(snapshot: Snapshot, stuck: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the pods (P,) whose class is Ready on other nodes only, on at least as many as it is stuck on."""
+    pods = snapshot.pods
+    ready = pods.living & pods.ready
+    size = max(1, len(snapshot.nodes))
+    pair = pods.cls.astype(np.int64) * size + pods.node
+    ready_pairs, stuck_pairs = np.unique(pair[ready]), np.unique(pair[stuck])
+    count = len(snapshot.classes)
+    nodes_ready = np.bincount(ready_pairs // size, minlength=count)
+    nodes_stuck = np.bincount(stuck_pairs // size, minlength=count)
+    enough = (nodes_ready >= nodes_stuck) & (nodes_ready > 0)
+    if not len(pods):
+        return np.zeros(0, bool)
+    at_fault: NDArray[np.bool_] = enough[pods.cls] & ~np.isin(pair, ready_pairs)
+    return at_fault
+
+
+def _reason(snapshot: Snapshot, pod: int, lasted: float) -> str:
+    state = snapshot.pods.states[int(snapshot.pods.state[pod])]
+    why = ", ".join(dict.fromkeys(state.reasons(init=True))) or "not Ready"
+    node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
+    return (
+        f"{snapshot.pod_ref(pod)} is not Ready on {node} for {format_duration(timedelta(seconds=int(lasted)))} "
+        f"({why}), while its siblings elsewhere are"
+    )

@@ -1,0 +1,130 @@
+"""Stuck pods on three nodes: the node is at fault only where siblings elsewhere are Ready."""
+
+import pytest
+
+from rebalancer.plan.plan import Cause, Code
+from rebalancer.registry import Registry
+from rebalancer.testing.contract import check_strategy
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+from strategies.stuck import StuckParams
+from tests.strategies.pod_states import condition, running, waiting, with_state
+from tests.unit.planner.conftest import plan_of
+
+NAME = "stuck"
+CRASHES = waiting("CrashLoopBackOff", 7)
+
+
+def nodes(**sizes):
+    return [node(name, cpu=sizes.get(name, "4")) for name in ("n1", "n2", "n3")]
+
+
+def params(**given):
+    return StuckParams.model_validate(given)
+
+
+def plan(objects, **given):
+    return plan_of(objects, strategies=[NAME], params={NAME: params(**given)})
+
+
+def web(on, *stuck, **state):
+    """A Deployment with pods on these nodes, those of these numbers stuck."""
+    objects = workload("web", on)
+    state = {"main": CRASHES, "ready": False, **state}
+    for number in stuck:
+        objects = with_state(objects, f"web-{number}", **state)
+    return objects
+
+
+def test_a_stuck_pod_goes_to_another_node():
+    # A filler on the others draws the replacement away from none: the stuck pod's own node is the fullest.
+    objects = [*nodes(), *workload("fill", ["n1", "n1"], cpu="1"), *web(["n1", "n2"], 0)]
+    (move,) = plan(objects).moves
+    assert (move.pod, move.node, move.cause) == ("web-0", "n1", Cause.STATE)
+    assert move.landings[0].node == "n3"
+    assert move.reason == (
+        "default/web-0 is not Ready on n1 for 1h (CrashLoopBackOff), while its siblings elsewhere are"
+    )
+
+
+def test_it_stays_where_the_scheduler_would_put_it_back():
+    objects = [
+        *nodes(),
+        *workload("here", ["n2"], cpu="3"),
+        *workload("there", ["n3"], cpu="3"),
+        *web(["n1", "n2"], 0),
+    ]
+    result = plan(objects)
+    assert result.moves == ()
+    assert {skip.code for skip in result.skips} <= {Code.COMES_BACK, Code.NO_GAIN, Code.UNSURE}
+    assert [skip.pod for skip in result.skips] == ["web-0"]
+
+
+def test_a_bad_node_is_no_better_than_another():
+    # n1 and n2 are both bad for web; n2 is empty and draws the replacement.
+    objects = [
+        *nodes(),
+        *workload("fill", ["n1", "n3"], cpu="2"),
+        *web(["n1", "n2", "n3", "n3"], 0, 1),
+    ]
+    assert plan(objects).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("on", "stuck", "at_fault"),
+    [
+        (["n1", "n2"], [0], True),
+        (["n1", "n2"], [0, 1], False),  # no sibling is Ready: the program is at fault
+        (["n1", "n1", "n2"], [0], False),  # one is Ready on the same node
+        (["n1", "n2", "n3"], [0, 1], False),  # stuck on more nodes than Ready on
+        (["n1", "n1", "n2"], [0, 1], True),
+        (["n1", "n2", "n3"], [0], True),
+    ],
+)
+def test_whose_fault_it_is(on, stuck, at_fault):
+    objects = [*nodes(), *web(on, *stuck)]
+    assert bool(plan(objects).before[NAME].violated) is at_fault
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "is_stuck"),
+    [
+        ({"hours": 1 / 12}, {}, False),  # 5 minutes
+        ({"hours": 1 / 12}, {"after": "5m"}, True),
+        ({"hours": None}, {}, True),  # a time that is not known counts from its creation
+        ({"main": waiting("ImagePullBackOff"), "phase": "Pending"}, {}, True),
+        ({"main": waiting("ErrImagePull"), "phase": "Pending"}, {"reasons": ["Other"]}, False),
+        (
+            {"main": waiting("ErrImagePull"), "phase": "Pending"},
+            {"reasons": ["ErrImagePull"]},
+            True,
+        ),
+        ({"main": waiting("PodInitializing"), "init": CRASHES, "phase": "Pending"}, {}, True),
+        ({"main": running(ready=False)}, {}, True),
+        ({"main": running(ready=False)}, {"notReady": False}, False),
+    ],
+)
+def test_which_pods_are_stuck(state, given, is_stuck):
+    objects = [*nodes(), *web(["n1", "n2"], 0, **state)]
+    assert bool(plan(objects, **given).before[NAME].violated) is is_stuck
+
+
+def test_a_ready_pod_and_one_on_a_node_that_is_not_ready_are_not_stuck():
+    objects = [node("n1", ready=False), node("n2"), node("n3"), *web(["n1", "n2"], 0)]
+    assert plan(objects).before[NAME].violated == 0
+    objects = with_state(
+        workload("web", ["n1", "n2"]), "web-0", conditions=[condition("Ready", "True")]
+    )
+    assert plan([*nodes(), *objects]).before[NAME].violated == 0
+
+
+def test_pods_of_another_template_are_no_siblings():
+    objects = web(["n1", "n2"], 0)
+    other = next(item for item in objects if item["metadata"]["name"] == "web-1")
+    other["spec"] = {**other["spec"], "priority": 5}
+    assert plan([*nodes(), *objects]).before[NAME].violated == 0
+
+
+def test_contract():
+    crowded = [*nodes(), *web(["n1", "n1", "n2", "n3"], 0, 1)]
+    check_strategy(Registry.installed().strategy(NAME), params(), [snapshot_of(crowded)])
