@@ -100,7 +100,6 @@ def _install(packages: Path) -> None:
         f"--requirement={SOURCE}/image/requirements.txt",
     ]
     _run([*pip, "install", *to, *pinned])
-    # Scripts whose first line names the building interpreter.
     shutil.rmtree(packages / "bin", ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="wheel-") as scratch:
         sources = Path(scratch) / "source"
@@ -121,7 +120,7 @@ def _install(packages: Path) -> None:
         (wheel,) = wheels.glob("*.whl")
         _run([*pip, "install", *to, "--no-deps", "--no-index", str(wheel)])
     forget_origin(packages)
-    shutil.rmtree(packages / "bin", ignore_errors=True)
+    forget_scripts(packages)
     for tests in [*packages.rglob("tests"), *packages.rglob("*.pyi")]:
         if tests.is_dir():
             shutil.rmtree(tests)
@@ -133,10 +132,20 @@ def forget_origin(packages: Path) -> None:
     """Remove where our wheel was installed from: a directory that has another name in every build."""
     for origin in packages.glob("*.dist-info/direct_url.json"):
         origin.unlink()
-        record = origin.with_name("RECORD")
-        lines = record.read_text().splitlines(keepends=True)
-        name = f"{origin.parent.name}/{origin.name},"
-        record.write_text("".join(line for line in lines if not line.startswith(name)))
+        _strike(origin.with_name("RECORD"), f"{origin.parent.name}/{origin.name},")
+
+
+def forget_scripts(packages: Path) -> None:
+    """Remove scripts and their sums: the first line of each names the interpreter that builds."""
+    shutil.rmtree(packages / "bin", ignore_errors=True)
+    for record in packages.glob("*.dist-info/RECORD"):
+        _strike(record, "../../bin/")
+
+
+def _strike(record: Path, beginning: str) -> None:
+    """Remove the lines of a list of files that begin so."""
+    lines = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(line for line in lines if not line.startswith(beginning)))
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -18,8 +18,8 @@ from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Bound, Candidates, Direction, Entry, Term, View
-from rebalancer.policy.params import Params, Percent
+from rebalancer.cost.term import Bound, Candidates, Emptiable, Entry, Term, View
+from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.selector_text import SelectorText
 from rebalancer.policy.values import Duration, LabelKey
@@ -38,6 +38,7 @@ __all__ = [
     "DomainTerm",
     "Domains",
     "Duration",
+    "Emptiable",
     "Entry",
     "Gauge",
     "Group",

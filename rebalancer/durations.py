@@ -33,6 +33,13 @@ def parse_duration(value: Any) -> timedelta:
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
+def parse_seconds(text: str) -> float:
+    """Return ``5m`` or ``300``, a plain number of seconds, in seconds; ValueError for anything else."""
+    if text.isascii() and text.replace(".", "", 1).isdigit():
+        return float(text)
+    return parse_duration(text).total_seconds()
+
+
 def parse_go_duration(text: str) -> timedelta:
     """Return ``1h30m``, ``5m0s``, ``1.5h`` or ``-10s`` as a time span, to the microsecond.
 

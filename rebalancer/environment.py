@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -41,13 +41,16 @@ class Timings:
 
     clock: SystemClock
     seconds: dict[str, float] = field(default_factory=dict)
+    shown: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """Entered with the name of each phase, while it lasts."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Measure what happens inside."""
         started = self.clock.now()
         try:
-            yield
+            with self.shown(name):
+                yield
         finally:
             spent = self.clock.now() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
@@ -99,8 +102,9 @@ def system_environment(patience: float = 0.0) -> Environment:
             signal.setitimer(signal.ITIMER_REAL, patience)
 
     signal.signal(signal.SIGALRM, leave)
-    # When Python ends it gives signals their default action back, and the alarm would kill what is done.
-    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
+    # When Python ends it gives signals their default action back, and one would kill what is done and reported.
+    for number in (signal.SIGALRM, *_STOPPING):
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     for number in _STOPPING:
         signal.signal(number, asked)
     return environment

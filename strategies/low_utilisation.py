@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.api import Direction, Term, View
+from rebalancer.api import Term, View
 from strategies.utilisation.measured import MeasuredTerm
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
@@ -18,7 +18,6 @@ class LowUtilisation:
     """
 
     Params = LowUtilisationParams
-    direction = Direction.SPREAD
 
     def terms(self, view: View, params: LowUtilisationParams) -> Sequence[Term]:
         """Return one term of imbalance."""

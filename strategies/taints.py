@@ -33,7 +33,7 @@ _OF_CONDITIONS = (
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
-_MARK = "rebalancer/mark"
+_MARKS = ("rebalancer/mark", "rebalancer/empty")
 
 
 _ALL = 2**31
@@ -63,7 +63,7 @@ class TaintsParams(Params):
 
     def counts(self, key: str, value: str) -> bool:
         """Return whether pods on nodes with this taint are to be moved."""
-        if key == _MARK:
+        if key in _MARKS:
             return False  # one that a killed run has left is to be removed, not the pods
         names = {key, f"{key}={value}"}
         included = not self.include or not names.isdisjoint(self.include)
@@ -81,8 +81,9 @@ class Taints:
 
     def terms(self, view: View, params: TaintsParams) -> Sequence[Term]:
         """Return a hard term (NoSchedule) and a soft one (PreferNoSchedule)."""
-        hard = list(_no_schedule(view, params))
-        soft = list(_prefer_no_schedule(view, params)) if params.prefer_no_schedule else []
+        hard = list(_groups(view, params, "NoSchedule"))
+        preferred = _groups(view, params, "PreferNoSchedule")
+        soft = list(preferred) if params.prefer_no_schedule else []
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
@@ -119,39 +120,28 @@ def _untolerated(
     return of
 
 
-def _no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
-    untolerated = _untolerated(view, params, "NoSchedule", 1)
+def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGroup]:
+    filtered = effect == "NoSchedule"
+    untolerated = _untolerated(view, params, effect, 1 if filtered else _ALL)
     for owner, classes in view.replaceable_by(_tolerations):
         price = untolerated(classes[0])
         if not price.any():
             continue
-        # No move can break this rule, since the scheduler filters by it: only pods that break it now count.
-        if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
-            continue
-        replacement = view.snapshot.classes[classes[0]].replacement
+        if filtered:
+            # No move can break this rule, since the scheduler filters by it: only pods that break it now count.
+            if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
+                continue
+            replacement = view.snapshot.classes[classes[0]].replacement
+            least = 0.0 if view.scheduler.static_mask(replacement).any() else np.inf
+        else:
+            least = view.least_with_room(classes, price)
         yield PriceGroup(
             view,
             label=owner,
             classes=np.array(classes, np.int32),
             price=price,
-            least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
-            describe=_words(view, params, classes[0], "NoSchedule"),
-        )
-
-
-def _prefer_no_schedule(view: View, params: TaintsParams) -> Iterator[PriceGroup]:
-    untolerated = _untolerated(view, params, "PreferNoSchedule", _ALL)
-    for owner, classes in view.replaceable_by(_tolerations):
-        price = untolerated(classes[0])
-        if not price.any():
-            continue
-        yield PriceGroup(
-            view,
-            label=owner,
-            classes=np.array(classes, np.int32),
-            price=price,
-            least=view.least_with_room(classes, price),
-            describe=_words(view, params, classes[0], "PreferNoSchedule"),
+            least=least,
+            describe=_words(view, params, classes[0], effect),
         )
 
 

@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
+from rebalancer.commands.terminal import bars_on
 from rebalancer.environment import Environment, Timings
 from rebalancer.errors import PolicyError
 from rebalancer.planner.planning import Planning
@@ -68,6 +69,13 @@ class RunContext:
         """
         if self.lease is None:
             return self.environment.random(4).hex()
+        return self.name_in_lasting_marks
+
+    @property
+    def name_in_lasting_marks(self) -> str:
+        """Name for marks that outlast this run: that of its Lease; those of runs without one are all alike."""
+        if self.lease is None:
+            return "nolease"
         return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
 
 
@@ -87,7 +95,7 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     loaded = options.load(registry)
     reviewed = _reviewed_plan(options, loaded, max_age)
     offline = options.snapshot_path is not None
-    clock = environment.clock
+    clock, bars = environment.clock, bars_on(environment, options)
     return RunContext(
         acts=not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE,
         environment=environment,
@@ -104,11 +112,12 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
         lease=None if options.lease is None else reference("--lease", options.lease),
         memory=None if options.memory is None else reference("--memory", options.memory),
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
-        timings=Timings(clock),
+        timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(
             environment.err,
             clock=clock.now,
             form="quiet" if options.quiet else options.log_format,
+            bars=bars,
         ),
         notes=list(loaded.warnings),
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
-from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, SET, output_flag, with_flags
 from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
@@ -168,8 +170,8 @@ class Course:
         from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by
-        left: str | None = None
-        for name in self._names:
+
+        def written(name: str) -> str | None:
             try:
                 if empty or self._uncordon:
                     finish(client, name, by, uncordon=not empty)
@@ -177,8 +179,12 @@ class Course:
                     give_up(client, name, by)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
-                left = left or f"what the drain wrote on node {name} could not be changed: {error}"
-        return left
+                return f"what the drain wrote on node {name} could not be changed: {error}"
+            return None
+
+        # Some at once: the last words of a command have seconds.
+        with ThreadPoolExecutor(self._emptying.options.max_requests, "end") as pool:
+            return next((why for why in pool.map(written, self._names) if why is not None), None)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -307,12 +313,12 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
 
 
 @click.command("drain", cls=KubectlFlags)
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=names.nodes)
 @click.option("-l", "--selector", help="Nodes with these labels, as kubectl takes them.")
 @click.option(
     "--pod-selector", help="Only pods with these labels; the nodes need be empty of these only."
 )
-@with_flags([POLICY, *CLUSTER])
+@with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
     "--uncordon-on-failure",

@@ -43,6 +43,7 @@ class EmptyingOptions:
     """The flags that ``drain`` and ``replace`` share."""
 
     policy_path: str | None = None
+    settings: tuple[str, ...] = ()
     kubeconfig: str | None = None
     context_name: str | None = None
     snapshot_path: str | None = None
@@ -72,6 +73,7 @@ class EmptyingOptions:
         """Return the flags as those of the runs in which the nodes are emptied."""
         return RunOptions(
             policy_path=self.policy_path,
+            settings=self.settings,
             kubeconfig=self.kubeconfig,
             context_name=self.context_name,
             snapshot_path=self.snapshot_path,

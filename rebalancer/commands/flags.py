@@ -10,7 +10,7 @@ import click
 
 from rebalancer.commands import names
 from rebalancer.commands.options import FAIL_ON, RunOptions
-from rebalancer.durations import format_duration, parse_duration
+from rebalancer.durations import format_duration, parse_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -43,15 +43,17 @@ POLICY = click.option(
     " built-in policy.",
 )
 
+SET = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe.",
+)
+
 POLICY_FLAGS = [
     POLICY,
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe.",
-    ),
+    SET,
     click.option(
         "--strategy",
         "only",
@@ -66,11 +68,14 @@ POLICY_FLAGS = [
 """Which policy is in force, with changes for a what-if."""
 
 
-def _deadline(_context: click.Context, _flag: click.Parameter, text: str) -> float:
-    """Return a duration as policies write it, or a plain number of seconds, in seconds; at least one."""
+def _at_least_a_second(
+    _context: click.Context, _flag: click.Parameter, text: str | None
+) -> float | None:
+    """Return a duration as policies write it, or a plain number of seconds, in seconds; None without one."""
+    if text is None:
+        return None
     try:
-        plain = text.isascii() and text.replace(".", "", 1).isdigit()
-        seconds = float(text) if plain else parse_duration(text).total_seconds()
+        seconds = parse_seconds(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if seconds < 1:
@@ -178,7 +183,7 @@ RUN = [
     ),
     click.option(
         "--deadline",
-        callback=_deadline,
+        callback=_at_least_a_second,
         default=format_duration(timedelta(seconds=DEFAULTS.deadline)),
         show_default=True,
         metavar="DURATION",
@@ -228,7 +233,7 @@ WHOLE = click.option(
 WATCH = click.option(
     "--watch",
     "every",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="With --dry-run on a terminal: the report again every so often; a star marks what changed.",
+    callback=_at_least_a_second,
+    metavar="DURATION",
+    help="With --dry-run on a terminal: the report again every so often (30s); a star marks what changed.",
 )

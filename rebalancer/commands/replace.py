@@ -11,7 +11,7 @@ import click
 
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flags import CLUSTER, POLICY, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, SET, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
 from rebalancer.environment import Environment, system_environment
@@ -52,6 +52,9 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     pause = duration("--pause", options.pause)
     emptying = Emptying.of(options, environment, orders_of(options, environment))
     preflight = emptying.preflight(choice)
+    if not preflight.names:
+        emptying.base.notes.append("no node is old: there is nothing to replace")
+        return finished(emptying, preflight, options, ExitCode.DONE, kind="ReplaceReport")
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
         emptying.base.notes.append(text_of_missing(missing))
@@ -173,7 +176,7 @@ class _Course:
 @click.option("-l", "--selector", help="Old nodes by labels, as kubectl takes them.")
 @click.option("--kubelet-below", metavar="VERSION", help="Old nodes: kubelet older than 1.36.")
 @click.option("--older-than", metavar="DURATION", help="Old nodes: created longer ago than 30d.")
-@with_flags([POLICY, *CLUSTER])
+@with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
     "--max-unavailable",
@@ -205,7 +208,7 @@ def command(**flags: Any) -> int:
     begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
     it goes on from there.
 
-    Exit codes: 0 all are replaced (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
+    Exit codes: 0 all are replaced (or would be), or none is old · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
     nothing was changed · 4 not all.
     """
     return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=PATIENCE)))

@@ -21,6 +21,7 @@ from rebalancer.environment import Environment, system_environment
 from rebalancer.errors import ClusterReadError, ExitCode, RebalancerError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
+from rebalancer.snapshot.marks import marks_on
 
 if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
@@ -104,6 +105,13 @@ def act(
     marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
         return None
+    if marker is not None and planned.plan.emptied is not None:
+        marker.keep_empty(
+            planned.plan.emptied,
+            planned.plan.empty_for,
+            marks_on(reading.snapshot.nodes),
+            run.name_in_lasting_marks,
+        )
     clock = run.environment.clock
     run.environment.committed.set()
     started = clock.now()
@@ -141,7 +149,6 @@ def _marker(
         ClusterReadError: stale marks could not be removed, and pods would move by predictions without them.
     """
     from rebalancer.evictor.marks import Marker  # noqa: PLC0415
-    from rebalancer.snapshot.marks import marks_on  # noqa: PLC0415
 
     if not run.steers:
         return None

@@ -47,11 +47,11 @@ class SimulateOptions(PolicyFlags):
     no_memory: bool = False
     seed: int | None = None
     """Draws landings from their distribution; None takes the most probable ones."""
-    ready_after: str = "10"
+    ready_after: str = "10s"
     """Seconds, or a span of them, until a replacement is Ready."""
-    gone_after: str = "0-20"
+    gone_after: str = "0s-20s"
     """Seconds, or a span of them, until a victim is gone; until then it holds its place."""
-    apart: str = "0.08"
+    apart: str = "0.08s"
     """Seconds, or a span of them, from one eviction to the next in a wave."""
     output: str = "table"
 
@@ -160,23 +160,23 @@ def _has_windows(policy: Policy) -> bool:
 @click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
 @click.option(
     "--ready-after",
-    default="10",
+    default="10s",
     show_default=True,
-    metavar="SECONDS|FROM-TO",
+    metavar="DURATION|FROM-TO",
     help="Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
 )
 @click.option(
     "--gone-after",
-    default="0-20",
+    default="0s-20s",
     show_default=True,
-    metavar="SECONDS|FROM-TO",
+    metavar="DURATION|FROM-TO",
     help="Time until an evicted pod is gone; it holds its place until then.",
 )
 @click.option(
     "--apart",
-    default="0.08",
+    default="0.08s",
     show_default=True,
-    metavar="SECONDS|FROM-TO",
+    metavar="DURATION|FROM-TO",
     help="Time from one eviction to the next in a wave.",
 )
 @click.option(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from rebalancer.commands.options import RunOptions
 from rebalancer.environment import Environment
 from rebalancer.report.text import WIDTH
+
+if TYPE_CHECKING:
+    from rebalancer.report.bars import Bars
 
 _NARROWEST, _HEIGHT = 40, 24
 
@@ -31,3 +36,15 @@ def terminal_look(environment: Environment, color: str) -> Look:
     environ = environment.environ
     wanted = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
+
+
+def bars_on(environment: Environment, options: RunOptions) -> Bars | None:
+    """Return what draws progress on standard error: on a terminal that can, unless the flags ask for lines or nothing."""
+    environ = environment.environ
+    drawn = environment.err.isatty() and environ.get("TERM") != "dumb"
+    if options.quiet or options.log_format != "text" or not drawn:
+        return None
+    from rebalancer.report.bars import Bars  # noqa: PLC0415
+
+    color = options.color != "never" and not environ.get("NO_COLOR")
+    return Bars(environment.err, color=color)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -51,7 +52,8 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
 
 def _report(options: RunOptions, environment: Environment) -> str:
     look = terminal_look(environment, options.color)
-    run = run_context(options, environment)
+    # The screen is the report's: no progress beside it.
+    run = run_context(replace(options, quiet=True), environment)
     with open_source(run, options.access()) as source:
         reading = source.read()
         planned = make_plan(run, reading, recall(run, source, reading))

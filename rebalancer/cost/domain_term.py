@@ -47,12 +47,12 @@ class DomainTerm:
 
     def _of(self, cls: int) -> Sequence[int]:
         """Return the groups that ``cls`` is a member of, by their indices."""
-        found = self._of_class.get(cls)
-        if found is None and self._made_later is not None:
-            found = self._of_class[cls] = []
+        indices = self._of_class.get(cls)
+        if indices is None and self._made_later is not None:
+            indices = self._of_class[cls] = []
             if (group := self._later(cls)) is not None:
                 self._add(group)
-        return found or ()
+        return indices or ()
 
     def _add(self, group: Group) -> None:
         self._of_move.clear()
@@ -91,7 +91,7 @@ class DomainTerm:
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
         """Return the groups with a member among ``classes``, ascending."""
-        parts = [found for cls in classes if (found := self._of(cls))]
+        parts = [of_class for cls in classes if (of_class := self._of(cls))]
         if len(parts) == 1:
             return list(parts[0])
         return sorted({index for part in parts for index in part})
@@ -109,15 +109,15 @@ class DomainTerm:
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""
         indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
-        found = [self._groups[index] for index in sorted(indices)]
+        groups = [self._groups[index] for index in sorted(indices)]
         covered: set[int] = set()
         for cls in classes.tolist():
             if self._made_later is None or cls in self._of_class or cls in covered:
                 continue
             if (group := self._later(cls)) is not None:
                 covered.update(group.members.tolist())
-                found.append(group)
-        return found
+                groups.append(group)
+        return groups
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term."""
@@ -154,15 +154,15 @@ class DomainTerm:
 
     def concerns(self, cls: int, replacement: int) -> bool:
         """Return whether such a move may change anything; if not, every :meth:`delta` is 0."""
-        found = self._of_move.get((cls, replacement))
-        return bool(self._concerned(cls, replacement) if found is None else found)
+        indices = self._of_move.get((cls, replacement))
+        return bool(self._concerned(cls, replacement) if indices is None else indices)
 
     def _concerned(self, cls: int, replacement: int) -> Sequence[int]:
-        found = self._of_move.get((cls, replacement))
-        if found is None:
-            found = self._indices((cls, replacement))
-            self._of_move[cls, replacement] = found
-        return found
+        indices = self._of_move.get((cls, replacement))
+        if indices is None:
+            indices = self._indices((cls, replacement))
+            self._of_move[cls, replacement] = indices
+        return indices
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
         """See Stamped: it holds while pods of the groups' members stay."""

@@ -40,8 +40,8 @@ class Domains:
         if not isinstance(made, tuple):
             # The array is kept, too: its identity is the name.
             made = view.made[identity] = Domains._of(view, key, eligible), eligible
-        found: Domains = made[0]
-        return found
+        domains: Domains = made[0]
+        return domains
 
     @staticmethod
     def _of(view: View, key: str, eligible: Bools) -> Domains:
@@ -130,8 +130,8 @@ class Group(Protocol):
 def gains_at(group: Group, nodes: Int32s) -> Floats:
     """Return the most (K,) that one mover of ``group`` leaving each of the nodes can gain."""
     of_nodes = getattr(group, "gains_at", None)
-    found: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
-    return found
+    gains: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
+    return gains
 
 
 def seen_from(group: Group, node: int) -> Hashable:

@@ -113,11 +113,6 @@ def small_spread_minimum(
     return best
 
 
-def cap_minimum(counts: Counts, cap: int) -> Ints:
-    """Return the pods (...,) above ``cap`` per domain: each has to leave."""
-    return np.maximum(0, counts - cap).sum(axis=-1)
-
-
 def conflict_minimum(both: Counts, owners: Counts, matched: Counts) -> Ints:
     """Return the fewest pods (...,) to take away so that an anti-affinity term holds in each domain.
 
@@ -127,28 +122,3 @@ def conflict_minimum(both: Counts, owners: Counts, matched: Counts) -> Ints:
     """
     stays = np.maximum(np.minimum(both, 1), np.maximum(owners, matched))
     return (both + owners + matched - stays).sum(axis=-1)
-
-
-def joint_minimum(
-    counts: Counts, zone_of: NDArray[np.int32], zones: int, max_skew: int, cap: int
-) -> int:
-    """Return a lower bound on moves for a zone skew and a per-node cap at once (nested domains).
-
-    ``counts`` (D,) per node with its zone ``zone_of`` (D,). Per floor level L: zone z must give
-    ``a_z = max(E_z, c_z - (L + s))`` with E_z its pods above the cap, and take ``b_z = max(0, L - (c_z -
-    a_z))``; the larger sum counts, the best L wins.
-    """
-    over = np.maximum(0, counts - cap)
-    by_zone = np.bincount(zone_of, counts, zones).astype(np.int64)
-    over_cap = np.bincount(zone_of, over, zones).astype(np.int64)
-    total = int(by_zone.sum())
-    if zones == 0 or total == 0:
-        return 0
-    lowest, highest = max(0, -((zones * max_skew - total) // zones)), total // zones
-    best = int(_NEVER)
-    for level in range(lowest, highest + 1):
-        leave = np.maximum(over_cap, by_zone - (level + max_skew))
-        leave = np.maximum(0, leave)
-        enter = np.maximum(0, level - (by_zone - leave))
-        best = min(best, max(int(leave.sum()), int(enter.sum())))
-    return best

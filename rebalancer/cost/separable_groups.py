@@ -118,9 +118,9 @@ class _SeparableGroup:
     def gains_at(self, nodes: Int32s) -> Floats:
         now = self._now()
         place, there = _places(now.at, self.domains.of_node[nodes])
-        found = np.zeros(len(nodes))
-        found[there] = self._gains(now)[place[there]]
-        return found
+        gains = np.zeros(len(nodes))
+        gains[there] = self._gains(now)[place[there]]
+        return gains
 
     def _gains(self, now: _Occupied) -> Ints:
         if now.gains is None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.groups import Domains
-from rebalancer.cost.potentials import joint_minimum, small_spread_minimum, spread_minimum
+from rebalancer.cost.potentials import small_spread_minimum, spread_minimum
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
@@ -88,8 +88,8 @@ class SpreadGroup:
         if not isinstance(made, tuple):
             open_ = self.domains.sum(takes.astype(np.int32)) > 0
             made = self._view.made[identity] = open_, takes, self.domains
-        found: Bools = made[0]
-        return found
+        takers: Bools = made[0]
+        return takers
 
     def satisfied(self, least: int, most: int) -> bool:
         """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
@@ -124,15 +124,15 @@ class SpreadGroup:
         return spread_minimum(rows, immobile, self._open[now.kept], self._max_skew, too_few=few)
 
     def _minimum_of(self, row: tuple[int, ...], now: _SpreadNow) -> int:
-        found = now.minima.get(row)
-        if found is None:
+        minimum = now.minima.get(row)
+        if minimum is None:
             few = self._min_domains is not None and len(row) < self._min_domains
             counts = [row[domain] for domain, _, _ in now.columns]
             fixed = [min(stays, row[domain]) for domain, stays, _ in now.columns]
             open_ = [is_open for _, _, is_open in now.columns]
-            found = small_spread_minimum(counts, fixed, open_, self._max_skew, too_few=few)
-            now.minima[row] = found
-        return found
+            minimum = small_spread_minimum(counts, fixed, open_, self._max_skew, too_few=few)
+            now.minima[row] = minimum
+        return minimum
 
     def potential(self) -> float:
         """Return the moves that remain."""
@@ -209,8 +209,8 @@ class SpreadGroup:
             changes = now.changes.get((leaves, enters))
             if changes is None:
                 everywhere = np.arange(-1, len(now.counts), dtype=np.int32)
-                found = self._evaluated(now, leaves, everywhere, enters=enters)
-                changes = now.changes[leaves, enters] = np.roll(found, -1)
+                of_domains = self._evaluated(now, leaves, everywhere, enters=enters)
+                changes = now.changes[leaves, enters] = np.roll(of_domains, -1)
             return changes[targets]
         present = np.unique(targets)
         return self._evaluated(now, leaves, present, enters=enters)[
@@ -251,19 +251,6 @@ class SpreadGroup:
     def standing(self) -> str:
         """See Described."""
         return self._shown(self._now().counts)
-
-    def joint(self, per_node: Int32s, cap: int) -> float:
-        """Return the joint lower bound with a per-node cap, see ``joint_minimum``."""
-        inside = self.domains.of_node >= 0
-        return float(
-            joint_minimum(
-                per_node[inside].astype(np.int64),
-                self.domains.of_node[inside],
-                len(self.domains.names),
-                self._max_skew,
-                cap,
-            )
-        )
 
     def _shown(self, counts: Ints) -> str:
         return _shown(self.domains.names, counts)

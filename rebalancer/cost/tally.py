@@ -19,10 +19,10 @@ _TABLE = 4_000_000
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     """Return which groups (G,) surely have a potential of 0 in the snapshot.
 
-    Only groups that are :class:`Counted` can tell. The state must be the snapshot's. Takes time in
+    Only groups that are :class:`Counted` are judged. The state must be the snapshot's. Takes time in
     proportion to the pods of the groups' members, plus one call of Python per group.
     """
-    found = np.zeros(len(groups), bool)
+    holds = np.zeros(len(groups), bool)
     by_domains: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
         # Not isinstance: for a protocol that takes longer than the counting.
@@ -31,11 +31,11 @@ def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     for indices in by_domains.values():
         counted: list[Counted] = [groups[index] for index in indices]
         least, most = _extremes(view, counted[0].domains, [group.members for group in counted])
-        found[indices] = [
+        holds[indices] = [
             group.satisfied(low, high)
             for group, low, high in zip(counted, least.tolist(), most.tolist(), strict=True)
         ]
-    return found
+    return holds
 
 
 def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[Ints, Ints]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
@@ -101,10 +102,10 @@ class View:
         # By identity: the scheduler model gives classes that say the same one array; all are kept here.
         made = self.made.get(identity := ("eligible", *map(id, masks)))
         if not isinstance(made, tuple):
-            found = np.ones(len(self.snapshot.nodes), bool)
+            allowed = np.ones(len(self.snapshot.nodes), bool)
             for mask in masks:
-                found &= mask
-            made = self.made[identity] = self.shared(found), masks
+                allowed &= mask
+            made = self.made[identity] = self.shared(allowed), masks
         eligible: Bools = made[0]
         return eligible
 
@@ -117,9 +118,9 @@ class View:
         mine = set(movers.tolist())
         pods = self.snapshot.pods
         parts = [
-            held[~self.movable[held]] if cls in mine else held
+            living[~self.movable[living]] if cls in mine else living
             for cls in classes.tolist()
-            if len(held := self.state.living_of(cls))
+            if len(living := self.state.living_of(cls))
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]
@@ -185,6 +186,10 @@ class View:
         replacement = self.snapshot.classes[classes[0]].replacement
         room = self.scheduler.feasible(self.state, replacement)
         return float(price[room].min()) if room.any() else float(np.inf)
+
+    def to_be_empty(self) -> Bools:
+        """Return the nodes (N,) that are marked as to be empty; not to be written into."""
+        return self.shared(to_be_empty(self.snapshot))
 
     def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
         """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
@@ -298,6 +303,14 @@ class Noting(Protocol):
 
 
 @runtime_checkable
+class Packing(Protocol):
+    """A term that empties nodes."""
+
+    def packed(self) -> tuple[int, int]:
+        """Return how many nodes hold pods now, those that belong to their node left out, and how many have to at least."""
+
+
+@runtime_checkable
 class Unjudged(Protocol):
     """A term that may lack what it judges by, as one of measured usage where nothing is measured."""
 
@@ -323,20 +336,32 @@ class Strategy(Protocol):
         """
 
 
-class Direction(enum.Enum):
-    """What a strategy does to nodes as a whole."""
+@dataclass(frozen=True, slots=True)
+class Emptiable:
+    """Which nodes may be emptied, as far as the nodes themselves say."""
 
-    SPREAD = "spreads"
-    """It evens out how full they are."""
-    PACK = "packs"
-    """It empties some of them."""
+    nodes: Bools
+    """(N,)"""
+    kept: Mapping[int, str]
+    """Node -> why it is none of them, in words."""
+    counted: Bools
+    """(N,) the nodes of which one is worth emptying at all: they take pods."""
+    needed: int
+    """At least so many nodes have to hold pods."""
 
 
 @runtime_checkable
-class Directed(Protocol):
-    """A strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+class Emptying(Protocol):
+    """A strategy that empties whole nodes: the planner chooses which, and marks them before it asks for terms.
 
-    direction: Direction
+    The terms are then about the nodes that are marked, see ``View.to_be_empty``.
+    """
+
+    def emptiable(self, view: View, params: Any) -> Emptiable:
+        """Return the nodes that may be emptied."""
+
+    def marks_last(self, params: Any) -> float:
+        """Return the seconds for which a node stays marked unless a run renews the mark."""
 
 
 @runtime_checkable

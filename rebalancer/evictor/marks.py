@@ -1,4 +1,7 @@
-"""The marks of one run: they stand while an eviction needs them, and none outlasts the run."""
+"""The marks of one run: those that steer stand while an eviction needs them, and none of these outlasts the run.
+
+Nodes that consolidation empties stay marked from run to run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.marks import remove_marks, set_mark
 from rebalancer.stop import Stop
-from rebalancer.wire.marks import STEER, Mark, parse_mark
+from rebalancer.wire.marks import EMPTY, STEER, Mark, parse_mark
 
 LASTS = 60.0
 """Seconds until a mark expires: an eviction may be tried for 20, and its replacement is awaited for 40."""
@@ -90,12 +93,15 @@ class Marker:
     # -- begin and end of a run ------------------------------------------------------------------------
 
     def is_stale(self, value: str) -> bool:
-        """Return whether a mark that stood before this run is left over: expired, of a run that had our Lease, or unreadable.
+        """Return whether a mark that stood before this run is left over.
 
-        One that names no time would stay for ever.
+        It has expired, or steered for a run that had our Lease. One that names no time would stay for ever.
         """
         mark = parse_mark(value)
-        return mark is None or mark.run == self._run or mark.expires <= self._clock()
+        if mark is None or mark.expires <= self._clock():
+            return True
+        # Those of consolidation outlast their run: the next one needs them.
+        return mark.run == self._run and mark.reason != EMPTY
 
     def clear_stale(self, marks: Iterable[tuple[str, str]]) -> list[str]:
         """Remove the stale marks among (node, value), of any run; return a sentence for each node where that failed."""
@@ -106,6 +112,46 @@ class Marker:
             except ClusterReadError as error:
                 left.append(f"the stale mark on node {node} could not be removed: {error}")
         return left
+
+    def keep_empty(
+        self,
+        nodes: Collection[str],
+        lasts: float,
+        marks: Iterable[tuple[str, str]],
+        name: str,
+    ) -> None:
+        """Have ``nodes`` marked as to be empty for ``lasts`` seconds, and no others by us; they outlast this run.
+
+        ``marks`` are the marks that stand, as (node, value); ours say ``name`` in place of the run. Others are left as
+        they are, and so are those of which more than half is left.
+
+        Raises:
+            ClusterReadError: a node could not be read or written.
+        """
+        now = self._clock()
+        wanted = Mark(EMPTY, now + lasts, name)
+        standing = {node: mark for node, value in marks if (mark := _empty(value)) is not None}
+        live = {node: mark for node, mark in standing.items() if mark.expires > now}
+
+        def is_ours(value: str) -> bool:
+            mark = _empty(value)
+            return mark is not None and mark.run == name
+
+        def keep(node: str) -> str | None:
+            return set_mark(self._client, node, wanted)
+
+        def remove(node: str) -> str | None:
+            remove_marks(self._client, node, is_ours)
+            return None
+
+        excess = sorted(n for n, mark in live.items() if mark.run == name and n not in nodes)
+        half = now + lasts / 2
+        fine = {n for n, mark in live.items() if mark.run != name or mark.expires >= half}
+        _each(remove, excess)
+        # What cannot be marked is gone, or marked by another run since: it stays empty either way.
+        _each(keep, missing := sorted(set(nodes) - fine))
+        if excess or missing:
+            self._stop.wait(self._seen)
 
     def clear(self) -> list[str]:
         """Remove every mark of this run; return a sentence for each node where that failed."""
@@ -121,6 +167,11 @@ class Marker:
             return None
 
         return [why for why in _each(cleared, list(self._standing)) if why is not None]
+
+
+def _empty(value: str) -> Mark | None:
+    mark = parse_mark(value)
+    return mark if mark is not None and mark.reason == EMPTY else None
 
 
 def _each(act: Callable[[str], str | None], nodes: Sequence[str]) -> list[str | None]:

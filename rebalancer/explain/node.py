@@ -13,6 +13,7 @@ from rebalancer.cost.inspection import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import plain
@@ -73,6 +74,8 @@ class NodeFacts:
     notices: tuple[str, ...]
     """What is announced of it, besides by taints."""
     landing: Schedulability
+    emptying: NodeVerdict | None
+    """What becomes of it, where a strategy empties nodes."""
     amounts: tuple[Amount, ...]
     gauges: tuple[tuple[str, Gauge, Gauge], ...]
     """(strategy, gauge now, gauge after the planned moves)."""
@@ -166,6 +169,7 @@ def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
         leaving=bool(nodes.leaving[node]),
         notices=tuple(notice.text for notice in nodes.notices.get(node, ())),
         landing=_schedulability(report.snapshot, node),
+        emptying=report.plan.nodes.get(nodes.names[node]),
         amounts=tuple(
             one
             for one in recorder.amounts
@@ -215,6 +219,9 @@ def node_data(facts: NodeFacts) -> dict[str, Any]:
         "leaving": facts.leaving,
         "notices": list(facts.notices),
         "landing": asdict(facts.landing),
+        "emptying": None
+        if facts.emptying is None
+        else {"code": facts.emptying.code.value, "message": facts.emptying.message},
         "resources": [asdict(amount) for amount in facts.amounts],
         "utilisation": [_gauge_data(*gauge) for gauge in facts.gauges],
         "pods": [pod_data(pod) for pod in facts.pods],

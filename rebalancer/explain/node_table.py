@@ -48,6 +48,8 @@ def _state(facts: NodeFacts) -> Iterator[str]:
     if facts.notices:
         yield from lines_of(f"notices  {', '.join(facts.notices)}", "  ", " " * 11)
     yield from lines_of(f"landing  {facts.landing.message}", "  ", " " * 11)
+    if (of := facts.emptying) is not None:
+        yield from lines_of(f"emptying {of.code.value}: {of.message}", "  ", " " * 11)
 
 
 def _amounts(facts: NodeFacts) -> Iterator[str]:

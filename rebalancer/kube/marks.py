@@ -11,7 +11,7 @@ from rebalancer.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, Taint, change_node
 from rebalancer.kube.resources import NODES, Rule
-from rebalancer.wire.marks import EFFECT, KEY, Mark, is_mark, parse_mark
+from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
 
 LIST_NODES = Rule("list", "", NODES.plural)
 _PAGE = 500
@@ -39,9 +39,12 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
     """
     refused: list[str] = []
 
+    def is_like(taint: Taint) -> bool:
+        return _is_mark(taint) and taint.get("key") == mark.key
+
     def wanted(view: NodeView) -> NodeChange | None:
         refused.clear()
-        standing = [_value(taint) for taint in view.taints if _is_mark(taint)]
+        standing = [_value(taint) for taint in view.taints if is_like(taint)]
         if standing == [mark.value]:
             return None
         for value in standing:
@@ -49,8 +52,8 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
             if other is None or other.run != mark.run:
                 refused.append(f"node {node} carries the mark {value} of another run")
                 return None
-        kept = tuple(taint for taint in view.taints if not _is_mark(taint))
-        return NodeChange(taints=(*kept, {"key": KEY, "value": mark.value, "effect": EFFECT}))
+        kept = tuple(taint for taint in view.taints if not is_like(taint))
+        return NodeChange(taints=(*kept, {"key": mark.key, "value": mark.value, "effect": EFFECT}))
 
     if change_node(client, node, wanted) is None:
         return f"node {node} is gone"

@@ -17,7 +17,7 @@ LARGEST = 1_000_000
 
 
 class MemoryConflictError(ClusterReadError):
-    """Somebody else has changed the ConfigMap since it was read: read it again."""
+    """Another client has changed the ConfigMap since it was read: read it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.select import common, select_of
 from rebalancer.migrate.usage import asked
 from rebalancer.migrate.uses import Peer, Use, Written
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.protect import Protect
 
 _OBSERVED = "what it limited only observes"
@@ -41,6 +41,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
     protect = protections(evictors, notes) if evictors else {}
     for strategy in strategies.values():
         strategy.observes |= _is_limited(strategy.uses, notes)
+    _one_direction(strategies.values(), known, notes)
     _top_level(peer.top, notes)
     observes = bool(strategies) and all(one.observes for one in strategies.values())
     default = Protect().model_dump(mode="json", by_alias=True)
@@ -49,6 +50,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
         "apiVersion": API_VERSION,
         "kind": "Policy",
         "mode": "observe" if observes else None,
+        "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
         "select": select,
         "budgets": budgets(peer.top, notes),
         "usage": measured.usage,
@@ -124,6 +126,25 @@ def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
     for path, text in inexpressible:
         notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
     return bool(inexpressible)
+
+
+def _directions(
+    strategies: Iterable[_Strategy], known: Mapping[str, type[Params]]
+) -> list[Direction | None]:
+    return [known[one.strategy].direction for one in strategies]
+
+
+def _one_direction(
+    strategies: Iterable[_Strategy], known: Mapping[str, type[Params]], notes: Notes
+) -> None:
+    """Let what packs nodes only observe where another strategy spreads or packs them, too: each would undo the other."""
+    directed = [one for one in strategies if known[one.strategy].direction and not one.observes]
+    for one in directed if len(directed) > 1 else ():
+        if known[one.strategy].direction is Direction.PACK:
+            one.observes = True
+            text = "another plug-in fills the nodes that this one empties: it only observes"
+            for use in one.uses:
+                notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
 
 
 def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:

@@ -10,6 +10,7 @@ from rebalancer.migrate.budgets import per_node
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.plugins import (
     DuplicatesArgs,
+    HighUtilizationArgs,
     LowUtilizationArgs,
     NodeAffinityArgs,
     SpreadArgs,
@@ -102,6 +103,22 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
     return options
 
 
+def _consolidation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
+    args: Written[HighUtilizationArgs] = use.args
+    given = args.value
+    text = (
+        "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked"
+        " (steer: marks), so that it stays empty"
+    )
+    notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
+    if given.number_of_nodes > 0:
+        notes.add(args.at("numberOfNodes"), Fate.LOST, "one node that can be emptied is enough")
+    if given.eviction_modes:
+        text = "every pod of a node goes, whatever it requests"
+        notes.add(args.at("evictionModes"), Fate.LOST, text)
+    return {"under": {name: _percent(value) for name, value in given.thresholds.items()}}
+
+
 def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
     args: Written[NodeAffinityArgs] = use.args
     types = args.value.node_affinity_type
@@ -164,6 +181,7 @@ _TOP = {"ReplicaSet": ("Deployment", "Rollout"), "Job": ("CronJob",)}
 """Kind of a controller -> kinds that own such controllers (``rebalancer.snapshot.owners``)."""
 
 _EQUIVALENTS = {
+    "HighNodeUtilization": Equivalent("consolidation", _consolidation),
     "LowNodeUtilization": Equivalent("low-utilisation", _low_utilisation),
     "RemoveDuplicates": Equivalent("duplicates", _duplicates),
     "RemovePodsViolatingInterPodAntiAffinity": Equivalent("anti-affinity", _anti_affinity),
@@ -172,7 +190,6 @@ _EQUIVALENTS = {
     "RemovePodsViolatingTopologySpreadConstraint": Equivalent("topology-spread", _topology_spread),
 }
 _WITHOUT = {
-    "HighNodeUtilization": "no strategy here empties nodes",
     "PodLifeTime": "no strategy here goes by age or state; nothing moves unless it lands better",
     "RemoveFailedPods": "failed pods are not moved here",
     "RemovePodsHavingTooManyRestarts": "no strategy here goes by restarts",

@@ -28,23 +28,22 @@ class Choice:
     """Seconds since the Node was created."""
 
     def of(self, snapshot: Snapshot) -> list[str]:
-        """Return the names of the chosen nodes, in the snapshot's order.
+        """Return the names of the chosen nodes, in the snapshot's order; none where no node is old.
 
         Raises:
-            PolicyError: a named node is not there, a version is none, or nothing is chosen.
+            PolicyError: a named node is not there, a version is none, or no node has the labels.
         """
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
             raise PolicyError([f"there is no node {printable(name)}" for name in missing])
         labelled = self._labelled(snapshot)
-        chosen = [
+        if not labelled.any():
+            raise PolicyError([f"no node is selected by -l {printable(self.selector or '')}"])
+        return [
             name
             for node, name in enumerate(snapshot.nodes.names)
             if self._named(name) and labelled[node] and self._outdated(snapshot, node)
         ]
-        if not chosen:
-            raise PolicyError(["no node is selected"])
-        return chosen
 
     def _named(self, name: str) -> bool:
         return not self.names or name in self.names

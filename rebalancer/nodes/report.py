@@ -143,6 +143,8 @@ class DrainReport:
     def _sentence(self) -> str:
         if self.ended is not None:
             return f"Not empty: {self.ended}."
+        if not self.checks:
+            return "Nothing to do."
         if self.refused:
             return "Refused: nothing was cordoned, and nothing evicted."
         if self.dry_run:

@@ -50,6 +50,43 @@ class Code(enum.StrEnum):
     """The strategy's window is closed."""
 
 
+class NodeCode(enum.StrEnum):
+    """What becomes of a node where nodes are emptied. Stable: users alert on them."""
+
+    EMPTY = "Empty"
+    """Nothing is on it but pods that belong to it; it is marked, so that it stays empty."""
+    EMPTIED = "Emptied"
+    """All of its pods have landings elsewhere, together: they leave, in this run or in further ones."""
+    POD_STAYS = "PodStays"
+    """A pod on it may not be moved: a protection, a PodDisruptionBudget, the ``select`` of the strategy."""
+    NO_PLACE = "NoPlaceToMovePods"
+    """Its pods have no landings elsewhere that break nothing, together with those of the other nodes."""
+    LOW_GAIN = "LowGain"
+    """What is saved is too little for what is disturbed."""
+    NOT_ELIGIBLE = "NotEligible"
+    """The node itself, or an option of the strategy, says that it stays."""
+    WAITS = "Waits"
+    """Moves for rules, or nodes that an earlier run has begun to empty, come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """What becomes of a node, and why."""
+
+    code: NodeCode
+    message: str
+    """One sentence with numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCount:
+    """How few nodes hold pods, those that belong to their node left out."""
+
+    holding: int
+    needed: int
+    """At least so many have to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost, compared left to right: pods that still have to move (hard, soft), squared deviation."""
@@ -134,6 +171,8 @@ class Score:
     """Constraints that cannot be met, in words."""
     not_judged: tuple[str, ...] = ()
     """Why the strategy could not judge its rules, in words: what is not judged is never called fine."""
+    nodes: NodeCount | None = None
+    """Of a strategy that empties nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +206,9 @@ class Plan:
     """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
     warnings: tuple[str, ...] = ()
     """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""
+    emptied: tuple[str, ...] | None = None
+    """Nodes that are to be marked until they are empty, and then stay so; None: marks are left as they are."""
+    empty_for: float = 0.0
+    """Seconds for which these marks last."""
+    nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
+    """Node -> what becomes of it, where a strategy empties nodes."""

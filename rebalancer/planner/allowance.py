@@ -145,7 +145,12 @@ class Allowance:
             name: _Tally(problem, budgets, settings, movable)
             for name, budgets in settings.of_strategy.items()
         }
-        self._time = RunTime(settings.seconds, settings.pace)
+        self._time = RunTime(
+            settings.seconds,
+            settings.pace,
+            nodes=len(problem.snapshot.nodes),
+            pods=len(problem.snapshot.pods),
+        )
         self._moved = False
         self._stopped: str | None = None
         self._disrupted: Counter[int] = Counter()

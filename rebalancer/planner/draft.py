@@ -8,8 +8,8 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Signalling, Unjudged, View
-from rebalancer.plan.plan import Score
+from rebalancer.cost.term import Packing, Signalling, Unjudged, View
+from rebalancer.plan.plan import NodeCount, Score
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
@@ -31,10 +31,10 @@ class Draft:
         self.terms: tuple[WeightedTerm, ...] = tuple(
             WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected)
             for of in problem.contributions
-            for term in of.terms(self._view_of(of))
+            for term in of.terms(self.view_of(of))
         )
 
-    def _view_of(self, of: Contribution) -> View:
+    def view_of(self, of: Contribution) -> View:
         """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
         movable = self.view.movable
         if of.selected is not None:
@@ -79,7 +79,7 @@ class Draft:
     def _score(self, strategy: str) -> Score:
         entries = [0.0, 0.0, 0.0]
         violated, unsatisfiable = 0, list[str]()
-        unjudged = list(not_judged(self.snapshot))
+        unjudged, packed = list(not_judged(self.snapshot)), None
         for weighted in self.terms:
             if weighted.strategy != strategy:
                 continue
@@ -88,7 +88,11 @@ class Draft:
             unsatisfiable += weighted.term.unsatisfiable()
             if isinstance(weighted.term, Unjudged) and (why := weighted.term.not_judged()):
                 unjudged.append(why)
-        return Score(cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged))
+            if isinstance(weighted.term, Packing):
+                packed = NodeCount(*weighted.term.packed())
+        return Score(
+            cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed
+        )
 
     def signals(self) -> dict[str, Signals]:
         """Return what each strategy has seen for how many runs in a row, this one included."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Contradicting, Directed, Direction
+from rebalancer.cost.term import Contradicting
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.params import Direction
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.snapshot.columns import Bools
@@ -41,7 +42,7 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
         *_idle_budgets(policy, movable),
         *_closed_disruption_budgets(snapshot),
         *_contradictions(policy, snapshot, registry),
-        *_against_autoscalers(policy, snapshot, registry),
+        *_against_autoscalers(policy, snapshot),
     ]
     selects = {
         key: int(np.count_nonzero(pods_selected(snapshot, select)))
@@ -151,7 +152,7 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
         if not shared:
             continue
         pods = "1 pod" if shared == 1 else f"{shared} pods"
-        directions = {_direction(policy, name, registry) for name in (one, other)}
+        directions = {policy.strategies[name].params.direction for name in (one, other)}
         if directions == {Direction.SPREAD, Direction.PACK}:
             yield f"{one} and {other} pull against each other: one spreads, one packs, and both select {pods}"
             continue
@@ -169,11 +170,6 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
             yield f"{one} and {other} pull against each other: {why}, and both select {pods}"
         elif params[0] == params[1] and not _one_observes(policy, one, other):
             yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
-
-
-def _direction(policy: Policy, name: str, registry: Registry) -> Direction | None:
-    strategy = registry.strategy(policy.strategy_of(name))
-    return strategy.direction if isinstance(strategy, Directed) else None
 
 
 _AUTOSCALER_LABELS = {
@@ -205,10 +201,10 @@ def autoscalers(snapshot: Snapshot) -> dict[str, str]:
     return seen
 
 
-def _against_autoscalers(policy: Policy, snapshot: Snapshot, registry: Registry) -> Iterator[str]:
+def _against_autoscalers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield the strategies that spread what an autoscaler packs."""
     for name in _active(policy):
-        if _direction(policy, name, registry) is Direction.SPREAD:
+        if policy.strategies[name].params.direction is Direction.SPREAD:
             for autoscaler, why in sorted(autoscalers(snapshot).items()):
                 yield (
                     f"{name} spreads pods over nodes that {autoscaler} packs and takes away ({why}): each may undo "

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Measuring, Term, View
+from rebalancer.cost.term import Emptiable, Emptying, Measuring, Term, View
 from rebalancer.environment import Timings, collector_paused
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move, Plan
@@ -18,14 +20,15 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.policy.cluster import FitScoring
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
-from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.marks import without_passing_marks
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.marks import with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
@@ -84,6 +87,8 @@ class Planning:
         self._signals: Mapping[str, Signals] | None = None
         self._planned: frozenset[str] = frozenset()
         self._movable: int | None = None
+        self._emptied: frozenset[str] | None = None
+        """Between waves: the nodes that are marked as to be empty, None: those that are so in the snapshot."""
 
     @property
     def needs_usage(self) -> bool:
@@ -132,18 +137,58 @@ class Planning:
         stop: Callable[[], str | None] = never,
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
-        self._planned, self._movable = frozenset(), None
+        self._planned, self._movable, self._emptied = frozenset(), None, None
         callbacks = Callbacks(stop=stop, onlooker=onlooker, phase=timings.phase)
         with collector_paused():
-            with timings.phase("terms"):
-                problem = self.problem(snapshot)
-            made = self._decide(problem, self.settings(), callbacks)
+            problem, made = self._made(snapshot, callbacks)
+        if made.plan.emptied is not None:
+            self._emptied = frozenset(made.plan.emptied)
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot, self._scope))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
         return Planned(snapshot, noted, reasons, made.signals, made.ended)
+
+    def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
+        """Return the decision, and what it was made on."""
+        settings, emptying = self.settings(), self._emptying()
+
+        def made_on(marked: Bools | None) -> Problem:
+            with callbacks.phase("terms"):
+                return self.problem(snapshot, marked)
+
+        if emptying is None or not settings.steer:
+            problem = made_on(None)
+            made = self._decide(problem, settings, callbacks)
+            return problem, made if emptying is None else _noted(
+                made, f"{emptying}: {_NEEDS_MARKS}"
+            )
+        quietly = replace(callbacks, onlooker=None)
+
+        def decided(problem: Problem) -> Decision:
+            return self._decide(problem, settings, quietly)
+
+        if self._reviewed is None:
+            problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
+        else:
+            problem, made = with_reviewed_nodes(emptying, made_on, decided, self._reviewed)
+        if callbacks.onlooker is not None:
+            # It sees one draft only, that of the plan.
+            self._decide(problem, settings, callbacks)
+        strategy, params = self._emptier(emptying), self._policy.strategies[emptying].params
+        lasts = strategy.marks_last(params) if strategy is not None else 0.0
+        return problem, replace(made, plan=replace(made.plan, empty_for=lasts))
+
+    def _emptying(self) -> str | None:
+        """Return the strategy that empties nodes, if one does: one that acts, if there is one."""
+        names = [name for name in self._active if self._emptier(name) is not None]
+        names.sort(key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
+        return names[0] if names else None
+
+    def _emptier(self, name: str) -> Emptying | None:
+        strategy = self._registry.strategy(self._policy.strategy_of(name))
+        return strategy if isinstance(strategy, Emptying) else None
 
     def _decide(self, problem: Problem, settings: Settings, callbacks: Callbacks) -> Decision:
         """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
@@ -168,10 +213,17 @@ class Planning:
             return [(move, f"standing still: {reasons[0]}") for move in moves]
         return recheck(self.problem(snapshot), self.settings(), moves)
 
-    def problem(self, snapshot: Snapshot) -> Problem:
-        """Return ``snapshot`` as a problem under the policy's strategies and protections."""
+    def problem(self, snapshot: Snapshot, marked: Bools | None = None) -> Problem:
+        """Return ``snapshot`` as a problem under the policy's strategies and protections.
+
+        ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
+        """
         policy = self._policy
         snapshot = without_passing_marks(snapshot, removes_stale=policy.steer is Steer.MARKS)
+        if marked is None and self._emptied is not None:
+            marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
+        if marked is not None:
+            snapshot = with_empty_marks(snapshot, marked)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
@@ -208,7 +260,21 @@ class Planning:
                 terms=_terms(self._registry, self._policy.strategy_of(name), of_strategy.params),
                 signals=None if remembered is None else remembered.get(name, Signals()),
                 selected=selected(snapshot, of_strategy.select),
+                emptiable=self._emptiable(name),
             )
+
+    def _emptiable(self, name: str) -> Callable[[View], Emptiable] | None:
+        if (strategy := self._emptier(name)) is None:
+            return None
+        params = self._policy.strategies[name].params
+        return lambda view: strategy.emptiable(view, params)
+
+
+_NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again; nodes that are marked stay so"
+
+
+def _noted(made: Decision, note: str) -> Decision:
+    return replace(made, plan=replace(made.plan, warnings=(*made.plan.warnings, note)))
 
 
 def reads_usage(policy: Policy, registry: Registry) -> bool:

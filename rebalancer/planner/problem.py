@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Candidates, Term, View
+from rebalancer.cost.term import Candidates, Emptiable, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
@@ -54,6 +54,8 @@ class Contribution:
     """What it has seen in earlier runs, see ``View.signals``."""
     selected: Selected | None = None
     """The pods that it may move; None: all."""
+    emptiable: Callable[[View], Emptiable] | None = None
+    """Of a strategy that empties nodes: which ones it may."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import Steer
-from rebalancer.snapshot.protect import names_of
+from rebalancer.snapshot.protect import TEXTS, names_of
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
 # worse landing is no reason to put off what pays.
@@ -143,7 +143,9 @@ class _Check:
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if protections := names_of(int(self._problem.protected[pod])):
-            return f"protected now: {', '.join(protections)}"
+            # The pod may be moved, by a command with other flags.
+            only = TEXTS["selector"] if protections == ["selector"] else None
+            return only or f"protected now: {', '.join(protections)}"
         if not self._problem.selected[pod]:
             return "no strategy selects it now"
         verdict = self._judged(move, pod, cls, node)

@@ -5,6 +5,7 @@ All problems are collected before any is reported, each with file, line, key and
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
 from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.problems import did_you_mean, validated
 from rebalancer.policy.select import Select
 
@@ -319,6 +320,8 @@ class _Sources:
         Raises PolicyError with all problems.
         """
         policy = self._policy()
+        if policy is not None:
+            self.problems += self._opposed(policy)
         if policy is None or self.problems:
             ordered = sorted(
                 self.problems, key=lambda p: (self._order(p.file), p.line, str(p.path))
@@ -398,6 +401,24 @@ class _Sources:
             message = str(error)
         self._problem(strategy.document, at, message)
         return None
+
+    def _opposed(self, policy: Policy) -> Iterator[Problem]:
+        """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
+        enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
+        directed = [name for name in enforced if policy.strategies[name].params.direction]
+        for one, other in itertools.permutations(directed, 2):
+            packs, pulls = (policy.strategies[name].params.direction for name in (one, other))
+            twins = pulls is packs and one > other
+            if packs is not Direction.PACK or twins:
+                continue
+            if policy.strategies[one].select.may_meet(policy.strategies[other].select):
+                what = "packs" if pulls is packs else "spreads"
+                message = (
+                    f"{other} {what} nodes that {one} packs: let one of them observe (mode: observe),"
+                    " or select different nodes, such as select: {nodes: {pool: a}}"
+                )
+                source = self.strategies[other]
+                yield source.document.problem(source.base, message)
 
     def _laxer_modes(self, policy: Policy) -> Iterator[str]:
         """Yield a warning for a policy without strategies, and for each mode that has no effect."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -30,12 +31,24 @@ class Section(BaseModel):
     )
 
 
+class Direction(enum.Enum):
+    """What a strategy does to nodes as a whole."""
+
+    SPREAD = "spreads"
+    """It evens out how full they are."""
+    PACK = "packs"
+    """It empties some of them."""
+
+
 class Params(Section):
     """Base of a strategy's options: every field with a default, a description, a unit and bounds.
 
     The names ``mode``, ``weight``, ``budgets`` and ``windows`` are reserved: in the file, the options are beside
     these keys, which all strategies have.
     """
+
+    direction: ClassVar[Direction | None] = None
+    """Of a strategy that spreads or packs, against which another, or an autoscaler, may pull."""
 
 
 def parse_percent(value: Any) -> float:

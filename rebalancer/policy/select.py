@@ -171,6 +171,41 @@ class PrioritySelect(Section):
     ) = Field(description="A priority, or the name of a PriorityClass: pods below it are selected.")
 
 
+def _values(select: LabelSelect | None) -> dict[str, set[str]]:
+    """Return label -> the values that it may have, for the labels that it must have."""
+    values = {key: {value} for key, value in select.match_labels.items()} if select else {}
+    for each in select.match_expressions if select else ():
+        if each.operator == "In":
+            values[each.key] = values.get(each.key, set(each.values)) & set(each.values)
+    return values
+
+
+def _labels_meet(one: LabelSelect | None, other: LabelSelect | None) -> bool:
+    these, those = _values(one), _values(other)
+    return all(these[key] & those[key] for key in these.keys() & those.keys())
+
+
+def _patterns_meet(one: str, other: str) -> bool:
+    plain = [re.split(r"[*?\[]", pattern)[0] for pattern in (one, other)]
+    if plain == [one, other]:
+        return one == other
+    if plain[0] == one or plain[1] == other:
+        return fnmatchcase(one, other) or fnmatchcase(other, one)
+    return plain[0].startswith(plain[1]) or plain[1].startswith(plain[0])
+
+
+def _namespaces_meet(one: NamespaceSelect | None, other: NamespaceSelect | None) -> bool:
+    if one is None or other is None:
+        return True
+    some = one.include or ("*",), other.include or ("*",)
+    return any(
+        _patterns_meet(this, that)
+        for this in some[0]
+        for that in some[1]
+        if this not in other.exclude and that not in one.exclude
+    ) and _labels_meet(one.labels, other.labels)
+
+
 class Select(Section):
     """Pods by where they are, what they carry and what they belong to; all that is written must match.
 
@@ -207,3 +242,11 @@ class Select(Section):
         """Whether it leaves any pod out."""
         given = (getattr(self, name) for name in Select.model_fields)
         return any(one is False or bool(one) for one in given)
+
+    def may_meet(self, other: Select) -> bool:
+        """Return whether a pod, or its node, may match both; False only where namespaces or labels rule that out."""
+        return (
+            _namespaces_meet(self.namespaces, other.namespaces)
+            and _labels_meet(self.labels, other.labels)
+            and _labels_meet(self.nodes, other.nodes)
+        )

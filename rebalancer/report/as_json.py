@@ -15,7 +15,7 @@ import msgspec
 from rebalancer import API_VERSION
 from rebalancer.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cost, Score, Skip
+from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
 from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
@@ -56,6 +56,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "moves": map(move_data, report.outcomes),
         "skipped": map(_skip, plan.skips),
         "funnel": dict(plan.funnel),
+        "emptying": _emptying(plan),
         "rest": {"moves": plan.backlog.moves, "runs": plan.backlog.runs, "more": plan.backlog.more},
         "stopped": plan.stopped,
         "standstill": list(report.standstill),
@@ -116,8 +117,26 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             "violated": score.violated,
             "unsatisfiable": list(score.unsatisfiable),
             "notJudged": list(score.not_judged),
+            "nodes": _node_count(score.nodes),
         }
         for strategy, score in sorted(scores.items())
+    }
+
+
+def _node_count(count: NodeCount | None) -> dict[str, int] | None:
+    return None if count is None else {"holding": count.holding, "needed": count.needed}
+
+
+def _emptying(plan: Plan) -> dict[str, Any] | None:
+    """Return which nodes are to be empty, and what becomes of the others; None where no strategy empties nodes."""
+    if not plan.nodes:
+        return None
+    return {
+        "marked": None if plan.emptied is None else list(plan.emptied),
+        "nodes": [
+            {"node": node, "code": of.code.value, "message": of.message}
+            for node, of in plan.nodes.items()
+        ],
     }
 
 

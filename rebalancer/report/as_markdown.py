@@ -90,6 +90,8 @@ def _rules(summary: Summary) -> Iterator[str]:
     if any(rule.amounts for rule in summary.rules):
         yield ""
         yield "; ".join(f"*{name}*: {LEGEND[name]}" for name in ("hard", "soft", "imbalance"))
+    yield from ([""] if summary.nodes else [])
+    yield from (f"- {_prose(line)}" for line in summary.nodes)
     impossible = summary.impossible
     yield from ([""] if impossible else [])
     yield from (f"- Cannot hold: {code(text)}" for text in impossible[:_MOST_TEXTS])

@@ -107,6 +107,8 @@ class _TableReport:
             screen.prose(f"Every rule that can hold holds: {names}.", hanging="  ")
         else:
             self._rule_table(rules)
+        for line in self._summary.nodes:
+            screen.prose(f"{line[:1].upper()}{line[1:]}.", "  ", _INDENT)
         impossible = self._summary.impossible
         for text in impossible[: self._most(_MOST_IMPOSSIBLE)]:
             screen.prose(f"Cannot hold: {text}", "  ", _INDENT)
@@ -127,9 +129,9 @@ class _TableReport:
         ]
         moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
         self._screen.table(["RULE", "UNMET", *(name.upper() for name in named)], rows, moods)
-        told = [*named, *(("gain", "cost") if self._listed() else ())]
-        if told:
-            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in told)
+        columns = [*named, *(("gain", "cost") if self._listed() else ())]
+        if columns:
+            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in columns)
             self._screen.prose(f"({legend})", "  ", style="dim")
 
     # -- moves -------------------------------------------------------------------------------------

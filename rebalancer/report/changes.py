@@ -13,13 +13,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Int32s, Ints, summed_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 NO_ZONE = "no zone"
+_NOT_LEFT = frozenset({Status.DROPPED, Status.GONE, Status.CHANGED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,13 @@ class Flow:
     moves: int
 
 
+def left_of_plan(report: RunReport) -> Sequence[Outcome]:
+    """Return what came of the moves; of a reviewed plan without those whose pods are not where they were, or stay."""
+    if report.reviewed is None:
+        return report.outcomes
+    return [outcome for outcome in report.outcomes if outcome.status not in _NOT_LEFT]
+
+
 class Changes:
     """Computes them from a report, each once."""
 
@@ -89,18 +97,18 @@ class Changes:
     def workloads(self) -> tuple[WorkloadChange, ...]:
         """The workloads that have moves, those with most moves first."""
         moves: dict[str, list[Outcome]] = {}
-        for outcome in self._report.outcomes:
+        for outcome in left_of_plan(self._report):
             moves.setdefault(outcome.move.owner, []).append(outcome)
         nodes = self._nodes_by_owner(moves)
-        found = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
-        return tuple(sorted(found, key=lambda change: (-change.moves, change.owner)))
+        changes = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
+        return tuple(sorted(changes, key=lambda change: (-change.moves, change.owner)))
 
     @cached_property
     def still(self) -> tuple[WorkloadChange, ...]:
         """The largest workloads without moves that have pods in a zone: what the others stand beside."""
         if not self.has_zones:
             return ()
-        moved = {outcome.move.owner for outcome in self._report.outcomes}
+        moved = {outcome.move.owner for outcome in left_of_plan(self._report)}
         owners = [owner.ref for owner in self._snapshot.owners if owner.ref not in moved]
         nodes = self._nodes_by_owner(owners)
         most = sorted(nodes, key=lambda owner: (-len(nodes[owner]), owner))[:_MOST_STILL]
@@ -161,10 +169,10 @@ class Changes:
         return after
 
     def _by_zone(self, by_node: Mapping[str, int]) -> Counter[str]:
-        found: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
         for node, number in by_node.items():
-            found[self.zone_of(node)] += number
-        return found
+            pods[self.zone_of(node)] += number
+        return pods
 
     def _counts(self, by_zone: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(by_zone.get(zone, 0) for zone in self.zones)
@@ -184,7 +192,7 @@ class Changes:
         moved, moved_number = self._moved(requests, size)
         room = snapshot.nodes.allocatable[rows]
         shares = [_shares(each, room) for each in (used, used + moved)]
-        found = [
+        changes = [
             NodeChange(
                 names[node],
                 self.zone_of(names[node]),
@@ -194,14 +202,14 @@ class Changes:
             )
             for node in range(size)
         ]
-        return tuple(sorted(found, key=lambda node: (node.zone, node.name)))
+        return tuple(sorted(changes, key=lambda node: (node.zone, node.name)))
 
     def _moved(self, requests: Ints, size: int) -> tuple[Ints, Ints]:
         """Return what the moves add to the requests (2, N) and to the pods (N,) of nodes."""
         snapshot = self._snapshot
         moved, number = np.zeros((2, size), np.int64), np.zeros(size, np.int64)
         column, index = snapshot.pods.uid, snapshot.nodes.index
-        by_uid = {outcome.move.uid: outcome.move for outcome in self._report.outcomes}
+        by_uid = {outcome.move.uid: outcome.move for outcome in left_of_plan(self._report)}
         for pod in column.rows_of(set(by_uid)).tolist():
             move = by_uid[column[pod]]
             cls = int(snapshot.pods.cls[pod])
@@ -217,8 +225,8 @@ class Changes:
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """Moves by zone of origin and of the most probable landing, or of the real one; most first."""
-        found = Counter(self._ends(self._report.outcomes))
-        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        moves_by_zones = Counter(self._ends(left_of_plan(self._report)))
+        ranked = sorted(moves_by_zones.items(), key=lambda item: (-item[1], item[0]))
         return tuple(Flow(source, target, moves) for (source, target), moves in ranked)
 
     def _ends(self, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, str]]:

@@ -75,6 +75,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "moves": [],
         "skipped": [],
         "funnel": {},
+        "emptying": None,
         "rest": None,
         "stopped": report.line,
         "standstill": [],

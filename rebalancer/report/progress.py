@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.output import OutputError, write
 from rebalancer.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.report.words import count
+
+if TYPE_CHECKING:
+    from rebalancer.report.bars import Bars
 
 Form = Literal["text", "json", "quiet"]
 
@@ -25,13 +28,24 @@ _WAITING_EVERY = 10.0
 
 
 class Progress:
-    """Tells what happens in a run as it happens; the executor calls it."""
+    """Reports what happens in a run as it happens; the executor calls it."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float], form: str = "text") -> None:
-        """Write to ``stream``; ``clock`` returns seconds, of which the first reading is zero here."""
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        clock: Callable[[], float],
+        form: str = "text",
+        bars: Bars | None = None,
+    ) -> None:
+        """Write to ``stream``; ``clock`` returns seconds, of which the first reading is zero here.
+
+        ``bars``: drawn on the same stream.
+        """
         if form not in ("text", "json", "quiet"):
             raise ValueError(f"{form!r} is none of text, json, quiet")
         self._stream, self._clock, self._form = stream, clock, form
+        self._bars = bars
         self._started = clock()
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
@@ -39,6 +53,8 @@ class Progress:
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
         """A wave begins, of so many waves, with so many moves."""
         text = f"wave {wave} of {waves}: {count(moves, 'move')}"
+        if self._bars is not None:
+            self._bars.wave(f"wave {wave} of {waves}", moves)
         self._tell("wave", text, wave=wave, waves=waves, moves=moves)
 
     def evicted(self, move: Move) -> None:
@@ -48,6 +64,7 @@ class Progress:
     def not_evicted(self, outcome: Outcome) -> None:
         """A move ended without an eviction."""
         move, status = outcome.move, outcome.status.value
+        self._count()
         self._tell(
             status,
             f"{status:<8} {move.ref}" + (f": {outcome.message}" if outcome.message else ""),
@@ -58,6 +75,7 @@ class Progress:
 
     def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
         """The replacement of a moved pod has a node."""
+        self._count()
         how = "as predicted" if predicted else "not as predicted"
         self._tell(
             "landed",
@@ -88,6 +106,10 @@ class Progress:
         """Say something else that happens in a command."""
         self._tell(event, text, **fields)
 
+    def _count(self) -> None:
+        if self._bars is not None:
+            self._bars.ended()
+
     def _tell(self, event: str, text: str, **fields: Any) -> None:
         if self._form == "quiet":
             return
@@ -98,6 +120,8 @@ class Progress:
         else:
             line = f"{at:7.1f} s  {printable(text)}"
         with self._lock:
+            if self._bars is not None and self._bars.line(line):
+                return
             try:
                 write(self._stream, [f"{line}\n"])
             except OutputError:

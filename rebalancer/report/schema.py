@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from rebalancer import API_VERSION
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Code, NodeCode
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""
@@ -32,12 +32,20 @@ class CostEntries(_Object):
     imbalance: Number
 
 
+class NodesWithPods(_Object):
+    """How few nodes hold pods, those that belong to their node left out; at least ``needed`` have to."""
+
+    holding: Whole
+    needed: Whole
+
+
 class ScoreOfStrategy(CostEntries):
     """What one strategy sees."""
 
     violated: Whole
     unsatisfiable: list[str]
     not_judged: list[str]
+    nodes: NodesWithPods | None
 
 
 class LandingOfMove(_Object):
@@ -84,6 +92,21 @@ class SkippedPod(_Object):
     message: str
 
 
+class NodeToEmpty(_Object):
+    """What becomes of a node."""
+
+    node: str
+    code: NodeCode
+    message: str
+
+
+class EmptyingOfNodes(_Object):
+    """What a strategy that empties nodes does; ``marked``: they are emptied, or stay empty."""
+
+    marked: list[str] | None
+    nodes: list[NodeToEmpty]
+
+
 class RestOfWork(_Object):
     """What is left to further runs; ``more``: at least so much."""
 
@@ -127,6 +150,7 @@ class Report(_Object):
     moves: list[MoveOfReport]
     skipped: list[SkippedPod]
     funnel: dict[str, Whole]
+    emptying: EmptyingOfNodes | None
     rest: RestOfWork | None
     stopped: str
     standstill: list[str]

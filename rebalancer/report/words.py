@@ -105,7 +105,18 @@ def score_words(score: Score) -> str:
         words = f"{count(score.violated, 'rule')} unmet"
         words += f": {', '.join(amounts)}" if amounts else ""
     impossible = len(score.unsatisfiable)
-    return f"{words}; {impossible:,} cannot hold" if impossible else words
+    words += f"; {impossible:,} cannot hold" if impossible else ""
+    if score.nodes is None:
+        return words
+    return f"{words}; pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed:,} needed"
+
+
+def nodes_words(before: Score, planned: Score) -> str | None:
+    """Return how many nodes have pods, and how many need to; None for a strategy that empties none."""
+    if before.nodes is None or planned.nodes is None:
+        return None
+    was, will = before.nodes.holding, planned.nodes.holding
+    return f"nodes with pods {change(was, will)}; at least {planned.nodes.needed:,} needed"
 
 
 def change(was: float, will: float) -> str:
@@ -244,11 +255,11 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
-    held = sum(
+    kept = sum(
         funnel.get(code.value, 0)
         for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.NOT_SELECTED)
     )
-    return funnel.get("candidates", 0) - held
+    return funnel.get("candidates", 0) - kept
 
 
 def bound_words(bound: int, moves: int) -> str:

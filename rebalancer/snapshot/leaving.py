@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rebalancer.wire import objects as o
@@ -52,9 +52,18 @@ LEAVING = Announcements(
 )
 
 
+KEEPS: Mapping[str, str] = {
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotation -> value by which a node says that it is not to be emptied to be taken away."""
+
+
 class Source(enum.StrEnum):
     """What an announcement is made by."""
 
+    KEEP = "keep"
+    """It says that the node stays."""
     ANNOTATION = "annotation"
     DRAIN = "drain"
     CONDITION = "condition"
@@ -84,6 +93,8 @@ class Notice(NamedTuple):
         ``conditions`` are the types that count; ``drains`` and ``annotation``: whether these count.
         """
         match self.source:
+            case Source.KEEP:
+                return False
             case Source.DRAIN:
                 return drains
             case Source.CONDITION:
@@ -101,6 +112,11 @@ def notices_of(node: o.Node) -> tuple[Notice, ...]:
         notices.append(Notice(Source.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
     if DRAIN in annotations and node.spec.unschedulable:
         notices.append(Notice(Source.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    notices += [
+        Notice(Source.KEEP, key, 0.0, f'annotated {key}: "{value}"')
+        for key, value in KEEPS.items()
+        if annotations.get(key) == value
+    ]
     notices += [
         Notice(Source.CONDITION, condition.type, 0.0, f"condition {condition.type}")
         for condition in node.status.conditions or ()

@@ -1,4 +1,4 @@
-"""Marks in a snapshot: which nodes carry some, and the same cluster without those that are only passing."""
+"""Marks in a snapshot: which nodes carry some, and the same cluster with others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.snapshot.columns import Bools, frozen
 from rebalancer.snapshot.model import Nodes, Snapshot
-from rebalancer.wire.marks import STEER, is_mark, parse_mark
+from rebalancer.wire.marks import EFFECT, EMPTY, STEER, Mark, is_mark, parse_mark
 from rebalancer.wire.objects import Taint
 
 _SHOWN = 5
+_FOR_EVER = 10 * 365 * 86_400.0
 
 
 def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
@@ -61,6 +63,40 @@ def without_passing_marks(snapshot: Snapshot, *, removes_stale: bool) -> Snapsho
     if kept == nodes.taint_sets:
         return snapshot
     return replace(snapshot, nodes=replace(nodes, taint_sets=kept))
+
+
+def to_be_empty(snapshot: Snapshot) -> Bools:
+    """Return the nodes (N,) with a mark that says so, and that has not expired."""
+    nodes = snapshot.nodes
+    of_set = [
+        any(_keeps_empty(t, snapshot.captured_at) for t in taints) for taints in nodes.taint_sets
+    ]
+    marked: Bools = np.array(of_set or [False], bool)[nodes.taint_set]
+    return marked
+
+
+def with_empty_marks(snapshot: Snapshot, marked: Bools) -> Snapshot:
+    """Return the snapshot in which exactly the nodes ``marked`` (N,) are marked as to be empty."""
+    now = snapshot.captured_at
+    if (to_be_empty(snapshot) == marked).all():
+        return snapshot
+    ids: dict[tuple[Taint, ...], int] = {}
+    nodes = snapshot.nodes
+    plain = [tuple(t for t in taints if not _keeps_empty(t, now)) for taints in nodes.taint_sets]
+    # Runs renew it.
+    mark = Mark(EMPTY, now + _FOR_EVER, "plan")
+    taint = Taint(key=mark.key, value=mark.value, effect=EFFECT)
+    column = [
+        ids.setdefault((*plain[of], taint) if keeps else plain[of], len(ids))
+        for of, keeps in zip(nodes.taint_set.tolist(), marked.tolist(), strict=True)
+    ]
+    sets = frozen(np.array(column, np.int32))
+    return replace(snapshot, nodes=replace(nodes, taint_sets=tuple(ids), taint_set=sets))
+
+
+def _keeps_empty(taint: Taint, now: float) -> bool:
+    mark = parse_mark(taint.value) if _is_mark(taint) else None
+    return mark is not None and mark.reason == EMPTY and mark.expires > now
 
 
 def _is_mark(taint: Taint) -> bool:

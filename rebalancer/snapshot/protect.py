@@ -52,6 +52,8 @@ NAMES = (
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
 """The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
+PASSING = sum(_BIT[name] for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress"))
+"""Protections that end by themselves."""
 NOT_RECREATED = "notRecreated"
 """The protection that has a reason code of its own."""
 TEXTS: Mapping[str, str] = {

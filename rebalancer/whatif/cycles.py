@@ -238,6 +238,8 @@ class Loop:
         moves = [move for move in planned.plan.moves if not move.observed]
         if why := "; ".join(planned.standstill):
             return [Outcome(move, Status.NOT_ATTEMPTED, why) for move in moves], 0, why
+        if planned.plan.emptied is not None:
+            self._world.keep_empty(planned.plan.emptied)
         execution, waves = carry_out(
             self._world,
             moves,

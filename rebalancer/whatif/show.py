@@ -107,6 +107,9 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             **_cost(score.cost),
             "violated": score.violated,
             "unsatisfiable": list(score.unsatisfiable),
+            "nodes": None
+            if score.nodes is None
+            else {"holding": score.nodes.holding, "needed": score.nodes.needed},
         }
         for name, score in scores.items()
     }
@@ -128,7 +131,10 @@ def _cost_words(cost: Cost) -> str:
 def _score_words(score: Score) -> str:
     words = f"{_cost_words(score.cost)} ({score.violated} unmet)" if score.violated else "holds"
     impossible = len(score.unsatisfiable)
-    return f"{words}, {impossible} cannot hold" if impossible else words
+    words = f"{words}, {impossible} cannot hold" if impossible else words
+    if score.nodes is None:
+        return words
+    return f"{words}, pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed} needed"
 
 
 def _evictions(course: Course) -> int:

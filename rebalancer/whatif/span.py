@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.durations import parse_seconds
 from rebalancer.errors import PolicyError
 
 _MOST = 3600.0
@@ -20,16 +21,18 @@ class Span:
 
     @staticmethod
     def parse(text: str, flag: str) -> Span:
-        """Return the span of ``SECONDS`` or ``FROM-TO``; ``flag`` names it in errors.
+        """Return the span of ``10s``, ``5s-1m`` or plain seconds; ``flag`` names it in errors.
 
         Raises:
             PolicyError: it is something else, or beyond an hour.
         """
         first, dash, second = text.partition("-")
         try:
-            least, most = _seconds(first), _seconds(second if dash else first)
+            least, most = parse_seconds(first), parse_seconds(second if dash else first)
         except ValueError:
-            raise PolicyError([f"{flag} {text}: write SECONDS or FROM-TO"]) from None
+            raise PolicyError(
+                [f"{flag} {text}: write for example 10s, or 5s-1m for FROM-TO"]
+            ) from None
         if not 0 <= least <= most <= _MOST:
             raise PolicyError([f"{flag} {text}: the time goes from 0 up to {_MOST:g} seconds"])
         return Span(least, most)
@@ -39,10 +42,3 @@ class Span:
         if random is None or self.least == self.most:
             return (self.least + self.most) / 2
         return float(random.uniform(self.least, self.most))
-
-
-def _seconds(text: str) -> float:
-    # Python's digits are those of all scripts.
-    if not text.isascii():
-        raise ValueError(text)
-    return float(text)

@@ -16,6 +16,7 @@ from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, frozen
+from rebalancer.snapshot.marks import with_empty_marks
 from rebalancer.snapshot.model import DisruptionBudget, Nodes, Owner, PodFlag, Pods, Snapshot
 from rebalancer.snapshot.owners import too_few_ready
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
@@ -176,6 +177,13 @@ class World:
     def mark(self, nodes: Collection[str]) -> None:
         """Have exactly these nodes carry a mark of the run."""
         self._marked = np.array([self.nodes.index[node] for node in nodes], np.int32)
+
+    def keep_empty(self, nodes: Collection[str]) -> None:
+        """Have exactly these nodes carry marks that keep them empty, from now on."""
+        marked = np.array([name in nodes for name in self.nodes.names], bool)
+        self._first = with_empty_marks(replace(self._first, captured_at=self.now), marked)
+        self._wave = None
+        self._renew()
 
     def evict(self, uid: str) -> Replaced:
         """Evict a pod and land its replacement; the next eviction is a while later."""

@@ -13,7 +13,7 @@ _LONGEST_PREFIX = 253
 
 
 def is_label_key(text: str) -> bool:
-    """Tell whether ``text`` may be the key of a label: ``name`` or ``prefix.example/name``."""
+    """Return whether ``text`` may be the key of a label: ``name`` or ``prefix.example/name``."""
     prefix, slash, name = text.rpartition("/")
     if slash and (len(prefix) > _LONGEST_PREFIX or not _PREFIX.match(prefix)):
         return False
@@ -21,5 +21,5 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether ``text`` may be the value of a label; it may be empty."""
+    """Return whether ``text`` may be the value of a label; it may be empty."""
     return not text or _NAME.match(text) is not None

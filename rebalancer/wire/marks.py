@@ -1,6 +1,6 @@
 """A mark: the soft taint by which a run keeps pods off a node for a while.
 
-Its value is ``REASON.EXPIRY.RUN``, with the expiry in UTC as ``20261122T091500Z``. Values of taints follow the rules of
+The two reasons for one have keys of their own, since a node carries at most one taint of a key and an effect. The value is ``REASON.EXPIRY.RUN``, with the expiry in UTC as ``20261122T091500Z``. Values of taints follow the rules of
 label values: at most 63 characters of ``[A-Za-z0-9._-]``, an alphanumeric one first and last.
 """
 
@@ -12,10 +12,14 @@ from datetime import UTC, datetime
 
 from rebalancer.wire.objects import Taint
 
-KEY = "rebalancer/mark"
 EFFECT = "PreferNoSchedule"
 STEER = "steer"
 """Reason of marks that stand while one replacement is on its way."""
+EMPTY = "empty"
+"""Reason of marks on nodes that are being emptied, or are to stay empty."""
+KEYS = {STEER: "rebalancer/mark", EMPTY: "rebalancer/empty"}
+"""Reason -> key of the taint."""
+KEY = KEYS[STEER]
 
 _FORM = "%Y%m%dT%H%M%SZ"
 _VALUE = re.compile(r"([a-z]{1,20})\.(\d{8}T\d{6}Z)\.([0-9a-z]{1,20})\Z", re.ASCII)
@@ -34,6 +38,11 @@ class Mark:
     """Unix seconds, to the second: from then on any run removes it."""
     run: str
     """Which run set it, or which Lease that run has taken; lower-case letters and digits."""
+
+    @property
+    def key(self) -> str:
+        """Return the key of the taint."""
+        return KEYS.get(self.reason, KEY)
 
     @property
     def value(self) -> str:
@@ -55,5 +64,5 @@ def parse_mark(value: str) -> Mark | None:
 
 
 def is_mark(key: str, effect: str) -> bool:
-    """Return whether a taint is a mark. Another effect under our key is not ours."""
-    return key == KEY and effect == EFFECT
+    """Return whether a taint is a mark. Another effect under one of our keys is not ours."""
+    return key in KEYS.values() and effect == EFFECT

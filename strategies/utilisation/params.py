@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.api import MEASURED, Params, Percent
+from rebalancer.api import MEASURED, Direction, Params, Percent
 
 
 class LowUtilisationParams(Params):
     """Options of low-utilisation. Percentages are of a node's allocatable."""
+
+    direction: ClassVar[Direction | None] = Direction.SPREAD
 
     under: dict[str, Percent] = Field(
         default={"cpu": 0.2, "memory": 0.2, "pods": 0.2},

@@ -38,8 +38,6 @@ class _Nodes(NamedTuple):
     """Highest ``inviting`` of a target for pods of this node."""
     giving: NDArray[np.bool_]
     any_gives: bool
-    most_even: float
-    """The most that any node's unevenness can fall when a pod lands there."""
     emptiest: dict[int, float]
     """How full the most inviting node is among those of a mask, by the mask's identity."""
 
@@ -69,6 +67,11 @@ class UtilisationTerm:
         self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
         self._counts: NDArray[np.bool_] = (self._capacity > 0) & nodes.ready
         self._mean = self._mean_share()
+        self._most_even = float(_EVEN_WEIGHT * (self._mean**2).sum())
+        """The most that any node's unevenness can fall when a pod lands there: that of an empty node.
+
+        Whatever is planned, it stays, and so do the promises of nodes that no move has changed.
+        """
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
@@ -198,7 +201,7 @@ class UtilisationTerm:
             return Candidates.none()
         used = self._used(node)
         demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node) + nodes.most_even
+        gain = self._phi(used, node) - self._phi(used - demand, node) + self._most_even
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
 
@@ -219,7 +222,7 @@ class UtilisationTerm:
         known = self._relief.get((cls, node))
         if known is None or known[0] != stamp:
             known = self._relief[cls, node] = stamp, self._relief_of(cls, node)
-        return max(0.0, known[1] + nodes.most_even)
+        return max(0.0, known[1] + self._most_even)
 
     def _relief_of(self, cls: int, node: int) -> float:
         """Return by how much the cost of a node falls when a pod of ``cls`` leaves it.
@@ -257,7 +260,7 @@ class UtilisationTerm:
         fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
         inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
         giving = over & (inviting.min(initial=np.inf) <= full)
-        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share), {})
+        return _Nodes(inviting, full, giving, bool(giving.any()), {})
 
     def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return the nodes (N,) that are over-used for enough runs."""
@@ -268,11 +271,6 @@ class UtilisationTerm:
         replacement = self._view.snapshot.classes[cls].replacement
         mask = self._view.scheduler.static_mask(replacement)
         return float(inviting[mask].min(initial=np.inf))
-
-    def _most_even(self, share: NDArray[np.float64]) -> float:
-        """Return the largest decrease of a node's unevenness when a pod lands there."""
-        below = np.maximum(0.0, self._mean - share) * self._counts
-        return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
 
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]

@@ -72,6 +72,17 @@ def test_where_the_wheel_came_from_is_forgotten(tmp_path):
     assert (described / "RECORD").read_text() == "ours.py,,\nours-1.0.dist-info/RECORD,,\n"
 
 
+def test_scripts_are_forgotten_with_their_sums(tmp_path):
+    described = tmp_path / "ours-1.0.dist-info"
+    described.mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ours").write_text("#!/tmp/build-abc/bin/python\n")
+    (described / "RECORD").write_text("../../bin/ours,sha256=x,9\nours.py,,\n")
+    root.forget_scripts(tmp_path)
+    assert not (tmp_path / "bin").exists()
+    assert (described / "RECORD").read_text() == "ours.py,,\n"
+
+
 @pytest.mark.node
 def test_the_image_built_twice_has_one_digest_and_every_part_a_licence(tmp_path):
     digests = set()

@@ -82,6 +82,13 @@ def _leaving(cluster: EmbeddedCluster) -> None:
     _settled(cluster, node("node-b1", zone="zone-b", annotations=going, unschedulable=True))
 
 
+def _consolidation(cluster: EmbeddedCluster) -> None:
+    """A workload on three nodes shrinks from nine replicas to four."""
+    _nodes(cluster, "a", "b", "c")
+    _settled(cluster, deployment("web", 9, cpu="1"))
+    _settled(cluster, deployment("web", 4, cpu="1"))
+
+
 def _pod_affinity(cluster: EmbeddedCluster) -> None:
     """Pods prefer the zone of a cache that has come after them."""
     _nodes(cluster, "a", "b")
@@ -113,6 +120,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "node-affinity": _node_affinity,
     "taints": _taints,
     "leaving": _leaving,
+    "consolidation": _consolidation,
     "pod-affinity": _pod_affinity,
     "placement": _placement,
 }

@@ -13,7 +13,7 @@ from typing import Any
 from rebalancer.cli import _EPILOG
 from rebalancer.nodes.preflight import Verdict
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import ENVELOPE
@@ -151,5 +151,5 @@ def _default(entry: Mapping[str, Any]) -> str:
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
-CODES = {"codes": Code, "outcomes": Status, "verdicts": Verdict}
+CODES = {"codes": Code, "node-codes": NodeCode, "outcomes": Status, "verdicts": Verdict}
 """Written part -> the enumeration that it lists."""

@@ -33,11 +33,11 @@ def same(first: Files, second: Files) -> None:
     names = sorted(path.name for path in first.folder.iterdir())
     if names != sorted(path.name for path in second.folder.iterdir()):
         raise ReleaseError("made twice, the files have other names")
-    for name in names:
-        if digest(first.folder / name) != digest(second.folder / name):
-            raise ReleaseError(
-                f"made twice, {name} has other bytes: {first.folder}, {second.folder}"
-            )
+    differing = [
+        name for name in names if digest(first.folder / name) != digest(second.folder / name)
+    ]
+    if differing:
+        raise ReleaseError(f"made twice, these have other bytes: {', '.join(differing)}")
 
 
 def sums(files: Files) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.durations import format_duration, parse_duration, parse_go_duration
+from rebalancer.durations import format_duration, parse_duration, parse_go_duration, parse_seconds
 
 BOTH = {
     "90s": 90,
@@ -68,3 +68,17 @@ def test_what_is_written_is_read_by_both(span):
 )
 def test_they_are_written_in_their_largest_units(seconds, text):
     assert format_duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5m", 300.0), ("300", 300.0), ("0.08", 0.08), ("0.08s", 0.08), ("1h30m", 5400.0)],
+)
+def test_flags_take_durations_and_plain_seconds(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", ".", "-1", "1e3", "nan", "inf", "\uff13", "soon", "5 m"])
+def test_what_is_neither_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_seconds(text)

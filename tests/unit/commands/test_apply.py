@@ -20,6 +20,7 @@ from rebalancer.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
+from tests.docs.pages import ROOT
 from tests.unit.commands.embedded import (
     MEMORY,
     NOW_POLICY,
@@ -134,6 +135,34 @@ def test_its_dry_run_shows_what_is_left_and_evicts_nothing(drifted, run):
     assert (code, outcomes(report)) == (0, ["evicted"])
     code, _ = run(plan_path=path, dry_run=True, detailed_exitcode=True)
     assert code == ExitCode.DONE
+
+
+def test_what_is_shown_is_what_is_left_of_the_plan(tmp_path, capsys):
+    cluster = ["--snapshot", str(ROOT / "docs" / "examples" / "zone-back.zip")]
+    assert command(["plan", *cluster, "-o", "json"]) == 0
+    (tmp_path / "plan.json").write_text(capsys.readouterr().out)
+    plan = ["apply", str(tmp_path / "plan.json"), *cluster]
+    assert command([*plan, "--select", "{labels: {app: api}}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("2 evictions in 2 waves to mend ")
+    # Neither the moves that the flag leaves out, nor their workloads.
+    rows = [line.split() for line in shown.splitlines() if "/default/" in line and " -> " in line]
+    assert rows == [["Deployment/default/api", "2", "3/3/0", "->", "2/2/2"]]
+    assert shown.count("left out by -n, -l or --select") == 5
+    assert "protected now" not in shown
+
+
+def test_workloads_of_pods_that_are_gone_are_not_counted(drifted, run, capsys):
+    path, planned = run.planned()
+    gone, left = planned["moves"]
+    drifted.delete("Pod", gone["pod"])
+    drifted.settle()
+    cluster = ["--kubeconfig", str(drifted.kubeconfig), "--policy", str(run.policy)]
+    assert command(["apply", path, "--dry-run", *cluster]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1 eviction")
+    rows = [line.split()[:2] for line in shown.splitlines() if "/default/" in line and "->" in line]
+    assert rows == [[left["owner"], "1"]]
 
 
 def test_a_pod_that_opted_out_since_is_left_alone(drifted, run):

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.environment import Environment, SystemClock
 from rebalancer.errors import PolicyError
-from rebalancer.nodes import draining
+from rebalancer.nodes import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
 from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
@@ -310,3 +311,28 @@ def test_a_snapshot_file_cannot_be_asked_about_evictions():
 def test_flags_are_taken_as_kubectl_takes_them(args, given):
     context = command.make_context("drain", list(args))
     assert {name: context.params[name] for name in given} == given
+
+
+def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
+    both = threading.Barrier(2)
+    finish = cordon.finish
+
+    def together(*arguments, **more):
+        both.wait(60)
+        return finish(*arguments, **more)
+
+    monkeypatch.setattr(cordon, "finish", together)
+    with nodes("n1", "n2", "n3") as cluster:
+        done = drained(cluster, "n1", "n2")
+        assert done.code == 0, done.err
+        for name in ("n1", "n2"):
+            assert annotation(cluster, name) is None
+
+
+def test_settings_of_flags_reach_the_drain():
+    with nodes("n1", "n2") as cluster:
+        wrong = drained(cluster, "n1", settings=("no.such=1",))
+        assert wrong.code == 2
+        assert "unknown key" in wrong.err
+        set_ = ["drain", "n1", "--dry-run", "--set", "safety.maxReadyTime=1m"]
+        assert cli([*set_, "--kubeconfig", str(cluster.kubeconfig)]) == 0

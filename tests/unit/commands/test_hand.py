@@ -194,6 +194,7 @@ def test_commands_flags_and_names_are_completed():
         pods = completed(["rebalancer", "explain", "pod", "default/web"], **config)
         assert len(pods) == 3
         assert all(name.startswith("default/web-") for name in pods)
+        assert completed(["rebalancer", "drain", "n-a", "n-"], **config) == ["n-a", "n-b", "n-c"]
     # The cluster is gone: no names, and no message either.
     assert completed(["rebalancer", "explain", "node", "n-"], **config) == []
 

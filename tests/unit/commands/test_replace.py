@@ -145,13 +145,26 @@ def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
         assert done.report["outcomes"] == []
 
 
+@pytest.mark.parametrize("more", [{}, {"dry_run": "client"}])
+def test_where_no_node_is_old_there_is_nothing_to_do(more):
+    with nodes("n1", "n2") as cluster:
+        done = replaced(cluster, selector=None, older_than="3000d", output="table", **more)
+        assert done.code == 0, done.err
+        lines = done.out.strip().splitlines()
+        assert lines[-2:] == [
+            "Nothing to do.",
+            "Note: no node is old: there is nothing to replace",
+        ]
+        assert not is_cordoned(cluster, "n1")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"selector": None}, "say which nodes are old"),
         ({"kubelet_below": "new"}, "no version"),
         ({"older_than": "old"}, "--older-than"),
-        ({"selector": "generation=new"}, "no node is selected"),
+        ({"selector": "generation=new"}, "no node is selected by -l generation=new"),
         ({"then": "  "}, "--then"),
     ],
 )

@@ -98,10 +98,12 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
 
 
 AT_THE_END = """
-import time
+import os, signal, sys, time
 from rebalancer.environment import system_environment
 class Slow:
-    def __del__(self, sleep=time.sleep):
+    def __del__(self, kill=os.kill, number=int(sys.argv[1]), own=os.getpid(), sleep=time.sleep):
+        if number:
+            kill(own, number)
         sleep(0.5)
 # Deleted when Python ends, after it has given the signals their default actions back: longer than the patience.
 slow = Slow()
@@ -112,8 +114,9 @@ environment.committed.set()
 """
 
 
-def test_patience_that_ends_after_the_report_ends_nothing():
-    arguments = [sys.executable, "-c", AT_THE_END]
+@pytest.mark.parametrize("late", [0, signal.SIGTERM, signal.SIGINT])
+def test_no_signal_and_no_patience_ends_a_command_that_has_reported(late):
+    arguments = [sys.executable, "-c", AT_THE_END, str(int(late))]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -1,10 +1,17 @@
+import contextlib
 import io
 import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
-from rebalancer.commands.terminal import terminal_look
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.terminal import bars_on, terminal_look
 from rebalancer.environment import Environment, SystemClock
+from tests.docs.pages import ROOT
+from tests.unit.report.test_report_bars import WIPED
 
 
 class Terminal(io.StringIO):
@@ -44,3 +51,39 @@ def test_what_the_flag_says_counts_for_more():
     assert look(io.StringIO(), "always", NO_COLOR="1").color
     assert not look(Terminal(), "never").color
     assert not look(io.StringIO()).color
+
+
+@pytest.mark.parametrize(
+    ("err", "options", "environ", "drawn"),
+    [
+        (Terminal(), {}, {}, True),
+        (io.StringIO(), {}, {}, False),
+        (Terminal(), {"quiet": True}, {}, False),
+        (Terminal(), {"log_format": "json"}, {}, False),
+        (Terminal(), {}, {"TERM": "dumb"}, False),
+        (Terminal(), {}, {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_progress_is_drawn_on_a_terminal_only(err, options, environ, drawn):
+    environment = Environment(SystemClock(), environ, io.StringIO(), err)
+    assert (bars_on(environment, RunOptions(**options)) is not None) is drawn
+
+
+def test_a_run_on_a_terminal_draws_progress_and_leaves_the_report_alone():
+    file = ROOT / "docs" / "examples" / "zone-back.zip"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "rebalancer", "run", f"--snapshot={file}"]
+    environ = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=theirs, env=environ, check=True, text=True
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        while piece := terminal.read(4096):
+            seen += piece
+    assert b"reading" in seen
+    assert b"planning" in seen
+    assert WIPED.search(seen.decode())
+    piped = subprocess.run(command, capture_output=True, env=environ, check=True, text=True)
+    assert (piped.stdout, piped.stderr) == (done.stdout, "")

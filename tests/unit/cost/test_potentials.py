@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.cost.potentials import (
-    cap_minimum,
     conflict_minimum,
-    joint_minimum,
     spread_minimum,
 )
 
@@ -113,11 +111,6 @@ def test_each_useful_move_lowers_the_spread_minimum_by_exactly_one(counts, skew)
     assert now == 0 or min(after) == now - 1
 
 
-def test_cap_minimum_counts_what_is_above_the_cap():
-    assert int(cap_minimum(np.array([3, 1, 0, 2]), 1)) == 3
-    assert int(cap_minimum(np.array([3, 1, 0, 2]), 3)) == 0
-
-
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
     pods = ["b"] * both + ["o"] * owners + ["m"] * matched
@@ -135,16 +128,3 @@ def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
     )
     counts = (np.array([both]), np.array([owners]), np.array([matched]))
     assert int(conflict_minimum(*counts)) == smallest
-
-
-@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 2), st.integers(1, 3))
-def test_joint_minimum_never_exceeds_the_fewest_moves(counts, skew, cap):
-    zone_of = np.array([0, 0, 1, 1], np.int32)
-
-    def good(state):
-        zones = (state[0] + state[1], state[2] + state[3])
-        return max(zones) - min(zones) <= skew and max(state) <= cap
-
-    found = _fewest_moves(tuple(counts), good)
-    if found is not None:
-        assert joint_minimum(np.array(counts, np.int64), zone_of, 2, skew, cap) <= found

@@ -16,7 +16,8 @@ OTHERS = {
 
 def mark(value: str) -> dict[str, str]:
     """Return a mark as it stands on a node."""
-    return {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
+    key = "rebalancer/empty" if value.startswith("empty.") else "rebalancer/mark"
+    return {"key": key, "value": value, "effect": "PreferNoSchedule"}
 
 
 class Nodes:
@@ -39,7 +40,7 @@ class Nodes:
     def marks(self) -> dict[str, list[str]]:
         """Node -> the values of its marks, where it has any."""
         marks = {
-            node: [taint["value"] for taint in taints if taint["key"] == "rebalancer/mark"]
+            node: [taint["value"] for taint in taints if taint["key"].startswith("rebalancer/")]
             for node, taints in self.taints.items()
         }
         return {node: values for node, values in marks.items() if values}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.environment import SystemClock
+from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.marks import LASTS, Marker
 from rebalancer.kube.marks import list_marks, set_mark
 from rebalancer.plan.outcome import Status
@@ -260,3 +261,63 @@ def test_marks_stand_until_the_replacement_is_bound() -> None:
     assert at[0] == (0.0, 1)
     assert at[1][0] >= 10
     assert at[1][1] == 0
+
+
+# -- nodes that are to stay empty ---------------------------------------------------------------------
+
+DAY = 86400.0
+EMPTY, HALF_OVER = "empty.20261123T120000Z.ours", "empty.20261122T230000Z.ours"
+FRESH, ANOTHERS = "empty.20261123T110000Z.ours", "empty.20261123T110000Z.r2"
+OLD = "empty.20261122T110000Z.ours"
+
+
+def keep_empty(marker: Marker, nodes: Nodes, *names: str) -> None:
+    standing = [(node, value) for node, values in nodes.marks.items() for value in values]
+    marker.keep_empty(names, DAY, standing, "ours")
+
+
+def test_exactly_the_nodes_that_are_to_be_empty_carry_our_mark_for_it(made: Make) -> None:
+    marker, nodes = made(a=[], b=[OTHERS, mark(FRESH)], c=[])
+    keep_empty(marker, nodes, "a")
+    assert nodes.marks == {"a": [EMPTY]}
+    assert nodes.taints["b"] == [OTHERS]
+    assert nodes.taints["a"][0]["key"] == "rebalancer/empty"
+
+
+@pytest.mark.parametrize(
+    ("stands", "then"),
+    [(HALF_OVER, EMPTY), (FRESH, FRESH), (ANOTHERS, ANOTHERS), (OLD, EMPTY), (LIVE, None)],
+)
+def test_a_mark_is_renewed_when_half_of_its_time_is_over(
+    made: Make, stands: str, then: str | None
+) -> None:
+    marker, nodes = made(a=[mark(stands)])
+    keep_empty(marker, nodes, "a")
+    # One that steers has a key of its own, and stays beside it.
+    assert nodes.marks == {"a": [then] if then else [LIVE, EMPTY]}
+
+
+def test_the_mark_of_another_run_stays_where_a_node_is_not_to_be_empty(made: Make) -> None:
+    marker, nodes = made(a=[mark(ANOTHERS)], b=[mark(FRESH)])
+    keep_empty(marker, nodes)
+    assert nodes.marks == {"a": [ANOTHERS]}
+
+
+def test_the_end_of_a_run_leaves_them_and_the_next_one_removes_those_that_have_expired(
+    made: Make,
+) -> None:
+    marker, nodes = made(a=[], b=[mark(OLD)])
+    keep_empty(marker, nodes, "a")
+    marker.stand_on(("a",))
+    assert nodes.marks["a"] == [EMPTY, OURS]
+    assert marker.clear() == []
+    assert nodes.marks == {"a": [EMPTY], "b": [OLD]}
+    assert marker.clear_stale([("a", EMPTY), ("b", OLD)]) == []
+    assert nodes.marks == {"a": [EMPTY]}
+
+
+def test_before_anything_moves_a_node_that_cannot_be_marked_ends_the_run(made: Make) -> None:
+    marker, nodes = made(a=[], b=[])
+    nodes.broken = {"b"}
+    with pytest.raises(ClusterReadError, match="nodes is forbidden"):
+        keep_empty(marker, nodes, "a", "b")

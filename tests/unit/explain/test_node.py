@@ -2,6 +2,9 @@
 
 import pytest
 
+from rebalancer.report.as_html import as_html
+from rebalancer.report.as_markdown import as_markdown
+from rebalancer.report.as_table import as_table
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import apart, disruption_budget, node, spread, workload
 
@@ -284,3 +287,22 @@ def test_where_no_plan_is_executed_it_says_why(explaining):
     assert found.report.standstill
     assert "Standing still: " in found.table
     assert found.pod("web-0")["plan"]["move"]["outcome"] == "not-attempted"
+
+
+def test_what_becomes_of_a_node_where_nodes_are_emptied(explaining):
+    objects = [
+        *(node(f"n{i}") for i in range(3)),
+        *workload("web", ["n0", "n0", "n1"], cpu="500m"),
+        *workload("one", ["n2"]),
+    ]
+    policy = "steer: marks\nstrategies: {consolidation: {}}\n"
+    kept = explaining.node("n2", objects, policy=policy)
+    assert "  emptying PodStays: default/one-0: singleReplica" in kept.table
+    assert kept.data["emptying"]["code"] == "PodStays"
+    for text in (as_table(kept.report), as_markdown(kept.report).replace("\\", "")):
+        assert "onsolidation: nodes with pods 3 -> 1; at least 1 needed" in text
+        assert "to empty 2 nodes" in text
+    assert "pods on 3 nodes, at least 1 needed" in "".join(as_html(kept.report))
+    gone = explaining.node("n1", objects, policy=policy)
+    assert gone.data["emptying"]["code"] == "Emptied"
+    assert explaining.node("n1", objects).data["emptying"] is None

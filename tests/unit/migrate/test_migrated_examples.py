@@ -11,6 +11,10 @@ GAP = (
     "differs: LowNodeUtilization: an over-used node also gives while another is far below it; "
     "gap: 100% waits for one under all thresholds, as there"
 )
+WHOLE = (
+    "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
+    "(steer: marks), so that it stays empty"
+)
 SELECTOR = "differs: a nodeSelector is mended like required node affinity"
 RESTARTS = "not carried over: RemovePodsHavingTooManyRestarts: no strategy here goes by restarts"
 NOTHING = " not carried over: nothing is left to do: the policy has no strategy"
@@ -61,10 +65,10 @@ ARGS = "profiles[0].pluginConfig[0].args"
         ),
         pytest.param(
             a_profile("balance", "HighNodeUtilization", "      thresholds: {memory: 20}\n"),
-            "strategies: {}\n",
+            "steer: marks\nstrategies:\n  consolidation:\n    under: {memory: 20%}\n",
             [
-                f"7: {ARGS}: not carried over: HighNodeUtilization: no strategy here empties nodes",
-                NOTHING,
+                f"7: {ARGS}: differs: HighNodeUtilization: {WHOLE}",
+                DEFAULTS,
             ],
             id="high-node-utilization.yml",
         ),

@@ -28,16 +28,16 @@ def crowded(workloads=6):
     [
         (math.inf, 2, 6),
         (100, 2, 6),
-        # Waves of two: 2 s of evictions, 10 s until their replacements are ready.
-        (26, 2, 6),
-        (25, 2, 5),
-        (24, 2, 4),
-        (13, 2, 3),
-        (12, 2, 2),
-        (2, 2, 2),
+        # Waves of two: 2 s of evictions, 10 s until their replacements are ready. Lists and planning take 1 or 2 ms.
+        (26.1, 2, 6),
+        (26, 2, 5),
+        (24.1, 2, 4),
+        (13.1, 2, 3),
+        (12.1, 2, 2),
+        (2.1, 2, 2),
         (1, 2, 1),
         # One wave holds all, and its evictions alone take too long.
-        (4, 6, 4),
+        (4.1, 6, 4),
         # The first move always fits.
         (0.1, 6, 1),
     ],
@@ -56,13 +56,13 @@ def test_no_more_is_planned_than_fits_into_the_time_of_the_run(plan, seconds, in
 def test_the_moves_that_fit_are_the_first_of_the_whole_plan(plan):
     budgets = Budgets(**{**FREE, "in_flight": Limit.parse(2)})
     whole = plan(crowded(), settings=Settings(budgets=budgets, pace=PACE))
-    part = plan(crowded(), settings=Settings(budgets=budgets, pace=PACE, seconds=24))
+    part = plan(crowded(), settings=Settings(budgets=budgets, pace=PACE, seconds=24.1))
     assert part.moves == whole.moves[:4]
     assert part.backlog == Backlog(2, 1, more=True)
 
 
 def test_lifted_budgets_do_not_lift_the_time(plan):
-    settings = Settings(budgets=Budgets(**FREE), lifted=True, seconds=3, pace=PACE)
+    settings = Settings(budgets=Budgets(**FREE), lifted=True, seconds=3.1, pace=PACE)
     assert len(plan(crowded(), settings=settings).moves) == 3
 
 
@@ -72,7 +72,7 @@ def test_lifted_budgets_do_not_lift_the_time(plan):
         (0, 0, 0.0, Pace()),
         (10, 0, 5.0, Pace()),
         (10, 2, math.nan, Pace()),
-        (10, 2, 20.2, Pace(wave=10.0)),
+        (10, 2, 20.25, Pace(wave=10.0)),
         # All the time went into evictions, each of which took longer or shorter than usual.
         (1000, 1, 10.0, Pace(eviction=0.01, wave=0.0)),
     ],
@@ -93,6 +93,25 @@ def test_a_run_at_the_measured_pace_plans_as_many_waves_as_fit():
         time.next_wave()
         waves += 1
     assert waves == 4
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "moves"),
+    [
+        (0, 0, 3000),
+        # 7.5 s for the lists, 5 ms to plan each move.
+        (5000, 150_000, 2250),
+        (1000, 30_000, 2826),
+        # The lists alone take longer than the run has: one move is planned all the same.
+        (1000, 2_000_000, 1),
+    ],
+)
+def test_lists_and_planning_are_in_the_time_of_the_run(nodes, pods, moves):
+    time, planned = RunTime(75, nodes=nodes, pods=pods), 0
+    while time.over() is None:
+        time.evict()
+        planned += 1
+    assert planned == pytest.approx(moves, abs=1)
 
 
 def test_planning_that_is_stopped_keeps_the_moves_so_far(plan):

@@ -487,3 +487,55 @@ def test_what_is_wrong_with_one_is_named_with_its_key(load, text, message):
 def test_a_name_of_its_own_is_no_other_strategy_and_fit_for_a_file(load, name, why):
     with pytest.raises(PolicyError, match=re.escape(why)):
         load(f"strategies:\n  {name}: {{strategy: spread}}\n")
+
+
+# -- strategies that pull against each other ------------------------------------------------------------
+
+
+def both(tmp_path, consolidation="", low="", extra=""):
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"{POLICY}strategies:\n  consolidation: {{{consolidation}}}\n  low-utilisation: {{{low}}}\n{extra}"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("consolidation", "low"),
+    [
+        ("", ""),
+        ("select: {nodes: {pool: a}}", ""),
+        ("select: {namespaces: [shop-a*]}", "select: {namespaces: [shop-*]}"),
+        ("select: {namespaces: [shop]}", "select: {namespaces: {exclude: [bank]}}"),
+        ("select: {nodes: {matchExpressions: [{key: pool, operator: In, values: [a, b]}]}}", "select: {nodes: {pool: b}}"),
+    ],
+)  # fmt: skip
+def test_what_packs_and_what_spreads_the_same_nodes_is_refused_with_its_line(
+    tmp_path, consolidation, low
+):
+    (problem,) = refused(both(tmp_path, consolidation, low), our_strategies())
+    assert problem.startswith("P:5: strategies.low-utilisation: low-utilisation spreads nodes")
+    assert "mode: observe" in problem
+
+
+@pytest.mark.parametrize(
+    ("consolidation", "low"),
+    [
+        ("mode: observe", ""),
+        ("", "mode: observe"),
+        ("", 'mode: "off"'),
+        ("select: {nodes: {pool: a}}", "select: {nodes: {pool: b}}"),
+        ("select: {labels: {app: a}}", "select: {labels: {app: b}}"),
+        ("select: {namespaces: [shop-*]}", "select: {namespaces: [bank-*, mill]}"),
+        ("select: {namespaces: [shop]}", "select: {namespaces: {exclude: [shop]}}"),
+        ("select: {nodes: {matchExpressions: [{key: pool, operator: In, values: [a]}]}}", "select: {nodes: {pool: b}}"),
+    ],
+)  # fmt: skip
+def test_what_meets_nowhere_or_only_observes_may_stand_together(tmp_path, consolidation, low):
+    load_policy(both(tmp_path, consolidation, low), our_strategies())
+
+
+def test_nodes_are_packed_by_one_strategy_only(tmp_path):
+    extra = "  second: {strategy: consolidation}\n"
+    (problem,) = refused(both(tmp_path, "", "mode: observe", extra), our_strategies())
+    assert "P:6: strategies.second: second packs nodes that consolidation packs" in problem

@@ -98,6 +98,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "moves",
         "skipped",
         "funnel",
+        "emptying",
         "rest",
         "stopped",
         "standstill",
@@ -147,6 +148,7 @@ def test_scores_skips_and_the_rest_in_the_json(full):
         "violated": 1,
         "unsatisfiable": [],
         "notJudged": [],
+        "nodes": None,
     }
     assert data["skipped"] == [
         {

@@ -101,13 +101,13 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--remove-node=n9"], "no node of this name"),
         (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
         (["--scale=deployment/default/web=\uff13"], "KIND/NAMESPACE/NAME"),
-        (["--apart=\uff13"], "SECONDS or FROM-TO"),
+        (["--apart=\uff13"], "for FROM-TO"),
         (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
         (["--cycles=0"], "cycles"),
-        (["--gone-after=soon"], "SECONDS or FROM-TO"),
+        (["--gone-after=soon"], "for FROM-TO"),
         (["--gone-after=20-10"], "from 0 up to"),
-        (["--ready-after=-1"], "SECONDS or FROM-TO"),
-        (["--apart=1-x"], "SECONDS or FROM-TO"),
+        (["--ready-after=-1"], "for FROM-TO"),
+        (["--apart=1-x"], "for FROM-TO"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):

@@ -8,7 +8,14 @@ from rebalancer.whatif.span import Span
 
 
 @pytest.mark.parametrize(
-    ("text", "span"), [("1", Span(1, 1)), ("0-20", Span(0, 20)), ("0.5-1.5", Span(0.5, 1.5))]
+    ("text", "span"),
+    [
+        ("1", Span(1, 1)),
+        ("0-20", Span(0, 20)),
+        ("0.5-1.5", Span(0.5, 1.5)),
+        ("5s-1m", Span(5, 60)),
+        ("1m30s", Span(90, 90)),
+    ],
 )
 def test_a_time_or_a_span_is_read(text, span):
     assert Span.parse(text, "--gone-after") == span

@@ -1,0 +1,314 @@
+"""Which nodes to empty: those all of whose pods have landings elsewhere, together, and that are worth it.
+
+A node is worth what Karpenter's Balanced asks (designs/balanced-consolidation.md): the share of the cluster's capacity
+that is saved, over the share of its disruption that this takes. All nodes that are to be emptied are marked at once, so
+that no pod lands on one of them; the rest is tried, pod after pod, with the prediction and the rules of every plan. Work
+is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rebalancer.cost.guards import guard_term
+from rebalancer.cost.term import Emptiable
+from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.problem import Contribution
+from rebalancer.planner.reasons import protections_of
+from rebalancer.policy.model import Eagerness
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, summed_by_node
+from rebalancer.snapshot.protect import PASSING
+
+LEAST: Mapping[Eagerness, float] = {
+    Eagerness.TIMID: 1.0,
+    Eagerness.CAREFUL: 1 / 2,
+    Eagerness.STEADY: 1 / 3,
+    Eagerness.EAGER: 1 / 4,
+    Eagerness.RELENTLESS: 0.0,
+}
+"""Least share saved per share disturbed. Karpenter asks for a half: its longest chain of moves is then 4 long."""
+
+# Judgements of one choice, and pods on the nodes of one choice.
+_TRIES = 6000
+_PODS = 1000
+_WEIGHED = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The nodes that are to be empty, and what is to be said of the others."""
+
+    nodes: Bools
+    """(N,)"""
+    verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
+    """Node -> what becomes of it."""
+
+
+class Emptier:
+    """Chooses nodes on a draft in which no node is marked as to be empty; leaves its state as it was."""
+
+    def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable) -> None:
+        self._draft, self._of, self._emptiable = draft, of, emptiable
+        self._pods = _Pods(draft, of)
+        self._judge = Judge(
+            draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
+        )
+        self._left = _TRIES
+        self._moved: list[int] = []
+        self._why: dict[int, NodeVerdict] = {}
+
+    def still(self, begun: Bools) -> Choice:
+        """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
+        able: list[int] = []
+        for node in np.flatnonzero(begun).tolist():
+            text = self._emptiable.kept.get(node) if self._emptiable.counted[node] else None
+            if text is not None:
+                self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
+            elif (why := self._pods.blocked(node, for_good=True)) is not None:
+                self._keep(node, why)
+            else:
+                able.append(node)
+        return self._choice(self._fitting(able), begun)
+
+    def waiting(self, begun: Bools) -> Choice:
+        """Return the nodes that are ``begun`` (N,) and no others, for something else comes first."""
+        for node in list(self._candidates(begun)):
+            self._keep(
+                node,
+                NodeVerdict(
+                    NodeCode.WAITS, "moves for rules, and nodes that were begun, come first"
+                ),
+            )
+        return self._choice(np.flatnonzero(begun).tolist(), begun)
+
+    def more(self, begun: Bools) -> Choice:
+        """Return the nodes to empty: those that are ``begun`` (N,), and as many more as can be.
+
+        What limits them may be what is disturbed, or the room that is left: both orders are tried.
+        """
+        kept = np.flatnonzero(begun).tolist()
+        candidates = list(self._candidates(begun))
+        by_load = sorted(candidates, key=lambda node: (self._pods.load[node], node))
+        tried = [self._chosen(kept, order) for order in (candidates, by_load)]
+        best = max(tried, key=lambda nodes: (len(nodes), -self._pods.costs[nodes].sum()))
+        needed = max(1, self._emptiable.needed)
+        for node in set(candidates) - set(best) - self._why.keys():
+            text = f"at least {needed} nodes are needed for the requests of all pods"
+            self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
+        return self._choice(best, begun)
+
+    def _chosen(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
+        """Return the nodes ``kept``, and as many of the ``candidates``, the first ones first, as can be emptied, too."""
+        most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
+        first = self._few_enough(candidates[: max(0, most - len(kept))])
+        chosen = self._fitting([*kept, *first], fixed=len(kept))
+        for node in candidates:
+            trial = [*chosen, node]
+            if (
+                node not in chosen
+                and len(chosen) < most
+                and len(self._few_enough(trial)) == len(trial)
+                and self._left > 0
+                and not self._failing(trial, one_will_do=True)
+            ):
+                chosen = trial
+        return chosen
+
+    def _choice(self, chosen: Sequence[int], like: Bools) -> Choice:
+        nodes = np.zeros(len(like), bool)
+        nodes[list(chosen)] = True
+        why = {node: why for node, why in self._why.items() if not nodes[node]}
+        for node in chosen:
+            pods = len(self._pods.on(node))
+            why[node] = (
+                NodeVerdict(
+                    NodeCode.EMPTIED,
+                    f"pods that have to leave it: {pods}; all of them have landings elsewhere, together",
+                )
+                if pods
+                else NodeVerdict(
+                    NodeCode.EMPTY,
+                    "only pods that belong to it are on it; it is marked, so that it stays empty",
+                )
+            )
+        return Choice(nodes, why)
+
+    def _keep(self, node: int, why: NodeVerdict) -> None:
+        self._why[node] = why
+
+    # -- what a node is worth --------------------------------------------------------------------------
+
+    def _candidates(self, begun: Bools) -> Iterator[int]:
+        """Yield the nodes that may be emptied, those first that are worth most; note why the others stay."""
+        worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
+        for node, text in self._emptiable.kept.items():
+            self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
+        nodes = np.flatnonzero(self._emptiable.nodes & ~begun)
+        for node in nodes[np.lexsort((nodes, -worth[nodes]))].tolist():
+            if (why := self._pods.blocked(node)) is not None:
+                self._keep(node, why)
+            elif worth[node] < least and len(self._pods.on(node)):
+                text = (
+                    f"what it saves is {worth[node]:.2f} of what it disturbs, as shares of the cluster's;"
+                    f" the policy asks for {least:.2f}"
+                )
+                self._keep(node, NodeVerdict(NodeCode.LOW_GAIN, text))
+            else:
+                yield node
+
+    def _worth(self) -> Floats:
+        """Return, per node (N,), the share of the capacity that it has over the share of the disruption."""
+        counted, snapshot = self._emptiable.counted, self._draft.snapshot
+        rows = [snapshot.resources.index(name) for name in _WEIGHED if name in snapshot.resources]
+        room = snapshot.nodes.allocatable[rows] * counted
+        saved = (room / np.maximum(1, room.sum(axis=1, keepdims=True))).mean(axis=0)
+        disturbed = 1.0 + self._pods.costs
+        share = disturbed / np.maximum(1e-9, disturbed[counted].sum())
+        worth: Floats = saved / share
+        return worth
+
+    def _few_enough(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Return as many of ``nodes`` as one choice may be about, the first ones."""
+        pods = np.cumsum([len(self._pods.on(node)) for node in nodes])
+        return nodes[: max(1, int(np.searchsorted(pods, _PODS, side="right")))]
+
+    # -- whether it can be done ------------------------------------------------------------------------
+
+    def _fitting(self, nodes: Sequence[int], fixed: int = 0) -> list[int]:
+        """Return those of ``nodes`` that can be emptied together; the first ``fixed`` can, if no more are marked."""
+        while len(nodes) > fixed and (failing := set(self._failing(nodes))):
+            left = [node for node in nodes[fixed:] if node not in failing]
+            # Where only those that were begun fail, the last of the others is one too many.
+            nodes = [*nodes[:fixed], *(left if len(left) < len(nodes) - fixed else left[:-1])]
+        return list(nodes)
+
+    def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> list[int]:
+        """Return the nodes whose pods have no landings while all of ``nodes`` are marked, one after the other."""
+        marked = np.array(sorted(nodes), np.int32)
+        failing: list[int] = []
+        with self._draft.scheduler.marking(marked):
+            for node in nodes:
+                before = len(self._moved)
+                if (why := self._leave(node, marked)) is not None:
+                    self._undo(before)
+                    self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
+                    failing.append(node)
+                    if one_will_do:
+                        break
+            self._undo(0)
+        return failing
+
+    def _leave(self, node: int, marked: Int32s) -> str | None:
+        """Move the pods of ``node`` in the state; return which one has no landing, and why, if one has none."""
+        draft, state = self._draft, self._draft.state
+        for pod in self._pods.on(node).tolist():
+            self._left -= 1
+            cls = int(state.cls_of[pod])
+            ref = draft.snapshot.pod_ref(pod)
+            if self._left < 0:
+                return f"{ref}: whether it has a landing elsewhere takes too long to say in one run"
+            verdict = self._judge.harmless(pod, cls, node)
+            if verdict.refused is not None:
+                return f"{ref}: {verdict.refused[1]}"
+            landings = verdict.prediction
+            if landings.takers:
+                return f"{ref}: pods that are pending would take the room that it leaves"
+            if (again := np.intersect1d(landings.nodes, marked)).size:
+                name = draft.snapshot.nodes.names[int(again[0])]
+                return f"{ref}: would land on {name}, which is to be empty, too"
+            state.evict(pod)
+            state.hide_newest_victim()
+            state.place(pod, draft.snapshot.classes[cls].replacement, int(landings.nodes[0]))
+            self._moved.append(pod)
+        return None
+
+    def _undo(self, left: int) -> None:
+        """Take moves back until only so many are left."""
+        state = self._draft.state
+        while len(self._moved) > left:
+            pod = self._moved.pop()
+            state.unplace(pod)
+            state.show_newest_victim()
+            state.unevict(pod)
+
+
+class _Pods:
+    """The pods on each node that have to leave it, and those among them that cannot."""
+
+    def __init__(self, draft: Draft, of: Contribution) -> None:
+        snapshot, problem = draft.snapshot, draft.problem
+        self._draft, pods = draft, snapshot.pods
+        per_node = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
+        here = draft.state.unmoved()
+        here = here[~per_node[pods.cls[here]]]
+        most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
+        size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
+        # The largest first: they fit into few places.
+        self._pods = here[np.lexsort((here, -size[pods.cls[here]], pods.node[here]))]
+        self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(snapshot.nodes) + 1))
+        self._mine = np.ones(len(pods), bool) if of.selected is None else of.selected.pods(snapshot)
+        forbidden = problem.disruptions.forbidden_pods()
+        self._stays = ~self._mine | (problem.protected != 0) | forbidden
+        self._stays_for_good = ~self._mine | ((problem.protected & ~PASSING) != 0)
+        self._stays_for_good |= forbidden & ~_lets_go_later(draft)
+        costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
+        self.costs: Floats = costs.astype(np.float64)
+        """(N,) what it costs to evict the pods of each node."""
+        used = summed_by_node(
+            snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes)
+        )
+        total = np.maximum(1, snapshot.nodes.allocatable.sum(axis=1, keepdims=True))
+        self.load: Floats = (used / total).max(axis=0, initial=0.0)
+        """(N,) the largest share of all nodes' resources that the pods of each node request."""
+
+    def on(self, node: int) -> Int32s:
+        """Return the pods that have to leave ``node``, the largest first."""
+        return self._pods[self._starts[node] : self._starts[node + 1]]
+
+    def blocked(self, node: int, *, for_good: bool = False) -> NodeVerdict | None:
+        """Return why a pod cannot leave ``node``; ``for_good``: what ends by itself is waited for."""
+        pods = self.on(node)
+        staying = pods[(self._stays_for_good if for_good else self._stays)[pods]]
+        if not len(staying):
+            return None
+        others = f", and {len(staying) - 1} more" if len(staying) > 1 else ""
+        text = (
+            f"{self._draft.snapshot.pod_ref(int(staying[0]))}{others}: {self._why(int(staying[0]))}"
+        )
+        return NodeVerdict(NodeCode.POD_STAYS, text)
+
+    def _why(self, pod: int) -> str:
+        draft = self._draft
+        if protections := protections_of(draft, pod):
+            return "; ".join(f"{name}: {text}" for name, text in protections.items())
+        if (
+            forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
+        ) is not None:
+            return forbidden[1]
+        return "the select of the strategy does not match it"
+
+
+def _lets_go_later(draft: Draft) -> Bools:
+    """Return the pods (P,) that a single PodDisruptionBudget keeps in place, and not for ever."""
+    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
+    of_class = np.zeros(max(1, len(snapshot.classes)), bool)
+    for cls in range(len(snapshot.classes)):
+        budgets = disruptions.of(cls)
+        of_class[cls] = len(budgets) == 1 and not snapshot.budgets[budgets[0]].never_allows
+    later: Bools = of_class[snapshot.pods.cls]
+    return later
+
+
+def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:
+    """Return the nodes (N,) from which a pod would not go, by the plan itself, for another reason than budgets."""
+    stays = {
+        skip.node
+        for skip in plan.skips
+        if skip.strategy == strategy and skip.code is not Code.BUDGET
+    }
+    return [node for node in np.flatnonzero(nodes).tolist() if names[node] in stays]

@@ -1,0 +1,140 @@
+"""Plans in which nodes are emptied: the planner chooses them, marks them in the snapshot, and plans as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.cost.term import Emptiable
+from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.emptying import Choice, Emptier, half_emptied
+from rebalancer.planner.plan import Decision
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.settings import Settings
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.marks import to_be_empty
+
+# So many times nodes are left out that the plan itself would empty by half.
+_TRIES = 4
+
+MakeProblem = Callable[[Bools | None], Problem]
+"""Returns the problem with exactly these nodes (N,) marked as to be empty; None leaves marks as they are."""
+
+
+Decide = Callable[[Problem], Decision]
+Made = tuple[Problem, Decision]
+"""A decision, and what it was made on."""
+Phase = Callable[[str], AbstractContextManager[None]]
+"""See Callbacks."""
+
+
+def with_empty_nodes(
+    strategy: str, make: MakeProblem, decide: Decide, settings: Settings, phase: Phase
+) -> Made:
+    """Return the decision of a policy in which ``strategy`` empties nodes.
+
+    Nodes that earlier runs have begun to empty are finished first, if that can still be done. More are begun only by
+    a run that has nothing else to do: they are chosen for the state in which rules leave the cluster.
+    """
+    return _Planned(strategy, make, decide, settings, phase).result()
+
+
+def with_reviewed_nodes(
+    strategy: str, make: MakeProblem, decide: Decide, reviewed: Sequence[Move]
+) -> Made:
+    """Return what is left of a reviewed plan: the nodes that its moves empty are marked, and those that are already."""
+    as_it_is = make(None)
+    if _contribution(as_it_is, strategy).observed:
+        return as_it_is, decide(as_it_is)
+    names = as_it_is.snapshot.nodes.names
+    left = {move.node for move in reviewed if move.strategy == strategy}
+    marked = to_be_empty(as_it_is.snapshot) | np.array([name in left for name in names], bool)
+    problem = make(marked)
+    made = decide(problem)
+    return problem, replace(made, plan=replace(made.plan, emptied=_named(names, marked)))
+
+
+class _Planned:
+    def __init__(
+        self, strategy: str, make: MakeProblem, decide: Decide, settings: Settings, phase: Phase
+    ) -> None:
+        self._strategy, self._make, self._decide, self._phase = strategy, make, decide, phase
+        self._as_it_is = make(None)
+        self._of = _contribution(self._as_it_is, strategy)
+        marked = to_be_empty(self._as_it_is.snapshot)
+        bare = make(np.zeros_like(marked)) if marked.any() else self._as_it_is
+        self._marked, of = marked, _contribution(bare, strategy)
+        with phase("terms"):
+            draft = Draft(bare, settings)
+            self._emptier = Emptier(draft, of, _emptiable(draft, of))
+
+    def result(self) -> Made:
+        begun = Choice(self._marked)
+        problem = self._as_it_is
+        if self._marked.any() and not self._of.observed:
+            with self._phase("plan"):
+                begun = self._emptier.still(self._marked)
+            problem = self._make(begun.nodes)
+        made = self._decide(problem)
+        if not _is_quiet(made.plan):
+            return self._with(problem, made, self._emptier.waiting(begun.nodes))
+        return self._more(problem, made, begun)
+
+    def _more(self, problem: Problem, made: Decision, begun: Choice) -> Made:
+        with self._phase("plan"):
+            choice = self._emptier.more(begun.nodes)
+        for _ in range(_TRIES):
+            new = choice.nodes & ~begun.nodes
+            if not new.any():
+                break
+            further = self._make(choice.nodes)
+            then = self._decide(further)
+            names = further.snapshot.nodes.names
+            if not (left := half_emptied(then.plan, self._strategy, names, new)):
+                if self._of.observed and not _is_quiet(then.plan):
+                    break  # others would act on marks that nobody sets
+                return self._with(further, then, choice)
+            choice = _without(choice, left)
+        return self._with(
+            problem, made, _without(choice, np.flatnonzero(choice.nodes & ~begun.nodes).tolist())
+        )
+
+    def _with(self, problem: Problem, made: Decision, choice: Choice) -> Made:
+        names = problem.snapshot.nodes.names
+        emptied = _named(names, choice.nodes)
+        plan = replace(
+            made.plan,
+            emptied=None if self._of.observed else emptied,
+            nodes={names[node]: why for node, why in sorted(choice.verdicts.items())},
+        )
+        return problem, replace(made, plan=plan)
+
+
+def _named(names: Sequence[str], nodes: Bools) -> tuple[str, ...]:
+    return tuple(names[node] for node in np.flatnonzero(nodes).tolist())
+
+
+def _contribution(problem: Problem, strategy: str) -> Contribution:
+    return next(of for of in problem.contributions if of.strategy == strategy)
+
+
+def _emptiable(draft: Draft, of: Contribution) -> Emptiable:
+    if of.emptiable is None:
+        raise ValueError(f"{of.strategy} empties no nodes")
+    return of.emptiable(draft.view_of(of))
+
+
+def _is_quiet(plan: Plan) -> bool:
+    """Return whether nothing is to be carried out now, and nothing waits for a further run."""
+    return not plan.backlog.moves and all(move.observed for move in plan.moves)
+
+
+def _without(choice: Choice, nodes: list[int]) -> Choice:
+    left = choice.nodes.copy()
+    left[nodes] = False
+    why = NodeVerdict(NodeCode.NO_PLACE, "by the plan itself a pod would stay on it")
+    return Choice(left, {**choice.verdicts, **dict.fromkeys(nodes, why)})

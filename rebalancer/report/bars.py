@@ -1,0 +1,104 @@
+"""Bars on a terminal: what a run is at, for how long, and how much of a wave has come to an end.
+
+They are wiped off at the end. Lines that are written meanwhile stand above them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TextIO, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+_ACTING = "act"
+_PHASES = {
+    "access": "asking for rights",
+    "read": "reading",
+    "terms": "planning",
+    "plan": "planning",
+    _ACTING: "moving",
+}
+"""Phase of the timings -> what a person reads."""
+
+
+class _Forgiving:
+    """A stream whose terminal may go away: a run does not end for that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+class Bars:
+    """Shows the phases of one run on a terminal. Thread-safe; never raises."""
+
+    def __init__(self, stream: TextIO, *, color: bool) -> None:
+        self._drawn = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeElapsedColumn(),
+            console=Console(
+                file=cast(TextIO, _Forgiving(stream)),
+                force_terminal=True,
+                no_color=not color,
+                highlight=False,
+                emoji=False,
+            ),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._wave: TaskID | None = None
+        self._open = 0
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Show a phase while it lasts."""
+        self._drawn.start()
+        self._open += 1
+        task = self._drawn.add_task(_PHASES.get(name, name), total=None, count="")
+        if name == _ACTING:
+            self._wave = task
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._drawn.remove_task(task)
+            if name == _ACTING:
+                self._wave = None
+            if not self._open:
+                self._drawn.stop()
+
+    def wave(self, text: str, moves: int) -> None:
+        """Begin with a wave of so many moves."""
+        if self._wave is not None:
+            self._drawn.reset(self._wave, total=moves, description=text, count=f"0/{moves}")
+
+    def ended(self) -> None:
+        """Count a move of the wave that has come to its end."""
+        if self._wave is None:
+            return
+        self._drawn.advance(self._wave)
+        (task,) = (each for each in self._drawn.tasks if each.id == self._wave)
+        self._drawn.update(self._wave, count=f"{task.completed:.0f}/{task.total or 0:.0f}")
+
+    def line(self, text: str) -> bool:
+        """Write a line above the bars; return False if none are shown now."""
+        if not self._open:
+            return False
+        self._drawn.console.print(Text(text), soft_wrap=True)
+        return True

@@ -1,0 +1,261 @@
+"""Consolidation: whole nodes are emptied, so that they can be taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from datetime import timedelta
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rebalancer.api import (
+    Direction,
+    DomainTerm,
+    Duration,
+    Emptiable,
+    Entry,
+    Params,
+    Percent,
+    PodClass,
+    PriceGroup,
+    Snapshot,
+    Term,
+    View,
+)
+
+_Bools = NDArray[np.bool_]
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+# What the size of a pod adds to its gain: the larger ones are placed while there is room for them.
+_BY_SIZE = 0.05
+
+
+class ConsolidationParams(Params):
+    """Options of consolidation. Percentages are of a node's allocatable."""
+
+    direction: ClassVar[Direction | None] = Direction.PACK
+
+    under: dict[str, Percent] = Field(
+        default={},
+        description="Only nodes whose requests are at most so much of each of these are emptied; none: any node.",
+    )
+    min_node_age: Duration = Field(
+        default=timedelta(minutes=10), description="Younger nodes stay: they may be new on purpose."
+    )
+    keep: Duration = Field(
+        default=timedelta(hours=24),
+        description="How long a node stays marked when no run renews the mark.",
+    )
+
+
+class Consolidation:
+    """Empties whole nodes, so that an autoscaler can take them, where all of their pods have landings elsewhere.
+
+    The planner chooses the nodes, see ``rebalancer.planner.emptying``; what counts as worth it is the policy's
+    eagerness. They are marked (``steer: marks``), so that the scheduler does not fill them again.
+    """
+
+    Params = ConsolidationParams
+
+    def terms(self, view: View, params: ConsolidationParams) -> Sequence[Term]:  # noqa: ARG002
+        """Return one term of imbalance: a pod on a node that is marked is one that still has to leave."""
+        return [_EmptyingTerm(view)]
+
+    def emptiable(self, view: View, params: ConsolidationParams) -> Emptiable:
+        """See Emptying."""
+        counted = _counted(view.snapshot)
+        kept = dict(_kept(view, params))
+        nodes = np.ones(len(view.snapshot.nodes), bool)
+        nodes[list(kept)] = False
+        return Emptiable(nodes, kept, counted, _needed(view, counted))
+
+    def marks_last(self, params: ConsolidationParams) -> float:
+        """See Emptying."""
+        return params.keep.total_seconds()
+
+
+class _EmptyingTerm(DomainTerm):
+    """The groups of one price: what a pod on a node that is marked has to pay."""
+
+    def __init__(self, view: View) -> None:
+        marked = view.to_be_empty()
+        groups = _Groups(view, marked)
+        super().__init__(view, Entry.IMBALANCE, list(groups.present()), groups.later)
+        self._view, self._counted = view, _counted(view.snapshot)
+        self._needed = _needed(view, self._counted)
+
+    def packed(self) -> tuple[int, int]:
+        """See Packing."""
+        holding = _pods_on(self._view)[self._counted] > 0
+        return int(np.count_nonzero(holding)), self._needed
+
+
+def _tolerations(of_class: PodClass) -> Hashable:
+    return of_class.spec.tolerations or ()
+
+
+class _Groups:
+    """Makes the group of an owner's classes: at once where a pod is to leave, else when a move concerns it."""
+
+    def __init__(self, view: View, marked: _Bools) -> None:
+        self._view, self._marked = view, marked
+        self._price = _prices(view, marked)
+        self._owned = list(view.replaceable_by(_tolerations)) if marked.any() else []
+        self._of_class = {cls: owned for owned in self._owned for cls in owned[1]}
+
+    def present(self) -> Iterator[PriceGroup]:
+        """Yield the groups with a pod on a node that is marked."""
+        for owner, classes in self._owned:
+            if any(self._marked[self._view.state.home_nodes(cls)].any() for cls in classes):
+                yield self._group(owner, classes)
+
+    def later(self, cls: int) -> PriceGroup | None:
+        """Return the group of a class that has no pod on such a node yet."""
+        owned = self._of_class.get(cls)
+        return None if owned is None else self._group(*owned)
+
+    def _group(self, owner: str, classes: list[int]) -> PriceGroup:
+        view, names = self._view, self._view.snapshot.nodes.names
+        replacement = view.snapshot.classes[classes[0]].replacement
+        possible = view.scheduler.static_mask(replacement) & ~self._marked
+        size = _BY_SIZE * float(_sizes(view.snapshot)[replacement])
+        return PriceGroup(
+            view,
+            label=owner,
+            classes=np.array(classes, np.int32),
+            price=np.where(self._marked, self._price + size, 0.0),
+            least=0.0 if possible.any() else np.inf,
+            describe=lambda node: f"{names[node]} is being emptied",
+        )
+
+
+def _prices(view: View, marked: _Bools) -> _Floats:
+    """Return what a pod pays on each node (N,): the more, the fewer pods the node has left.
+
+    A node that is nearly empty is emptied first.
+    """
+    price = np.zeros(len(marked))
+    nodes = np.flatnonzero(marked)
+    order = nodes[np.lexsort((nodes, _pods_on(view)[nodes]))]
+    price[order] = 1.0 + 1.0 / (1.0 + np.arange(len(order)))
+    return price
+
+
+# -- nodes -----------------------------------------------------------------------------------------------
+
+
+def _counted(snapshot: Snapshot) -> _Bools:
+    """Return the nodes (N,) that take pods, by what they say themselves."""
+    nodes = snapshot.nodes
+    counted: _Bools = nodes.ready & ~nodes.unschedulable & ~nodes.leaving
+    counted[list(nodes.unreadable)] = False
+    return counted
+
+
+def _kept(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
+    """Yield the nodes that are not to be emptied, each with the first reason."""
+    taken = np.zeros(len(view.snapshot.nodes), bool)
+    for mask, words in _rules(view, params):
+        for node in np.flatnonzero(mask & ~taken).tolist():
+            yield node, words
+        taken |= mask
+
+
+def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, str]]:
+    """Yield masks of nodes (N,) that stay, each with the reason."""
+    snapshot, nodes = view.snapshot, view.snapshot.nodes
+    yield ~_counted(snapshot), "it takes no pods: cordoned, not Ready, or announced to go"
+    if view.selected is not None:
+        yield ~view.selected.nodes, "the select of the strategy leaves it out"
+    for key in _CONTROL_PLANE:
+        yield nodes.labels.column(key) >= 0, f"it is labelled {key}"
+    for text, kept in _opted_out(snapshot).items():
+        yield kept, f"it is {text}"
+    young = params.min_node_age.total_seconds()
+    yield snapshot.captured_at - nodes.created < young, f"younger than minNodeAge, {young:.0f} s"
+    for name, share in params.under.items():
+        used, room = _share_of(view, name)
+        above = used > share * room + 1e-9
+        yield above, f"more than {share:.0%} of its {name} is requested"
+
+
+def _opted_out(snapshot: Snapshot) -> dict[str, _Bools]:
+    """Return what nodes say against being emptied -> the nodes (N,) that say so."""
+    masks: dict[str, _Bools] = {}
+    for node, notices in snapshot.nodes.notices.items():
+        for notice in notices:
+            if notice.source == "keep":
+                masks.setdefault(notice.text, np.zeros(len(snapshot.nodes), bool))[node] = True
+    return masks
+
+
+def _share_of(view: View, name: str) -> tuple[_Ints, _Ints]:
+    """Return what is requested of a resource on each node (N,), and what there is."""
+    snapshot = view.snapshot
+    if name == "pods":
+        return view.state.lasting_count, snapshot.nodes.max_pods.astype(np.int64)
+    if name not in snapshot.resources:
+        nothing = np.zeros(len(snapshot.nodes), np.int64)
+        return nothing, nothing
+    row = snapshot.resources.index(name)
+    return view.state.lasting[row], snapshot.nodes.allocatable[row]
+
+
+# -- how few nodes could do ------------------------------------------------------------------------------
+
+
+def _movers(snapshot: Snapshot) -> NDArray[np.int32]:
+    """Return the classes whose pods do not belong to their node."""
+    return np.array([i for i, cls in enumerate(snapshot.classes) if not cls.per_node], np.int32)
+
+
+def _pods_on(view: View) -> _Ints:
+    """Return how many pods are on each node (N,), those that belong to it left out."""
+    return view.state.counts(_movers(view.snapshot)).astype(np.int64)
+
+
+def _sizes(snapshot: Snapshot) -> _Floats:
+    """Return the largest share of the largest node that a pod of each class (C,) requests."""
+    most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
+    sizes: _Floats = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
+    return sizes
+
+
+def _needed(view: View, counted: _Bools) -> int:
+    """Return a lower bound on the nodes that have to hold pods: the largest over resources, each by itself.
+
+    Nodes with a pod that cannot be moved stay. The largest of the others are taken, as empty as they can be, until
+    the requests of all pods fit. And no two pods of more than half of the largest node share one: bounds L1 and, in
+    part, L2 of Martello and Toth (1990), for bins that differ.
+    """
+    snapshot = view.snapshot
+    pods, per_node = snapshot.pods, np.ones(len(snapshot.classes), bool)
+    per_node[_movers(snapshot)] = False
+    here = view.state.unmoved()
+    here = here[counted[pods.node[here]]]
+    own = per_node[pods.cls[here]]
+    asked = np.vstack([snapshot.requests, np.ones((1, len(snapshot.classes)), np.int64)])
+    room = np.vstack([snapshot.nodes.allocatable, snapshot.nodes.max_pods[None, :]]).astype(
+        np.int64
+    )
+    np.subtract.at(room.T, pods.node[here[own]], asked[:, pods.cls[here[own]]].T)
+    room = np.maximum(0, room)
+    here = here[~own]
+    if not len(here):
+        return 0
+    fixed = np.zeros(len(counted), bool)
+    fixed[pods.node[here[~view.movable[here]]]] = True
+    requests = asked[:, pods.cls[here]]
+    lacking = requests.sum(axis=1) - room[:, fixed].sum(axis=1)
+    others = np.sort(room[:, counted & ~fixed], axis=1)[:, ::-1].cumsum(axis=1)
+    more = [
+        int(np.searchsorted(of, lack)) + 1 if lack > 0 else 0
+        for of, lack in zip(others, lacking.tolist(), strict=True)
+    ]
+    large = np.count_nonzero(2 * requests > room[:, counted].max(axis=1)[:, None], axis=1)
+    most = int(np.count_nonzero(counted))
+    return min(most, max(1, int(np.count_nonzero(fixed)) + max(more), int(large.max())))

@@ -1,0 +1,294 @@
+"""Consolidation on clusters of two to five nodes: which nodes are emptied, and why the others are not."""
+
+from functools import partial
+
+import pytest
+
+from rebalancer.environment import SystemClock, Timings
+from rebalancer.plan.plan import NodeCode
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.load import load_text
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import (
+    HOSTNAME,
+    NOW,
+    apart,
+    disruption_budget,
+    node,
+    spread,
+    workload,
+)
+
+POLICY = "apiVersion: rebalancer/v1\nkind: Policy\nsteer: marks\n{more}\nstrategies:\n  consolidation: {options}\n{others}"
+MARK = {
+    "key": "rebalancer/empty",
+    "effect": "PreferNoSchedule",
+    "value": "empty.20280101T000000Z.r1",
+}
+
+
+def planning_of(options="{}", more="", others=""):
+    text = POLICY.format(options=options, more=more, others=others)
+    loaded = load_text(text.encode(), "test", Registry.installed())
+    return Planning(loaded, Registry.installed(), Scope())
+
+
+def planned(objects, *args, **kwargs):
+    planning = planning_of(*args, **kwargs)
+    return planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
+
+
+def code(plan, name):
+    return plan.nodes[name].code
+
+
+def left_by(plan):
+    return sorted({move.node for move in plan.moves})
+
+
+PAIR = [node("n0"), node("n1")]
+BUSY = workload("busy", ["n0", "n0", "n0"], cpu="500m")
+FEW = workload("few", ["n1", "n1"], cpu="250m")
+sole = partial(workload, "sole", ["n0", "n1"])
+
+
+def test_the_node_with_the_fewest_pods_is_emptied_and_the_pods_land_on_the_other():
+    plan = planned([*PAIR, *BUSY, *FEW])
+    assert {(move.node, move.landings[0].node) for move in plan.moves} == {("n1", "n0")}
+    assert len(plan.moves) == 2
+    assert plan.emptied == ("n1",)
+    assert code(plan, "n1") is NodeCode.EMPTIED
+    assert (
+        plan.before["consolidation"].nodes.holding,
+        plan.after["consolidation"].nodes.holding,
+    ) == (2, 1)
+    assert plan.before["consolidation"].nodes.needed == 1
+    assert "n1 is being emptied" in plan.moves[0].reason
+
+
+@pytest.mark.parametrize(
+    ("more", "of", "why"),
+    [
+        pytest.param(sole(cpu="2"), NodeCode.NO_PLACE, "at least 2 nodes are needed", id="no room"),
+        pytest.param(workload("pin", ["n1", "n1"], spec={"nodeSelector": {HOSTNAME: "n1"}}), NodeCode.NO_PLACE, "pin-0", id="node selector"),
+        pytest.param(sole(spec={"volumes": [{"name": "d", "emptyDir": {}}]}), NodeCode.POD_STAYS, "localStorage", id="local data"),
+        pytest.param(workload("one", ["n1"]), NodeCode.POD_STAYS, "singleReplica", id="single replica"),
+        pytest.param(sole(annotations={"karpenter.sh/do-not-disrupt": "true"}), NodeCode.POD_STAYS, "doNotDisrupt", id="opted out"),
+        pytest.param([*sole(), disruption_budget("b", "sole", allowed=0)], NodeCode.POD_STAYS, "allows no disruption", id="PDB"),
+        pytest.param(workload("set", ["n0", "n1"], spec=apart("set", HOSTNAME)), NodeCode.NO_PLACE, "set-1", id="required anti-affinity"),
+        pytest.param(workload("s", ["n0", "n1"], spec=spread("s", HOSTNAME, hard=True, minDomains=2)), NodeCode.NO_PLACE, "s-1", id="hard spread"),
+    ],
+)  # fmt: skip
+def test_where_one_pod_cannot_leave_none_does(more, of, why):
+    plan = planned([*PAIR, *BUSY, *FEW, *more])
+    assert "n1" not in left_by(plan)
+    assert code(plan, "n1") is of
+    assert why in plan.nodes["n1"].message
+
+
+def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():
+    # Each of n1 and n2 could be emptied alone; n0 has room for the pods of one.
+    nodes = [node(f"n{i}") for i in range(3)]
+    objects = [
+        *nodes,
+        *workload("a", ["n0"] * 2, cpu="1100m"),
+        *workload("b", ["n1", "n2"], cpu="1500m"),
+    ]
+    plan = planned(objects)
+    assert len(plan.emptied) == 1
+    assert len(plan.moves) == 1
+    assert plan.before["consolidation"].nodes.needed == 2
+
+
+def test_no_pod_lands_on_a_node_that_is_to_be_empty():
+    nodes = [node(f"n{i}") for i in range(5)]
+    plan = planned(
+        [*nodes, *workload("web", [f"n{i}" for i in range(5)] * 2, cpu="300m")],
+        more="budgets: {perRun: 100%}",
+    )
+    assert len(plan.emptied) == 4
+    assert {landing.node for move in plan.moves for landing in move.landings}.isdisjoint(
+        plan.emptied
+    )
+
+
+def daemon(*on):
+    objects = [one for one in workload("agent", on, kind="StatefulSet") if one["kind"] == "Pod"]
+    for pod in objects:
+        of = {
+            "kind": "DaemonSet",
+            "apiVersion": "apps/v1",
+            "name": "agent",
+            "uid": "ds",
+            "controller": True,
+        }
+        pod["metadata"]["ownerReferences"] = [of]
+    return objects
+
+
+def test_pods_of_daemon_sets_do_not_count():
+    plan = planned([*PAIR, *BUSY, *daemon("n0", "n1")])
+    assert plan.moves == ()
+    assert plan.emptied == ("n1",)
+    assert code(plan, "n1") is NodeCode.EMPTY
+    assert plan.before["consolidation"].nodes.holding == 1
+
+
+def test_on_a_cluster_with_empty_nodes_that_are_marked_there_is_nothing_to_do():
+    plan = planned([node("n0"), node("n1", taints=[MARK]), *BUSY])
+    assert plan.moves == ()
+    assert plan.emptied == ("n1",)
+    assert plan.stopped.startswith("Nothing to do")
+
+
+def test_a_node_that_was_begun_is_finished_before_others_are_begun():
+    nodes = [node("n0"), node("n1", taints=[MARK]), node("n2"), node("n3")]
+    objects = [
+        *nodes,
+        *workload("big", ["n1"] * 6, cpu="100m"),
+        *workload("small", ["n2", "n3"], cpu="100m"),
+    ]
+    plan = planned(objects)
+    assert left_by(plan) == ["n1"]
+    assert code(plan, "n2") is NodeCode.WAITS
+
+
+def test_a_node_that_was_begun_and_cannot_be_emptied_any_more_loses_its_mark():
+    objects = [node("n0"), node("n1", taints=[MARK]), *BUSY, *FEW, *workload("one", ["n1"])]
+    plan = planned(objects)
+    assert "n1" not in left_by(plan)
+    assert "n1" not in plan.emptied
+    assert code(plan, "n1") is NodeCode.POD_STAYS
+
+
+def test_what_holds_a_pod_of_a_begun_node_for_a_while_is_waited_for():
+    young = workload("young", ["n1", "n0"])
+    for pod in young[-2:]:
+        pod["metadata"]["creationTimestamp"] = pod["status"]["conditions"][0][
+            "lastTransitionTime"
+        ] = NOW
+    objects = [node("n0"), node("n1", taints=[MARK]), *young]
+    assert planned(objects).emptied == ("n1",)
+    assert planned(objects).moves == ()
+
+
+def test_moves_for_rules_come_first():
+    objects = [
+        *PAIR,
+        node("n2"),
+        *workload("twice", ["n0", "n0"]),
+        *workload("few", ["n1", "n1"], cpu="100m"),
+    ]
+    plan = planned(objects, others="  duplicates: {}\n")
+    assert {move.strategy for move in plan.moves} == {"duplicates"}
+    assert plan.emptied == ()
+
+
+def test_no_rule_that_holds_is_broken_for_it():
+    # One replica on each node, as duplicates wants it.
+    objects = [*PAIR, *workload("web", ["n0", "n1"])]
+    assert left_by(planned(objects)) != []
+    plan = planned(objects, others="  duplicates: {}\n")
+    assert plan.moves == ()
+    assert plan.emptied == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "extra", "why"),
+    [
+        ("{under: {cpu: 10%}}", {}, "more than 10% of its cpu"),
+        ("{under: {pods: 1%}}", {}, "more than 1% of its pods"),
+        ("{minNodeAge: 2d}", {}, "younger than minNodeAge"),
+        ("{select: {nodes: {pool: a}}}", {}, "the select of the strategy leaves it out"),
+        ("{}", {"labels": {"node-role.kubernetes.io/control-plane": ""}}, "control-plane"),
+        ("{}", {"unschedulable": True}, "it takes no pods"),
+        ("{}", {"ready": False}, "it takes no pods"),
+    ],
+)
+def test_nodes_that_are_not_to_be_emptied(options, extra, why):
+    plan = planned(
+        [node("n0"), node("n1", **extra), *BUSY, *FEW, *workload("more", ["n1", "n0"], cpu="200m")],
+        options,
+    )
+    assert "n1" not in left_by(plan)
+    assert code(plan, "n1") is NodeCode.NOT_ELIGIBLE
+    assert why in plan.nodes["n1"].message
+
+
+@pytest.mark.parametrize(
+    "key", ["cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"]
+)
+def test_nodes_that_their_annotations_keep(key):
+    kept = node("n1")
+    kept["metadata"]["annotations"] = {key: "true"}
+    plan = planned([node("n0"), kept, *BUSY, *FEW])
+    assert "n1" not in left_by(plan)
+    assert key in plan.nodes["n1"].message
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "emptied"),
+    [("timid", ()), ("careful", ()), ("steady", ("n1",)), ("relentless", ("n1",))],
+)
+def test_eagerness_says_how_much_a_saved_node_may_disturb(eagerness, emptied):
+    # n1 has 18 of 20 pods, and can alone be emptied: 1/2 of the capacity for 19/22 of the disruption is 0.58 ...
+    objects = [node("n0", cpu="8"), node("n1", cpu="2"), *workload("many", ["n1"] * 18, cpu="50m")]
+    objects += workload("kept", ["n0"], cpu="1")
+    # ... but of the cpu it has only 1/5.
+    plan = planned(objects, more=f"eagerness: {eagerness}")
+    assert plan.emptied == emptied
+
+
+def test_without_steer_nothing_is_emptied_and_the_report_says_why():
+    loaded = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {consolidation: {}}\n"
+    planning = Planning(
+        load_text(loaded.encode(), "test", Registry.installed()), Registry.installed(), Scope()
+    )
+    plan = planning.plan(snapshot_of([*PAIR, *BUSY, *FEW]), 0.0, Timings(SystemClock())).plan
+    assert plan.moves == ()
+    assert plan.emptied is None
+    assert any("steer: marks" in warning for warning in plan.warnings)
+
+
+def test_what_only_observes_shows_its_moves_and_marks_nothing():
+    plan = planned([*PAIR, *BUSY, *FEW], "{mode: observe}")
+    assert [move.observed for move in plan.moves] == [True, True]
+    assert plan.emptied is None
+
+
+@pytest.mark.parametrize(
+    ("objects", "needed"),
+    [
+        ([*PAIR, *workload("a", ["n0", "n1"], cpu="2")], 1),
+        ([*PAIR, *workload("a", ["n0", "n1"], cpu="2001m")], 2),
+        ([*PAIR, *workload("a", ["n0", "n1"], memory="9Gi")], 2),
+        ([node("n0", pods=2), node("n1", pods=2), *workload("a", ["n0", "n1", "n1"])], 2),
+        ([node("n0", cpu="1"), node("n1", cpu="9"), *workload("a", ["n0", "n1"], cpu="900m")], 1),
+        ([*PAIR, *daemon("n0", "n1"), *workload("a", ["n0", "n1"], cpu="1960m")], 2),
+        ([*PAIR, *workload("one", ["n0"]), *workload("two", ["n1"])], 2),
+        (PAIR, 0),
+    ],
+)
+def test_at_least_so_many_nodes_are_needed(objects, needed):
+    assert planned(objects).before["consolidation"].nodes.needed == needed
+
+
+def test_of_a_reviewed_plan_the_nodes_that_it_empties_are_marked_again():
+    objects = [*PAIR, *BUSY, *FEW]
+    moves = planned(objects).moves
+    text = POLICY.format(options="{}", more="", others="")
+    loaded = load_text(text.encode(), "test", Registry.installed())
+    planning = Planning(loaded, Registry.installed(), Scope(), reviewed=moves)
+    plan = planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
+    assert [move.uid for move in plan.moves] == [move.uid for move in moves]
+    assert plan.emptied == ("n1",)
+    assert plan.empty_for == 86400.0
+
+
+def test_between_waves_the_marks_of_the_plan_count_whether_the_nodes_show_them_yet_or_not():
+    snapshot = snapshot_of([*PAIR, *BUSY, *FEW])
+    planning = planning_of()
+    moves = planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
+    assert [why for _, why in planning.rechecked(snapshot, moves, 0.0)] == [None, None]

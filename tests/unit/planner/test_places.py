@@ -1,0 +1,80 @@
+"""Budgets per namespace, of a run, and per zone, of what is in flight."""
+
+import math
+
+import pytest
+
+from rebalancer.planner.places import Places
+from rebalancer.policy.budgets import Budgets
+from rebalancer.testing.workloads import ZONE, node, workload
+from tests.unit.planner.conftest import problem_of
+
+A1, A2, B1, X1 = range(4)
+NODES = [
+    node("a1", "a"),
+    node("a2", "a"),
+    node("b1", labels={"failure-domain.beta.kubernetes.io/zone": "b"}),
+    node("x1"),
+]
+
+
+def places(budgets, *, lifted=False):
+    """The budgets' places over four pods of web and two of shop, with a class of each."""
+    pods = [
+        *workload("web", ["a1", "a2", "b1", "x1"]),
+        *workload("shop", ["a1", "b1"], namespace="shop"),
+    ]
+    problem = problem_of([*NODES, *pods], strategies=[])
+    names = list(problem.snapshot.pods.name)
+    web, shop = (int(problem.snapshot.pods.cls[names.index(pod)]) for pod in ("web-0", "shop-0"))
+    return Places(problem, Budgets.model_validate(budgets), lifted=lifted), web, shop
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [(2, 2), ("50%", 2), ("1%", 1)],  # of four movable pods; a share is at least 1
+)
+def test_a_namespace_has_a_limit_for_the_run(limit, most):
+    of, web, shop = places({"perNamespace": limit})
+    for left in range(most, 0, -1):
+        assert (of.left(web), of.over(web)) == (left, None)
+        of.count(web)
+    assert of.over(web) == f"perNamespace {most} in default"
+    of.land()
+    assert of.over(web) is not None, "a landing gives nothing of it back"
+    assert of.over(shop) is None
+
+
+def test_without_a_limit_any_number_goes():
+    of, web, _ = places({})
+    of.count(web)
+    assert of.left(web) == math.inf
+    assert of.waits(A1) is None
+
+
+def test_lifted_budgets_are_those_of_the_run():
+    of, web, _ = places({"perNamespace": 1, "perZone": 1}, lifted=True)
+    of.count(web)
+    assert of.left(web) == math.inf
+    of.leave(A1)
+    assert of.waits(A1) == "perZone 1 from a"
+
+
+def test_a_zone_has_a_limit_for_what_is_in_flight():
+    of, *_ = places({"perZone": 1})
+    of.leave(A1)
+    assert of.waits(A2) == "perZone 1 from a"
+    assert of.waits(B1) is None, "another zone, by the older label"
+    assert of.waits(X1) is None, "in no zone"
+    of.leave(X1)
+    of.land()
+    assert of.waits(A2) is None
+
+
+def test_a_share_is_of_the_pods_of_the_zone():
+    of, *_ = places({"perZone": "67%"})  # of the three in a: two
+    of.leave(A1)
+    assert of.waits(A1) is None
+    of.leave(A1)
+    assert of.waits(A1) == "perZone 2 from a"
+    assert ZONE in NODES[0]["metadata"]["labels"]

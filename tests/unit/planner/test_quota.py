@@ -1,0 +1,99 @@
+"""ResourceQuotas: a replacement counts beside its victim, so that there must be room for both."""
+
+import pytest
+
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+
+def quota(hard, used, **spec):
+    return {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def ledger_of(*quotas, spec=None, namespace="default"):
+    """The ledger of a cluster with one pod of 100m, and the class of that pod."""
+    pods = workload("web", ["n0"], spec=spec, namespace=namespace)
+    snapshot = snapshot_of([node("n0"), *pods, *quotas])
+    return QuotaLedger(snapshot), int(snapshot.pods.cls[0])
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "lack"),
+    [
+        ({"pods": "5"}, {"pods": "4"}, None),
+        (
+            {"pods": "5"},
+            {"pods": "5"},
+            "has 0 of pods left, a replacement beside the victim needs 1",
+        ),
+        ({"count/pods": "1"}, {"count/pods": "1"}, "has 0 of count/pods left"),
+        ({"requests.cpu": "1"}, {"requests.cpu": "900m"}, None),
+        ({"requests.cpu": "1"}, {"requests.cpu": "901m"}, "has 99 of requests.cpu left"),
+        ({"cpu": "1"}, {"cpu": "1"}, "has 0 of cpu left"),
+        # Limits are not in the snapshot: the request is the least that one can have.
+        ({"limits.cpu": "1"}, {"limits.cpu": "950m"}, "has 50 of limits.cpu left"),
+        # What no pod asks for.
+        ({"services": "1"}, {"services": "1"}, None),
+    ],
+)
+def test_what_a_replacement_lacks(hard, used, lack):
+    ledger, web = ledger_of(quota(hard, used))
+    said = ledger.lacks(web)
+    assert (
+        said is None if lack is None else (said or "").startswith(f"ResourceQuota default/q {lack}")
+    )
+
+
+def test_moves_in_flight_use_it_up_until_their_victims_are_gone():
+    ledger, web = ledger_of(quota({"pods": "6"}, {"pods": "4"}))
+    ledger.take(web)
+    assert ledger.lacks(web) is None
+    ledger.take(web)
+    assert "has 0 of pods left" in (ledger.lacks(web) or "")
+    ledger.reset()
+    assert ledger.lacks(web) is None
+
+
+def test_a_quota_holds_in_its_own_namespace():
+    ledger, web = ledger_of(quota({"pods": "1"}, {"pods": "1"}), namespace="shop")
+    assert ledger.lacks(web) is None
+
+
+def in_class(operator, *values):
+    scope = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+    return {"scopeSelector": {"matchExpressions": [scope]}}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "applies"),
+    [
+        ({}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["NotTerminating"]}, True),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "Terminating", "operator": "Exists"}]
+                }
+            },
+            False,
+        ),
+        (in_class("In", "gold"), True),
+        (in_class("In", "silver"), False),
+        (in_class("NotIn", "gold"), False),
+        (in_class("NotIn", "silver"), True),
+        (in_class("Exists"), True),
+        (in_class("DoesNotExist"), False),
+    ],
+)
+def test_its_scopes_say_which_pods_it_counts(scopes, applies):
+    full = quota({"pods": "1"}, {"pods": "1"}, **scopes)
+    ledger, web = ledger_of(full, spec={"priorityClassName": "gold"})
+    assert (ledger.lacks(web) is not None) == applies

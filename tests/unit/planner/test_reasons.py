@@ -1,0 +1,90 @@
+"""Why a pod stays although a rule names it: the strongest reason, with its text."""
+
+import numpy as np
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import Problem
+from rebalancer.planner.reasons import Refusal, protection_code, protections_of, skips_of
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.protect import Protect
+from rebalancer.snapshot.protect import NOT_RECREATED, Scope, protect
+from rebalancer.testing.workloads import disruption_budget, node, workload
+from tests.unit.planner.conftest import draft_of, problem_of
+
+N0 = 0
+NODES = [node("n0"), node("n1")]
+FULL = Refusal("duplicates", Code.NO_ROOM, "n1 is full")
+
+
+def crowded(**more):
+    """Two pods of web on n0, of which one has to go."""
+    return [*NODES, *workload("web", ["n0", "n0"], **more)]
+
+
+def skips(draft, refusal=FULL, pairs=None):
+    """(pod, code, message) of each skip, all pairs on n0 being refused alike."""
+    cls = int(draft.snapshot.pods.cls[0])
+    found = skips_of(draft, {(cls, N0): refusal}, {(cls, N0)} if pairs is None else pairs)
+    return [(skip.pod, skip.code, skip.message) for skip in found]
+
+
+def test_a_refusal_is_said_of_each_pod_that_is_still_named():
+    draft = draft_of(crowded(), strategies=["duplicates"])
+    assert skips(draft) == [
+        ("web-0", Code.NO_ROOM, "n1 is full"),
+        ("web-1", Code.NO_ROOM, "n1 is full"),
+    ]
+
+
+def test_what_no_term_names_any_more_needs_no_reason():
+    draft = draft_of([*NODES, *workload("web", ["n0", "n1"])], strategies=["duplicates"])
+    assert skips(draft) == []
+
+
+def test_what_was_not_looked_at_has_no_reason_yet():
+    assert skips(draft_of(crowded(), strategies=["duplicates"]), pairs=set()) == []
+
+
+def test_a_protection_is_a_stronger_reason_and_has_its_text():
+    no = {"rebalancer/evict": "false"}
+    draft = draft_of(crowded(annotations=no), strategies=["duplicates"])
+    for _, code, message in skips(draft):
+        assert code is Code.PROTECTED
+        assert message.startswith("optedOut: ")
+
+
+def test_so_are_two_disruption_budgets():
+    both = [disruption_budget(name, "web", allowed=1) for name in ("one", "two")]
+    draft = draft_of([*crowded(), *both], strategies=["duplicates"])
+    assert {code for _, code, _ in skips(draft)} == {Code.PDB_CONFLICT}
+
+
+def test_a_cool_down_says_until_when():
+    problem = problem_of(crowded(), strategies=["duplicates"])
+    cooling = {"Deployment/default/web": "until noon: it came back twice"}
+    protected = protect(problem.snapshot, Protect(), Scope(cooling=cooling))
+    cooled = Problem(problem.snapshot, problem.scheduler, problem.contributions, protected)
+    draft = Draft(cooled, Settings(cooling=cooling))
+    assert protections_of(draft, 0) == {"coolDown": "until noon: it came back twice"}
+    assert not protections_of(draft_of(crowded(), strategies=["duplicates"]), 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["optedOut"], Code.PROTECTED),
+        (["optedOut", NOT_RECREATED], Code.NOT_RECREATED),
+        ([NOT_RECREATED], Code.NOT_RECREATED),
+    ],
+)
+def test_that_nothing_makes_a_pod_anew_is_a_code_of_its_own(names, code):
+    assert protection_code(names) is code
+
+
+def test_skips_are_in_the_order_of_names():
+    draft = draft_of([*crowded(), *workload("app", ["n0", "n0"])], strategies=["duplicates"])
+    pairs = {(cls, N0) for cls in np.unique(draft.snapshot.pods.cls).tolist()}
+    found = skips_of(draft, dict.fromkeys(pairs, FULL), pairs)
+    assert [skip.pod for skip in found] == ["app-0", "app-1", "web-0", "web-1"]

@@ -1,0 +1,77 @@
+"""When a run stands still, and when nothing can be judged."""
+
+import pytest
+
+from rebalancer.planner.safety import lost_pods, not_judged, standstill
+from rebalancer.policy.cluster import Safety
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+NODES = [node(f"n{i}") for i in range(5)]
+GOING = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+
+
+def reasons(objects, skew=0.0):
+    return standstill(snapshot_of(objects), Safety(), skew)
+
+
+def not_ready(count, **more):
+    return [*NODES[count:], *(node(f"n{i}", ready=False, **more) for i in range(count))]
+
+
+def waiting(count, **spec):
+    return [*NODES, *workload("web", [""] * count, spec=spec)]
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (not_ready(1), None),  # 20% of five
+        (not_ready(2), "2 of 5 nodes are NotReady, safety.maxNotReadyNodes allows 1"),
+        # A node that is taken away is not Ready in the end.
+        (not_ready(2, taints=GOING), None),
+        (waiting(10), None),
+        (waiting(11), "11 pods wait for a node, safety.maxPendingPods allows 10"),
+        # The scheduler does not look at a gated pod: what opens the gate is not the room.
+        (waiting(11, schedulingGates=[{"name": "later"}]), None),
+    ],
+)
+def test_an_unhealthy_cluster_is_left_alone(objects, reason):
+    assert reasons(objects) == ([] if reason is None else [reason])
+
+
+@pytest.mark.parametrize("skew", [61.0, -61.0])
+def test_clocks_that_are_apart_are_no_ground_to_judge_ages_on(skew):
+    (reason,) = reasons(NODES, skew)
+    assert reason == (
+        "our clock and the API server's are 61 s apart, safety.maxClockSkew allows 60 s"
+    )
+    assert not reasons(NODES, skew / 61 * 60)
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ([], ("there is no node",)),
+        (NODES, ("there is no pod",)),
+        ([*NODES, *workload("web", ["n0"])], ()),
+        ([*NODES, *workload("web", ["n0", "gone"])], ()),
+        (
+            [*NODES, *workload("web", ["gone"])],
+            ("1 of 1 pod is on nodes that are not in the snapshot",),
+        ),
+        (
+            [*NODES, *workload("web", ["gone", "away"])],
+            ("2 of 2 pods are on nodes that are not in the snapshot",),
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_said(objects, why):
+    assert not_judged(snapshot_of(objects)) == why
+
+
+def test_lost_pods_are_counted_among_all():
+    assert lost_pods(snapshot_of([*NODES, *workload("web", ["n0", "gone"])])) == (
+        "1 of 2 pods are on nodes that are not in the snapshot"
+    )
+    assert lost_pods(snapshot_of(NODES)) == ""

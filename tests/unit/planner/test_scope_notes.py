@@ -1,0 +1,97 @@
+"""What is said of a run's scope: selects that match nothing, windows that are closed, a namespace that is not there."""
+
+import pytest
+
+from rebalancer.planner.scope_notes import closed_windows, pods_selected, scope_notes, selects_of
+from rebalancer.policy.load import load_text
+from rebalancer.policy.select import Select
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+REGISTRY = Registry.installed()
+NAMESPACE = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}
+SNAPSHOT = snapshot_of([NAMESPACE, node("n0"), *workload("web", ["n0", "n0"])])
+FRIDAY = 1_800_000_000.0
+"""2027-01-15T08:00:00Z."""
+
+
+def policy(text):
+    head = "apiVersion: rebalancer/v1\nkind: Policy\n"
+    return load_text((head + text).encode(), "policy", REGISTRY).policy
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "notes"),
+    [
+        ("strategies: {duplicates: {}}", Scope(), []),
+        ("select: {namespaces: [shop]}", Scope(), ["select matches no pod"]),
+        (
+            "strategies: {duplicates: {select: {labels: {app: db}}}}",
+            Scope(),
+            ["strategies.duplicates.select matches no pod"],
+        ),
+        ("strategies: {duplicates: {mode: off, select: {labels: {app: db}}}}", Scope(), []),
+        ("protect: {pods: [{labels: {app: db}}]}", Scope(), ["protect.pods[0] matches no pod"]),
+        (
+            "strategies: {}",
+            Scope(select=Select.model_validate({"labels": {"app": "db"}})),
+            ["--select matches no pod"],
+        ),
+        ("strategies: {}", Scope(namespace="default"), []),
+        (
+            "strategies: {}",
+            Scope(namespace="shop"),
+            ["-n shop: there is no such namespace, so that nothing may move"],
+        ),
+        (
+            "select: {priority: {below: gold}}",
+            Scope(),
+            [
+                "select matches no pod",
+                "select: no pod has the PriorityClass gold, so its value is not known; write the value instead",
+            ],
+        ),
+    ],
+)
+def test_what_has_no_effect_is_named(text, scope, notes):
+    assert scope_notes(policy(text), SNAPSHOT, scope) == notes
+
+
+def test_every_select_of_a_policy_has_its_key():
+    text = (
+        "select: {namespaces: [default]}\nprotect: {pods: [{labels: {app: db}}]}\n"
+        "strategies: {duplicates: {select: {labels: {app: web}}}}"
+    )
+    assert [key for key, _ in selects_of(policy(text))] == [
+        "select",
+        "protect.pods[0]",
+        "strategies.duplicates.select",
+    ]
+
+
+def test_an_empty_select_matches_all():
+    assert pods_selected(SNAPSHOT, Select()).all()
+    assert not pods_selected(SNAPSHOT, Select.model_validate({"labels": {"app": "db"}})).any()
+
+
+WINDOW = "windows: [{allow: '0 2 * * 6', for: 2h}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("strategies: {duplicates: {}}", []),
+        (
+            f"{WINDOW}\nstrategies: {{duplicates: {{}}, taints: {{}}}}",
+            ["all strategies: outside every window, the next one opens at 2027-01-16T02:00:00Z"],
+        ),
+        (
+            f"strategies: {{duplicates: {{{WINDOW}}}, taints: {{}}}}",
+            ["duplicates: outside every window, the next one opens at 2027-01-16T02:00:00Z"],
+        ),
+    ],
+)
+def test_a_closed_window_says_when_the_next_one_opens(text, lines):
+    assert list(closed_windows(policy(text), FRIDAY)) == lines

@@ -1,0 +1,85 @@
+"""The search: what it moves in which wave, what it refuses, and what waits for a further run."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.search import search
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
+from rebalancer.testing.workloads import node, workload
+from tests.unit.planner.conftest import problem_of
+
+NODES = [node(f"n{i}") for i in range(4)]
+WIDE = {"inFlight": 50, "perNode": 50, "perOwner": 50, "perRun": 50, "perHour": 50}
+
+
+def crowded(pairs=1, **more):
+    """So many workloads with two pods on n0, one of which has to go."""
+    return [each for i in range(pairs) for each in workload(f"w{i}", ["n0", "n0"], **more)]
+
+
+def searched(objects, *, observed=(), stop=lambda: None, most=None, **budgets):
+    problem = problem_of([*NODES, *objects], strategies=["duplicates"])
+    contributions = [replace(of, observed=of.strategy in observed) for of in problem.contributions]
+    settings = Settings(budgets=Budgets.model_validate(WIDE | budgets))
+    draft = Draft(replace(problem, contributions=contributions), settings)
+    return search(draft, stop, most), draft
+
+
+def test_each_crowded_workload_loses_a_pod():
+    result, draft = searched(crowded(3))
+    assert [chosen.wave for chosen in result.chosen] == [1, 1, 1]
+    assert len({chosen.cls for chosen in result.chosen}) == 3
+    assert all(draft.state.node_of[chosen.pod] != 0 for chosen in result.chosen)
+    assert not result.refusals
+    assert len(result.pairs) == 3
+
+
+@pytest.mark.parametrize(
+    ("budgets", "waves"), [({"inFlight": 2}, [1, 1, 2]), ({"perNode": 1}, [1, 2, 3])]
+)
+def test_what_is_in_flight_makes_the_others_wait_for_the_next_wave(budgets, waves):
+    result, _ = searched(crowded(3), **budgets)
+    assert [chosen.wave for chosen in result.chosen] == waves
+    assert not result.waiting_classes
+
+
+def test_what_the_run_has_no_budget_for_waits_for_a_further_run():
+    result, _ = searched(crowded(3), perRun=1)
+    assert len(result.chosen) == 1
+    assert len(result.waiting_classes) == 2
+    assert {refusal.code for refusal in result.refusals.values()} == {Code.BUDGET}
+
+
+def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
+    room_for_one = [
+        *crowded(2, cpu="1"),
+        *workload("f1", ["n1"], cpu="3"),
+        *workload("f2", ["n2"], cpu="4"),
+        *workload("f3", ["n3"], cpu="4"),
+    ]
+    result, _ = searched(room_for_one)
+    (chosen,) = result.chosen
+    (refusal,) = result.refusals.values()
+    assert chosen.landings.nodes.tolist() == [1]
+    assert (refusal.strategy, refusal.code) == ("duplicates", Code.COMES_BACK)
+
+
+def test_a_strategy_that_observes_plans_behind_the_others_and_is_marked():
+    result, _ = searched(crowded(2), observed=("duplicates",))
+    assert [chosen.observed for chosen in result.chosen] == [True, True]
+
+
+def test_it_ends_when_it_must():
+    result, _ = searched(crowded(3), stop=lambda: "the time is over")
+    assert not result.chosen
+
+
+@pytest.mark.parametrize(("most", "landings"), [(None, 3), (2, 2)])
+def test_so_many_landings_are_kept(most, landings):
+    result, _ = searched(crowded(1), most=most)
+    (chosen,) = result.chosen
+    assert len(chosen.landings.nodes) == landings
