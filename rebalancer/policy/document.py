@@ -129,7 +129,8 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
 _resolve("int", r"[-+]?[0-9]{1,18}\Z", "-+0123456789")
 _resolve(
     "float",
-    r"[-+]?(?:\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?)(?:[eE][-+]?[0-9]{1,3})?\Z",
+    # 0.0001 to 17 significant digits, as programs write the smallest numbers without an exponent.
+    r"[-+]?(?:\.[0-9]{1,21}|[0-9]{1,18}(?:\.[0-9]{0,21})?)(?:[eE][-+]?[0-9]{1,3})?\Z",
     "-+.0123456789",
 )
 
