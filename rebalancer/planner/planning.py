@@ -107,6 +107,15 @@ class Planning:
         return not self._lifted
 
     @property
+    def steers(self) -> bool:
+        """Whether nodes are marked: as the policy says, until :meth:`give_up_marks`."""
+        return self._policy.steer is Steer.MARKS
+
+    def give_up_marks(self) -> None:
+        """Plan from now on as if the policy did not steer: nodes cannot be marked."""
+        self._policy = self._policy.model_copy(update={"steer": Steer.OFF})
+
+    @property
     def _active(self) -> list[str]:
         return _active(self._policy)
 
@@ -220,7 +229,7 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
-        snapshot = without_passing_marks(snapshot, removes_stale=policy.steer is Steer.MARKS)
+        snapshot = without_passing_marks(snapshot, removes_stale=self.steers)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:
@@ -247,7 +256,7 @@ class Planning:
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,
-            steer=policy.steer is Steer.MARKS,
+            steer=self.steers,
         )
 
     def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:
