@@ -264,6 +264,8 @@ class Planning:
         for name in self._active:
             of_strategy = self._policy.strategies[name]
             observes = self._policy.mode_of(name) is Mode.OBSERVE
+            # Nodes whose marks no run renews would be emptied in part, and filled again.
+            observes = observes or (self._emptier(name) is not None and not self.steers)
             yield Contribution(
                 strategy=name,
                 weight=of_strategy.weight,
