@@ -102,6 +102,13 @@ def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():
     assert plan.before["consolidation"].nodes.needed == 2
 
 
+def test_no_more_nodes_are_needed_than_hold_pods():
+    # The kubelet has reserved more since: the pods that run would not fit there any more.
+    plan = planned([node("n0", cpu="1"), node("n1", cpu="1"), *workload("a", ["n0"] * 3, cpu="1")])
+    count = plan.before["consolidation"].nodes
+    assert (count.holding, count.needed) == (1, 1)
+
+
 def test_no_pod_lands_on_a_node_that_is_to_be_empty():
     nodes = [node(f"n{i}") for i in range(5)]
     plan = planned(
