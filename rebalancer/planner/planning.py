@@ -28,7 +28,7 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import with_empty_marks, without_passing_marks
+from rebalancer.snapshot.marks import to_be_empty, with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
@@ -152,7 +152,8 @@ class Planning:
         with collector_paused():
             problem, made = self._made(snapshot, callbacks)
         if made.plan.emptied is not None:
-            self._emptied = frozenset(made.plan.emptied)
+            names, marked = problem.snapshot.nodes.names, to_be_empty(problem.snapshot)
+            self._emptied = frozenset(names[node] for node in np.flatnonzero(marked).tolist())
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))

@@ -66,11 +66,15 @@ class _Planned:
         self._as_it_is = make(None)
         self._of = _contribution(self._as_it_is, strategy)
         marked = to_be_empty(self._as_it_is.snapshot)
-        bare = make(np.zeros_like(marked)) if marked.any() else self._as_it_is
-        self._marked, of = marked, _contribution(bare, strategy)
+        # What the select leaves out was marked for another policy, and stays marked for this plan.
+        select = self._of.selected
+        self._others = np.zeros_like(marked) if select is None else marked & ~select.nodes
+        self._marked = marked & ~self._others
+        bare = make(self._others) if self._marked.any() else self._as_it_is
+        of = _contribution(bare, strategy)
         with phase("terms"):
             draft = Draft(bare, settings)
-            self._emptier = Emptier(draft, of, _emptiable(draft, of))
+            self._emptier = Emptier(draft, of, _emptiable(draft, of), self._others)
 
     def result(self) -> Made:
         begun = Choice(self._marked)
@@ -78,7 +82,7 @@ class _Planned:
         if self._marked.any() and not self._of.observed:
             with self._phase("plan"):
                 begun = self._emptier.still(self._marked)
-            problem = self._make(begun.nodes)
+            problem = self._make(begun.nodes | self._others)
         made = self._decide(problem)
         if not _is_quiet(made.plan):
             return self._with(problem, made, self._emptier.waiting(begun.nodes))
@@ -91,7 +95,7 @@ class _Planned:
             new = choice.nodes & ~begun.nodes
             if not new.any():
                 break
-            further = self._make(choice.nodes)
+            further = self._make(choice.nodes | self._others)
             then = self._decide(further)
             names = further.snapshot.nodes.names
             if not (left := half_emptied(then.plan, self._strategy, names, new)):

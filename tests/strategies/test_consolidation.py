@@ -102,6 +102,22 @@ def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():
     assert plan.before["consolidation"].nodes.needed == 2
 
 
+def test_what_another_policy_empties_gets_no_pod():
+    # Each of two policies has a pool. Ours is the node of pool a; n1 of pool b is to be empty.
+    other = {"labels": {"pool": "b"}}
+    nodes = [node("n0", labels={"pool": "a"}), node("n1", taints=[MARK], **other)]
+    web = workload("web", ["n0", "n0"])
+    ours = "{select: {nodes: {pool: a}}}"
+    plan = planned([*nodes, *web, *workload("db", ["n1", "n1"])], ours)
+    assert (plan.moves, plan.emptied) == ((), ())
+    assert "n1, which is to be empty, too" in plan.nodes["n0"].message
+    # What moves for a rule lands as the scheduler sees that mark: on n2, though it is fuller.
+    nodes.append(node("n2", **other))
+    fuller = [*nodes, *web, *workload("db", ["n2"], cpu="2")]
+    (move,) = planned(fuller, ours, others="  duplicates: {}").moves
+    assert [landing.node for landing in move.landings] == ["n2"]
+
+
 def test_no_more_nodes_are_needed_than_hold_pods():
     # The kubelet has reserved more since: the pods that run would not fit there any more.
     plan = planned([node("n0", cpu="1"), node("n1", cpu="1"), *workload("a", ["n0"] * 3, cpu="1")])
