@@ -158,12 +158,12 @@ class Planning:
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot, self._scope))
-        noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
+        noted = replace(made.plan, warnings=(*made.plan.warnings, *self._idle(), *notes))
         return Planned(snapshot, noted, reasons, made.signals, made.ended)
 
     def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
         """Return the decision, and what it was made on."""
-        settings, emptying = self.settings(), self._emptying()
+        settings, emptying = self.settings(), next(iter(self._emptying()), None)
 
         def made_on(marked: Bools | None) -> Problem:
             with callbacks.phase("terms"):
@@ -191,11 +191,18 @@ class Planning:
         lasts = strategy.marks_last(params) if strategy is not None else 0.0
         return problem, replace(made, plan=replace(made.plan, empty_for=lasts))
 
-    def _emptying(self) -> str | None:
-        """Return the strategy that empties nodes, if one does: one that acts, if there is one."""
+    def _emptying(self) -> list[str]:
+        """Return the strategies that empty nodes, those first that act. Only the first one does."""
         names = [name for name in self._active if self._emptier(name) is not None]
-        names.sort(key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
-        return names[0] if names else None
+        return sorted(names, key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
+
+    def _idle(self) -> list[str]:
+        """Return a sentence for each of the others."""
+        first, *others = self._emptying() or [""]
+        return [
+            f"{name}: it empties no node, for {first} does: only one strategy of a policy can"
+            for name in others
+        ]
 
     def _emptier(self, name: str) -> Emptying | None:
         strategy = self._registry.strategy(self._policy.strategy_of(name))

@@ -118,6 +118,19 @@ def test_what_another_policy_empties_gets_no_pod():
     assert [landing.node for landing in move.landings] == ["n2"]
 
 
+def test_a_second_strategy_that_would_empty_nodes_is_named():
+    nodes = [node(f"n{i}", labels={"pool": "ab"[i // 2]}) for i in range(4)]
+    twin = "  twin: {strategy: consolidation, select: {nodes: {pool: b}}}"
+    objects = [*nodes, *BUSY, *FEW, *workload("db", ["n2"])]
+    plan = planned(objects, "{select: {nodes: {pool: a}}}", others=twin)
+    assert "n1" in plan.emptied
+    assert {"n2", "n3"}.isdisjoint(plan.emptied)
+    assert plan.warnings == (
+        "twin: it empties no node, for consolidation does: only one strategy of a policy can",
+    )
+    assert planned([*PAIR, *BUSY, *FEW]).warnings == ()
+
+
 def test_no_more_nodes_are_needed_than_hold_pods():
     # The kubelet has reserved more since: the pods that run would not fit there any more.
     plan = planned([node("n0", cpu="1"), node("n1", cpu="1"), *workload("a", ["n0"] * 3, cpu="1")])
