@@ -183,7 +183,9 @@ class Planning:
         if self._reviewed is None:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
         else:
-            problem, made = with_reviewed_nodes(emptying, made_on, decided, self._reviewed)
+            problem, made = with_reviewed_nodes(
+                emptying, made_on, decided, settings, callbacks.phase, self._reviewed
+            )
         if callbacks.onlooker is not None:
             # It sees one draft only, that of the plan.
             self._decide(problem, settings, callbacks)

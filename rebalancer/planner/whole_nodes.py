@@ -44,18 +44,15 @@ def with_empty_nodes(
 
 
 def with_reviewed_nodes(
-    strategy: str, make: MakeProblem, decide: Decide, reviewed: Sequence[Move]
+    strategy: str,
+    make: MakeProblem,
+    decide: Decide,
+    settings: Settings,
+    phase: Phase,
+    reviewed: Sequence[Move],
 ) -> Made:
-    """Return what is left of a reviewed plan: the nodes that its moves empty are marked, and those that are already."""
-    as_it_is = make(None)
-    if _contribution(as_it_is, strategy).observed:
-        return as_it_is, decide(as_it_is)
-    names = as_it_is.snapshot.nodes.names
-    left = {move.node for move in reviewed if move.strategy == strategy}
-    marked = to_be_empty(as_it_is.snapshot) | np.array([name in left for name in names], bool)
-    problem = make(marked)
-    made = decide(problem)
-    return problem, replace(made, plan=replace(made.plan, emptied=_named(names, marked)))
+    """Return what is left of a reviewed plan: no pod leaves a node that cannot be emptied any more."""
+    return _Planned(strategy, make, decide, settings, phase).left_of(reviewed)
 
 
 class _Planned:
@@ -87,6 +84,17 @@ class _Planned:
         if not _is_quiet(made.plan):
             return self._with(problem, made, self._emptier.waiting(begun.nodes))
         return self._more(problem, made, begun)
+
+    def left_of(self, reviewed: Sequence[Move]) -> Made:
+        if self._of.observed:
+            return self._as_it_is, self._decide(self._as_it_is)
+        left = {move.node for move in reviewed if move.strategy == self._strategy}
+        names = self._as_it_is.snapshot.nodes.names
+        begun = self._marked | np.array([name in left for name in names], bool)
+        with self._phase("plan"):
+            choice = self._emptier.still(begun)
+        problem = self._make(choice.nodes | self._others)
+        return self._with(problem, self._decide(problem), choice)
 
     def _more(self, problem: Problem, made: Decision, begun: Choice) -> Made:
         with self._phase("plan"):

@@ -131,6 +131,22 @@ def test_a_second_strategy_that_would_empty_nodes_is_named():
     assert planned([*PAIR, *BUSY, *FEW]).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("annotations", "left"), [({}, 2), ({"karpenter.sh/do-not-disrupt": "true"}, 0)]
+)
+def test_of_a_reviewed_plan_no_pod_leaves_a_node_that_cannot_be_emptied_any_more(annotations, left):
+    seen = planned([*PAIR, *BUSY, *FEW])
+    assert len(seen.moves) == 2
+    pinned = workload("more", ["n0", "n1"], cpu="100m", annotations=annotations)
+    loaded = load_text(
+        POLICY.format(options="{}", more="", others="").encode(), "test", Registry.installed()
+    )
+    applied = Planning(loaded, Registry.installed(), Scope(), reviewed=seen.moves)
+    plan = applied.plan(snapshot_of([*PAIR, *BUSY, *FEW, *pinned]), 0.0, Timings(SystemClock()))
+    assert len(plan.left) == left
+    assert plan.plan.emptied == (("n1",) if left else ())
+
+
 def test_no_more_nodes_are_needed_than_hold_pods():
     # The kubelet has reserved more since: the pods that run would not fit there any more.
     plan = planned([node("n0", cpu="1"), node("n1", cpu="1"), *workload("a", ["n0"] * 3, cpu="1")])
