@@ -104,15 +104,15 @@ def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():
 
 def test_what_another_policy_empties_gets_no_pod():
     # Each of two policies has a pool. Ours is the node of pool a; n1 of pool b is to be empty.
-    other = {"labels": {"pool": "b"}}
-    nodes = [node("n0", labels={"pool": "a"}), node("n1", taints=[MARK], **other)]
+    other = {"pool": "b"}
+    nodes = [node("n0", labels={"pool": "a"}), node("n1", taints=[MARK], labels=other)]
     web = workload("web", ["n0", "n0"])
     ours = "{select: {nodes: {pool: a}}}"
     plan = planned([*nodes, *web, *workload("db", ["n1", "n1"])], ours)
     assert (plan.moves, plan.emptied) == ((), ())
     assert "n1, which is to be empty, too" in plan.nodes["n0"].message
     # What moves for a rule lands as the scheduler sees that mark: on n2, though it is fuller.
-    nodes.append(node("n2", **other))
+    nodes.append(node("n2", labels=other))
     fuller = [*nodes, *web, *workload("db", ["n2"], cpu="2")]
     (move,) = planned(fuller, ours, others="  duplicates: {}").moves
     assert [landing.node for landing in move.landings] == ["n2"]
