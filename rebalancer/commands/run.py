@@ -84,6 +84,8 @@ def _run(options: RunOptions, environment: Environment) -> _Ended:
             try:
                 execution = act(run, source, reading, planned, memory)
             except MarksError as error:
+                if run.stop.reason() is not None:
+                    raise
                 # One node that cannot be written is not to end every run: what needs no marks goes on.
                 run.notes.append(f"this run marks no node, and empties none: {error}")
                 run.planning.give_up_marks()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +12,7 @@ from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.engine import Timings
 from rebalancer.environment import Environment, SystemClock
+from rebalancer.errors import StoppedError
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -132,6 +134,25 @@ def test_a_stale_mark_that_cannot_be_removed_is_named_and_the_run_steers_nothing
         assert report["moves"] == []
         assert standing(cluster) == ["n0", "n0", "n1"]
         assert taints(cluster) == {"n2": [DEAD]}
+
+
+class SignalAtPatch(threading.Event):
+    """Set once a node is about to be patched."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self._faults = cluster.faults
+
+    def is_set(self):
+        return self._faults.seen("PATCH", "/nodes/") > 0
+
+
+def test_a_signal_while_stale_marks_are_removed_ends_the_run(tmp_path):
+    with crowded(taints=[DEAD]) as cluster:
+        refusing(cluster, "n2")
+        with pytest.raises(StoppedError):
+            runner(cluster, tmp_path)(stop=SignalAtPatch(cluster))
+        assert standing(cluster) == ["n0", "n0", "n1"]
 
 
 EMPTIES = """
