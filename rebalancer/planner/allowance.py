@@ -236,13 +236,13 @@ class Allowance:
         """Return whether the namespace of ``cls`` has room for a move and the one that it lets go."""
         return all(tally.places.left(cls) >= 2 for tally in self._tallies(strategy))
 
-    def waits(self, cls: int, node: int, strategy: str) -> str | None:
-        """Return which limit makes a move wait for a later wave, if one does."""
+    def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
+        """Return which limit makes a move of a pod, ``ready`` or not, wait for a later wave, if one does."""
         owner = self._snapshot.classes[cls].owner
         for tally in self._tallies(strategy):
             if (limit := tally.waits(owner, node)) is not None:
                 return limit
-        for index in self._disruptions.of(cls):
+        for index in self._disruptions.spent_by(cls, ready=ready):
             budget = self._snapshot.budgets[index]
             if self._disrupted[index] >= budget.allowed:
                 return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
@@ -252,14 +252,14 @@ class Allowance:
         """Return whether nothing more fits into this wave."""
         return self._all.full()
 
-    def spend(self, cls: int, node: int, strategy: str) -> None:
-        """Count one move."""
+    def spend(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> None:
+        """Count one move of a pod, ``ready`` or not."""
         self._time.evict()
         self._moved = True
         for tally in self._tallies(strategy):
             tally.count(cls)
             tally.fly(self._snapshot.classes[cls].owner, node)
-        for budget in self._disruptions.of(cls):
+        for budget in self._disruptions.spent_by(cls, ready=ready):
             self._disrupted[budget] += 1
 
     def next_wave(self) -> None:

@@ -66,7 +66,8 @@ class Commit:
             self.quota.take(cls)
         self.candidates.take(pod, pair)
         self.draft.move(pod, cls, verdict.prediction)
-        self.draft.allowance.spend(cls, node, strategy)
+        ready = self.draft.snapshot.pods.is_ready(pod)
+        self.draft.allowance.spend(cls, node, strategy, ready=ready)
         landings = self._kept(verdict.prediction)
         return Chosen(
             pod,

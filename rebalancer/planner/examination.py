@@ -112,11 +112,12 @@ class Examination:
 
     def _is_limited(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
-        strategy = promise.strategy
+        strategy, pods = promise.strategy, self._candidates.pods(pair)
+        ready = not pods or self._draft.snapshot.pods.is_ready(pods[0])
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
-        elif (limit := self._allowance.waits(*pair, strategy)) is not None:
+        elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._waits[pair] = limit
         elif (lack := self._lack(pair[0])) is not None:

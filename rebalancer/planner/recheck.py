@@ -55,13 +55,13 @@ class _Limits:
     def __init__(self, allowance: Allowance, wave: int) -> None:
         self._allowance, self._wave = allowance, wave
 
-    def keep_back(self, move: Move, cls: int, node: int) -> str | None:
-        """Return which limit leaves no room for ``move``, None if there is; count it then."""
+    def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> str | None:
+        """Return which limit leaves no room for ``move``, of a pod that is ``ready`` or not; else count it."""
         if move.wave != self._wave:
             return None
-        if (limit := self._allowance.waits(cls, node, move.strategy)) is not None:
+        if (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None:
             return f"left to the next run: {limit}, with what else is in flight now"
-        self._allowance.spend(cls, node, move.strategy)
+        self._allowance.spend(cls, node, move.strategy, ready=ready)
         return None
 
 
@@ -127,8 +127,10 @@ class _Check:
         if isinstance(verdict, str):
             return verdict
         limits = self._limits
-        if limits is not None and (limit := limits.keep_back(move, cls, node)) is not None:
-            return limit
+        if limits is not None:
+            ready = self._snapshot.pods.is_ready(pod)
+            if (limit := limits.keep_back(move, cls, node, ready=ready)) is not None:
+                return limit
         self._draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
         self._steer.standing = verdict.marks
