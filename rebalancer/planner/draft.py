@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -78,14 +78,26 @@ class Draft:
                 return term
         return None
 
-    def cause(self, pod: int, shares: Mapping[str, float]) -> Cause:
-        """Return what is wrong with a pod by the strategies that gain by its move (``shares``)."""
+    def cause(
+        self,
+        pod: int,
+        shares: Mapping[str, float],
+        prediction: Prediction,
+        terms: Iterable[WeightedTerm],
+    ) -> Cause:
+        """Return what is wrong with a pod, not yet moved, by those of ``terms`` that gain by its move (``shares``).
+
+        A pod that only its state lets go goes for that, too, where a rule of an earlier entry decides.
+        """
         causes = {
-            weighted.term.cause
-            for weighted in self.terms
-            if isinstance(weighted.term, Judging)
-            and weighted.term.judges(pod)
-            and shares.get(weighted.strategy, 0.0) > 0
+            term.cause
+            for weighted in terms
+            if isinstance(term := weighted.term, Judging)
+            and term.judges(pod)
+            and (
+                shares.get(weighted.strategy, 0.0) > 0
+                or (self.lifted[pod] and term.delta_of(pod, prediction.nodes).min() < 0)
+            )
         }
         return next((one for one in (Cause.STATE, Cause.AGE) if one in causes), Cause.PLACE)
 

@@ -131,7 +131,9 @@ class _Check:
             ready = self._snapshot.pods.is_ready(pod)
             if (limit := limits.keep_back(move, cls, node, ready=ready)) is not None:
                 return limit
-        self._draft.move(pod, cls, verdict.prediction)
+        draft, shares = self._draft, verdict.by_strategy
+        cause = draft.cause(pod, shares, verdict.prediction, draft.enforced)
+        draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
         self._steer.standing = verdict.marks
         now = replace(
@@ -139,9 +141,9 @@ class _Check:
             landings=landings,
             gain=cost_of_entries(verdict.gain),
             marks=self._rendering.names(verdict.marks),
-            cause=self._draft.cause(pod, verdict.by_strategy),
+            cause=cause,
         )
-        return Rechecked(now, None, verdict.by_strategy)
+        return Rechecked(now, None, shares)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""

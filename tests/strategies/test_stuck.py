@@ -1,8 +1,11 @@
 """Stuck pods on three nodes: the node is at fault only where siblings elsewhere are Ready."""
 
+from dataclasses import replace
+
 import pytest
 
 from rebalancer.plan.plan import Cause, Code
+from rebalancer.planner.plan import plan as planned
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.registry import Registry
@@ -11,7 +14,7 @@ from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, workload
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
-from tests.unit.planner.conftest import plan_of
+from tests.unit.planner.conftest import plan_of, problem_of
 
 NAME = "stuck"
 CRASHES = waiting("CrashLoopBackOff", 7)
@@ -164,6 +167,31 @@ def test_pods_that_are_not_ready_take_nothing_of_what_a_budget_allows():
     fill = workload("fill", ["n1", "n1"], cpu="1")
     result = plan([*nodes(), node("n4"), *fill, *crowd, pdb], settings=Settings(budgets=budgets))
     assert [(move.pod, move.wave) for move in result.moves] == [("web-0", 1), ("web-1", 1)]
+
+
+def misplaced():
+    """Two pods of a Deployment that needs nodes of a kind; the one on another is not Ready, and crashed 200 times."""
+    term = {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["good"]}]}
+    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    objects = workload("web", ["n1", "n2"], spec={"affinity": {"nodeAffinity": needed}})
+    good = [node(name, labels={"kind": "good"}) for name in ("n2", "n3")]
+    crashes = waiting("CrashLoopBackOff", 200)
+    return [node("n1"), *good, *with_state(objects, "web-0", main=crashes, ready=False)]
+
+
+def test_a_pod_that_a_hard_rule_moves_as_well_goes_for_its_state():
+    # It is looked at again before its eviction: one that is not Ready goes for its state only.
+    (move,) = plan_of(misplaced(), strategies=["node-affinity", "restarts"]).moves
+    assert (move.strategy, move.cause) == ("node-affinity", Cause.STATE)
+
+
+def test_what_only_observes_lets_no_pod_go_that_is_not_ready():
+    problem = problem_of(misplaced(), strategies=["node-affinity", "restarts"])
+    enforced, observed = problem.contributions
+    result = planned(
+        replace(problem, contributions=[enforced, replace(observed, observed=True)]), Settings()
+    ).plan
+    assert [move.observed for move in result.moves] == [True]
 
 
 def test_contract():
