@@ -170,7 +170,7 @@ class _Check:
             return self._of_first(pod, self._rows.get(move.makes_way_for))
         for_balance = not (move.gain.hard or move.gain.soft)
         if for_balance and not self._draft.names_pair(cls, node):
-            return "the node is no longer over-used, or none is under-used"
+            return f"{move.strategy} asks for no move off {move.node} any more"
         verdict = self._judge.judge(pod, cls, node, move.cost)
         enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
         if enough or not (move.marks and self._draft.settings.steer):
