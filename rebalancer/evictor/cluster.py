@@ -14,7 +14,7 @@ from rebalancer.kube.evict import Answer, AnswerKind, evict, read_pod
 from rebalancer.kube.podview import PodView
 from rebalancer.kube.restart import Restart
 from rebalancer.plan.plan import Method, Move
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.wire.times import rfc3339
 
 _READ = 10.0
@@ -121,7 +121,28 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
     """Return a feed of the pods that replace those of ``moves``."""
     controllers, known = _controllers(snapshot, moves)
     restarted = {move.namespace for move in moves if move.method is Method.RESTART}
-    return PodFeed(controllers=controllers, known=known, restarted_in=frozenset(restarted))
+    return PodFeed(
+        controllers=controllers,
+        known=known,
+        restarted_in=frozenset(restarted),
+        unready=_unready(snapshot, known),
+    )
+
+
+def _unready(snapshot: Snapshot, uids: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being at rest.
+
+    Some of them may go for their own state; once such a one is Ready, the others count.
+    """
+    unready: dict[str, tuple[str, str]] = {}
+    pods = snapshot.pods
+    for pod in pods.uid.rows_of(uids).tolist():
+        cls = int(pods.cls[pod])
+        owner = snapshot.owner_of(cls)
+        going = int(pods.flags[pod]) & PodFlag.TERMINATING
+        if owner is not None and owner.lacks_ready_only and not (going or pods.is_ready(pod)):
+            unready[pods.uid[pod]] = (snapshot.classes[cls].controller_uid, pods.name[pod])
+    return unready
 
 
 def _controllers(

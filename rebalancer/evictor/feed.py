@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from rebalancer.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.watch import EventType
 from rebalancer.wire.pods import PodRecord
+
+_NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
 class PodFeed:
@@ -25,7 +28,9 @@ class PodFeed:
         controllers: Mapping[str, str],
         known: frozenset[str],
         restarted_in: frozenset[str] = frozenset(),
+        unready: Mapping[str, tuple[str, str]] = _NONE,
     ) -> None:
+        """``unready``: uid -> (controller uid, name) of the pods that were not Ready when the plan was made."""
         self.read_all: Callable[[], bool] = lambda: False
         """Reads all pods once more and hands them over here; returns whether it could. Set by what follows the cluster."""
         self._controllers = dict(controllers)
@@ -34,6 +39,8 @@ class PodFeed:
         self._gone: set[str] = set()
         """uids of the planned victims that exist no more."""
         self._known = set(known)
+        self._unready = dict(unready)
+        """Those of the plan's snapshot, until something is seen of them."""
         self._pods: dict[str, PodRecord] = {}
         self._seen: set[str] = set()
         """uids of the pods that were handed over since they were read once more last."""
@@ -88,23 +95,23 @@ class PodFeed:
             return frozenset(pod.uid for pod in self._pods.values() if pod.deleting)
 
     def unready_sibling(self, uid: str) -> str | None:
-        """Return the name of a pod of the same controller that is not Ready, as far as changes were seen.
-
-        A pod that has not changed since the snapshot is as it was planned on.
-        """
+        """See Feed. A pod that has not changed since the snapshot is as it was planned on."""
         controller = self._controllers.get(uid)
         with self._news:
-            return next(
-                (
-                    pod.name
-                    for pod in self._pods.values()
-                    if pod.controller_uid == controller
-                    and pod.uid in self._known
-                    and pod.uid != uid
-                    and not (pod.ready or pod.deleting)
-                ),
-                None,
+            seen = (
+                pod.name
+                for pod in self._pods.values()
+                if pod.controller_uid == controller
+                and pod.uid in self._known
+                and pod.uid != uid
+                and not (pod.ready or pod.deleting)
             )
+            unseen = (
+                name
+                for other, (of, name) in self._unready.items()
+                if of == controller and other != uid
+            )
+            return next(seen, None) or next(unseen, None)
 
     def wait(self, seconds: float) -> None:
         """Return at the next change, or after so many seconds.
@@ -128,6 +135,7 @@ class PodFeed:
             if complete:
                 self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
                 self._gone |= self._controllers.keys() - self._seen
+                self._unready.clear()
 
     # -- what it receives ---------------------------------------------------------------------------
 
@@ -136,6 +144,7 @@ class PodFeed:
         with self._news:
             if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
                 return
+            self._unready.pop(pod.uid, None)
             if event is EventType.DELETED:
                 self._pods.pop(pod.uid, None)
                 if pod.uid in self._controllers:

@@ -115,7 +115,7 @@ def _facts(
         ready=bool(flags & PodFlag.READY),
         terminating=bool(flags & PodFlag.TERMINATING),
         protections=protections,
-        forbidden=recorder.draft.problem.disruptions.forbidden(cls),
+        forbidden=recorder.draft.forbidden(pod),
         breaches=breaches,
         decision=decision,
         code=skip.code.value if skip is not None and move is None else None,

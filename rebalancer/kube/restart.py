@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
 from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource, Rule
 from rebalancer.snapshot.surge import why_no_surge
 from rebalancer.wire import objects as o
+from rebalancer.wire.opt_outs import evict_opt_out
+from rebalancer.wire.times import unix_seconds
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """Annotation of a pod template that ``kubectl rollout restart`` sets."""
@@ -71,6 +74,8 @@ class Restart:
             return Answer(AnswerKind.RESTARTED, "restarted")
         if why := why_no_surge(deployment) or _unsettled(deployment):
             return Answer(AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}")
+        if why := _opted_out(deployment, unix_seconds(self.at)):
+            return Answer(AnswerKind.DROPPED, f"protected now: its Deployment is {why}")
         return self._patched(deployment)
 
     def replica_set(self) -> str | None:
@@ -177,6 +182,16 @@ def _match_labels(deployment: o.Workload) -> dict[str, str]:
     selector = deployment.spec.selector
     labels = selector.get("matchLabels") if isinstance(selector, dict) else None
     return {str(key): str(value) for key, value in (labels or {}).items()}
+
+
+def _opted_out(deployment: o.Workload, now: float) -> str:
+    """Return the annotation by which a Deployment stays as it is; empty if there is none.
+
+    One that is of young pods was judged by the pod's age when the plan was made.
+    """
+    own = evict_opt_out(deployment.metadata.annotations)
+    stays = own is not None and math.isinf(own.seconds) and now < own.until
+    return own.text if own is not None and stays else ""
 
 
 def _unsettled(deployment: o.Workload) -> str:

@@ -14,7 +14,7 @@ from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounde
 from rebalancer.memory.hour import counted
 from rebalancer.memory.signals import without_old
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cause, Move
+from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
@@ -142,7 +142,8 @@ def _after(
             why = f"{outcome.move.pod}, which replaced another, fared no better: {outcome.move.reason}"
             verdicts.append(_Verdict(Result.AGAIN, why))
         else:
-            verdicts.append(_verdict(outcome, known.trail))
+            lately = known.trail if now - known.last < _FARES_WELL else ()
+            verdicts.append(_undone(outcome, lately) or _verdict(outcome, known.trail))
         if outcome.status.is_carried_out and outcome.landed is not None:
             trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
     count = {result: sum(one.result is result for one in verdicts) for result in Result}
@@ -165,6 +166,19 @@ def _after(
     if count[Result.AS_PREDICTED]:
         return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
     return after
+
+
+def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | None:
+    """Return a verdict on a restart that an earlier one of the ``trail`` equals; None if there was none.
+
+    There is one pod only: what took it back, a tool that resets the Deployment's template, say, may do so again.
+    """
+    move, landed = outcome.move, outcome.landed
+    for_place = move.method is Method.RESTART and move.cause is Cause.PLACE
+    if not for_place or landed is None or (move.node, landed) not in trail:
+        return None
+    why = f"{move.pod} went from {move.node} to {landed} once more: what undid the first restart may do so again"
+    return _Verdict(Result.CAME_BACK, why)
 
 
 def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:

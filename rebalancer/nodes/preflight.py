@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rebalancer.nodes.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
-from rebalancer.snapshot.model import DisruptionBudget, PodFlag, Snapshot
+from rebalancer.snapshot.model import DisruptionBudget, Snapshot
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 """What keeps a pod for a time only."""
@@ -170,14 +170,8 @@ def _needs(budget: DisruptionBudget) -> str:
 
 
 def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
-    """Return whether the API lets a pod go that is not Ready, although the budget allows no disruption.
-
-    ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are healthy
-    (``pkg/registry/core/pod/storage/eviction.go``).
-    """
-    if int(snapshot.pods.flags[pod]) & PodFlag.READY:
-        return False
-    return budget.always_allow_unhealthy or budget.healthy >= budget.desired > 0
+    """Return whether the API lets a pod go that is not Ready, although the budget allows no disruption."""
+    return budget.spares_unready and not snapshot.pods.is_ready(pod)
 
 
 _OF_FATE = {

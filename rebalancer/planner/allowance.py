@@ -132,6 +132,17 @@ def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
     return cls.owner
 
 
+def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
+    """Return the owners in a rollout that a restart of ours may have begun; none where single replicas are evicted."""
+    return sorted(
+        {
+            cls.owner
+            for cls in snapshot.classes
+            if cls.cannot_surge and snapshot.owners[cls.owner].kind == "Deployment"
+        }
+    )
+
+
 class Allowance:
     """Counts what a plan uses. What is in flight in the snapshot counts as used in the first wave."""
 
@@ -162,7 +173,8 @@ class Allowance:
         """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
 
         A victim and its replacement are one move, unless the owner creates the replacement only once the
-        victim is gone. Pods that start for a rollout are not ours: its owner gives none of its pods meanwhile.
+        victim is gone. Pods that start for a rollout are not ours, unless runs restart rollouts of such owners: an
+        owner in a rollout gives none of its pods meanwhile.
         Those of a larger scale cannot be distinguished from replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
@@ -172,6 +184,7 @@ class Allowance:
         young = snapshot.captured_at - pods.created < STARTING_SECONDS
         starting = ~going & young & ((pods.flags & PodFlag.READY) == 0) & (owner_of >= 0)
         of_rollout = np.array([of.rollout for of in snapshot.owners], bool)
+        of_rollout[_perhaps_restarted(snapshot)] = False
         starting[starting] = ~of_rollout[owner_of[starting]]
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
@@ -236,13 +249,13 @@ class Allowance:
         """Return whether the namespace of ``cls`` has room for a move and the one that it lets go."""
         return all(tally.places.left(cls) >= 2 for tally in self._tallies(strategy))
 
-    def waits(self, cls: int, node: int, strategy: str) -> str | None:
-        """Return which limit makes a move wait for a later wave, if one does."""
+    def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
+        """Return which limit makes a move of a pod, ``ready`` or not, wait for a later wave, if one does."""
         owner = self._snapshot.classes[cls].owner
         for tally in self._tallies(strategy):
             if (limit := tally.waits(owner, node)) is not None:
                 return limit
-        for index in self._disruptions.of(cls):
+        for index in self._disruptions.spent_by(cls, ready=ready):
             budget = self._snapshot.budgets[index]
             if self._disrupted[index] >= budget.allowed:
                 return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
@@ -252,14 +265,14 @@ class Allowance:
         """Return whether nothing more fits into this wave."""
         return self._all.full()
 
-    def spend(self, cls: int, node: int, strategy: str) -> None:
-        """Count one move."""
+    def spend(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> None:
+        """Count one move of a pod, ``ready`` or not."""
         self._time.evict()
         self._moved = True
         for tally in self._tallies(strategy):
             tally.count(cls)
             tally.fly(self._snapshot.classes[cls].owner, node)
-        for budget in self._disruptions.of(cls):
+        for budget in self._disruptions.spent_by(cls, ready=ready):
             self._disrupted[budget] += 1
 
     def next_wave(self) -> None:

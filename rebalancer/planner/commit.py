@@ -41,7 +41,7 @@ class Commit:
             strategy = promise.strategy if promise is not None else strategy
         judging = self.draft.judging(pod, strategy)
         reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
-        cause = self.draft.cause(pod, shares)
+        cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
         return replace(self._carried_out(pod, pair, verdict, strategy, reason, wave), cause=cause)
 
     def first(self, step: Step, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
@@ -66,7 +66,8 @@ class Commit:
             self.quota.take(cls)
         self.candidates.take(pod, pair)
         self.draft.move(pod, cls, verdict.prediction)
-        self.draft.allowance.spend(cls, node, strategy)
+        ready = self.draft.snapshot.pods.is_ready(pod)
+        self.draft.allowance.spend(cls, node, strategy, ready=ready)
         landings = self._kept(verdict.prediction)
         return Chosen(
             pod,

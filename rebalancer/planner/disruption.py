@@ -32,8 +32,8 @@ class DisruptionBudgets:
         """Return ``namespace/name`` of the budgets that select a class."""
         return tuple(self._snapshot.budgets[index].ref for index in self.of(cls))
 
-    def forbidden(self, cls: int) -> tuple[Code, str] | None:
-        """Return why no pod of ``cls`` can be evicted now, as code and sentence; None if one can.
+    def forbidden(self, cls: int, *, ready: bool = True) -> tuple[Code, str] | None:
+        """Return why no pod of ``cls`` that is Ready, or not ``ready``, can be evicted now; None if one can.
 
         The API server refuses every eviction of a pod that two budgets select (``pods/eviction``:
         "does not support specifying more than one PodDisruptionBudget").
@@ -42,7 +42,7 @@ class DisruptionBudgets:
         if len(budgets) > 1:
             refs = " and ".join(budget.ref for budget in budgets)
             return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
-        if budgets and budgets[0].allowed <= 0:
+        if budgets and budgets[0].allowed <= 0 and (ready or not budgets[0].spares_unready):
             only = budgets[0]
             return Code.PDB, (
                 f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
@@ -56,9 +56,15 @@ class DisruptionBudgets:
             if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
                 yield cls, forbidden[1]
 
-    def forbidden_pods(self) -> Bools:
-        """Return the pods (P,) that cannot be evicted now."""
+    def spent_by(self, cls: int, *, ready: bool) -> list[int]:
+        """Return the indices of the budgets that count the eviction of a pod of ``cls`` as a disruption."""
+        budgets = self._snapshot.budgets
+        return [of for of in self.of(cls) if ready or not budgets[of].spares_unready]
+
+    def forbidden_pods(self, *, ready: bool = True) -> Bools:
+        """Return the pods (P,) that cannot be evicted now, if they are Ready, or not ``ready``."""
         of_class = np.zeros(len(self._snapshot.classes), bool)
-        of_class[[cls for cls in self._of_class if self.forbidden(cls) is not None]] = True
+        forbidden = [c for c in self._of_class if self.forbidden(c, ready=ready) is not None]
+        of_class[forbidden] = True
         blocked: Bools = of_class[self._snapshot.pods.cls]
         return blocked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Judging, Packing, Signalling, Unjudged, View
-from rebalancer.plan.plan import Cause, NodeCount, Score
+from rebalancer.plan.plan import Cause, Code, NodeCount, Score
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
@@ -37,8 +37,9 @@ class Draft:
             for term in of.terms(self.view_of(of))
         )
         self.lifted = self._lifted()
-        """(P,) judged pods that are not Ready, and that nothing but this keeps in place."""
-        self.movable = problem.movable | self.lifted
+        """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
+        blocked = problem.disruptions.forbidden_pods(ready=False)
+        self.movable = problem.movable | (self.lifted & ~blocked)
         """(P,) see :attr:`Problem.movable`."""
 
     def view_of(self, of: Contribution) -> View:
@@ -64,6 +65,11 @@ class Draft:
         bits = int(self.problem.protected[pod])
         return names_of(bits & ~UNSETTLED if self.lifted[pod] else bits)
 
+    def forbidden(self, pod: int) -> tuple[Code, str] | None:
+        """Return why PodDisruptionBudgets keep a pod in place, as code and sentence; None if they do not."""
+        cls = int(self.snapshot.pods.cls[pod])
+        return self.problem.disruptions.forbidden(cls, ready=not self.lifted[pod])
+
     def judging(self, pod: int, strategy: str) -> Judging | None:
         """Return the first term of a strategy that judges a pod by itself, if one does."""
         for weighted in self.terms:
@@ -72,14 +78,26 @@ class Draft:
                 return term
         return None
 
-    def cause(self, pod: int, shares: Mapping[str, float]) -> Cause:
-        """Return what is wrong with a pod by the strategies that gain by its move (``shares``)."""
+    def cause(
+        self,
+        pod: int,
+        shares: Mapping[str, float],
+        prediction: Prediction,
+        terms: Iterable[WeightedTerm],
+    ) -> Cause:
+        """Return what is wrong with a pod, not yet moved, by those of ``terms`` that gain by its move (``shares``).
+
+        A pod that only its state lets go goes for that, too, where a rule of an earlier entry decides.
+        """
         causes = {
-            weighted.term.cause
-            for weighted in self.terms
-            if isinstance(weighted.term, Judging)
-            and weighted.term.judges(pod)
-            and shares.get(weighted.strategy, 0.0) > 0
+            term.cause
+            for weighted in terms
+            if isinstance(term := weighted.term, Judging)
+            and term.judges(pod)
+            and (
+                shares.get(weighted.strategy, 0.0) > 0
+                or (self.lifted[pod] and term.delta_of(pod, prediction.nodes).min() < 0)
+            )
         }
         return next((one for one in (Cause.STATE, Cause.AGE) if one in causes), Cause.PLACE)
 

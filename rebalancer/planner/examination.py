@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rebalancer.cost.term import Term
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, is_gamble
@@ -21,6 +21,8 @@ _CLOSELY = 300
 # What another landing could change.
 _BY_LANDING = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN, Code.LEAVING_NODE)
 
+_UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not mend that"
+
 
 class Examination:
     """Examines candidates in the draft's state, which it leaves as it was; notes why they stay."""
@@ -34,6 +36,7 @@ class Examination:
         postponed: Postponed,
     ) -> None:
         self._draft, self._candidates, self._postponed = draft, candidates, postponed
+        self._terms = terms
         self._allowance = draft.allowance
         self._least = draft.settings.threshold.imbalance
         self._closely = _CLOSELY
@@ -81,9 +84,9 @@ class Examination:
         verdict = self.judge.judge(pod, *pair, cost, unless_gamble=only_certain)
         if steered:
             verdict = self._steered(pair, promise, verdict, pod, cost)
-        if verdict.refused is None:
+        if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
-        code, message = verdict.refused
+        code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
         if code is Code.NO_GAIN and promise.gains[0] == promise.gains[1] == 0:
             code = Code.OVERLOAD_MOVES
             message = message.replace("nothing gets better there", "that only moves the overload")
@@ -91,6 +94,13 @@ class Examination:
             message += "; no marks would change that"
         self._refuse(pair, promise, code, message)
         return None
+
+    def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
+        """Return whether a pod that may go for its own state only would go for its place."""
+        if not self._draft.lifted[pod]:
+            return False
+        prediction, shares = verdict.prediction, verdict.by_strategy
+        return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
     def _steered(
         self, pair: Pair, promise: Promise, verdict: Verdict, pod: int, cost: float
@@ -112,11 +122,12 @@ class Examination:
 
     def _is_limited(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
-        strategy = promise.strategy
+        strategy, pods = promise.strategy, self._candidates.pods(pair)
+        ready = not pods or self._draft.snapshot.pods.is_ready(pods[0])
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
-        elif (limit := self._allowance.waits(*pair, strategy)) is not None:
+        elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._waits[pair] = limit
         elif (lack := self._lack(pair[0])) is not None:

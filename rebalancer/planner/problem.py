@@ -88,16 +88,17 @@ class Problem:
 
     @cached_property
     def unready(self) -> Bools:
-        """(P,) selected pods that are not Ready, of owners of which only too few are; nothing else keeps them in place."""
+        """(P,) selected pods that are not Ready, of owners of which at most too few are; no other protection holds."""
         snapshot, pods = self.snapshot, self.snapshot.pods
-        only_unready = np.array([owner.lacks_ready_only for owner in snapshot.owners], bool)
+        only_unready = np.array(
+            [owner.unsettled is None or owner.lacks_ready_only for owner in snapshot.owners], bool
+        )
         of_class = np.array([cls.owner for cls in snapshot.classes], np.int64)
         owner = of_class[pods.cls] if len(pods) else np.zeros(0, np.int64)
         unready = (owner >= 0) & ((pods.flags & PodFlag.READY) == 0)
         unready[unready] = only_unready[owner[unready]]
         others = self.protected & ~(COOL_DOWN | UNSETTLED)
-        free = self.selected & (others == 0) & ~self.disruptions.forbidden_pods()
-        lifted: Bools = unready & free
+        lifted: Bools = unready & self.selected & (others == 0)
         return lifted
 
     @property

@@ -94,7 +94,7 @@ def _skip(
     if protections := protections_of(draft, pod):
         code = protection_code(protections)
         text = f"{', '.join(protections)}: {'; '.join(protections.values())}"
-    elif (forbidden := draft.problem.disruptions.forbidden(cls)) is not None:
+    elif (forbidden := draft.forbidden(pod)) is not None:
         code, text = forbidden
     elif refusal is not None:
         strategy, code, text = refusal.strategy, refusal.code, refusal.message

@@ -55,13 +55,13 @@ class _Limits:
     def __init__(self, allowance: Allowance, wave: int) -> None:
         self._allowance, self._wave = allowance, wave
 
-    def keep_back(self, move: Move, cls: int, node: int) -> str | None:
-        """Return which limit leaves no room for ``move``, None if there is; count it then."""
+    def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> str | None:
+        """Return which limit leaves no room for ``move``, of a pod that is ``ready`` or not; else count it."""
         if move.wave != self._wave:
             return None
-        if (limit := self._allowance.waits(cls, node, move.strategy)) is not None:
+        if (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None:
             return f"left to the next run: {limit}, with what else is in flight now"
-        self._allowance.spend(cls, node, move.strategy)
+        self._allowance.spend(cls, node, move.strategy, ready=ready)
         return None
 
 
@@ -127,9 +127,13 @@ class _Check:
         if isinstance(verdict, str):
             return verdict
         limits = self._limits
-        if limits is not None and (limit := limits.keep_back(move, cls, node)) is not None:
-            return limit
-        self._draft.move(pod, cls, verdict.prediction)
+        if limits is not None:
+            ready = self._snapshot.pods.is_ready(pod)
+            if (limit := limits.keep_back(move, cls, node, ready=ready)) is not None:
+                return limit
+        draft, shares = self._draft, verdict.by_strategy
+        cause = draft.cause(pod, shares, verdict.prediction, draft.enforced)
+        draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
         self._steer.standing = verdict.marks
         now = replace(
@@ -137,9 +141,9 @@ class _Check:
             landings=landings,
             gain=cost_of_entries(verdict.gain),
             marks=self._rendering.names(verdict.marks),
-            cause=self._draft.cause(pod, verdict.by_strategy),
+            cause=cause,
         )
-        return Rechecked(now, None, verdict.by_strategy)
+        return Rechecked(now, None, shares)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
@@ -166,7 +170,7 @@ class _Check:
             return self._of_first(pod, self._rows.get(move.makes_way_for))
         for_balance = not (move.gain.hard or move.gain.soft)
         if for_balance and not self._draft.names_pair(cls, node):
-            return "the node is no longer over-used, or none is under-used"
+            return f"{move.strategy} asks for no move off {move.node} any more"
         verdict = self._judge.judge(pod, cls, node, move.cost)
         enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
         if enough or not (move.marks and self._draft.settings.steer):

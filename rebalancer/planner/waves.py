@@ -17,8 +17,7 @@ class Waves:
 
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
         """``moves``: all that will be placed; each of a pod that the snapshot has."""
-        self._allowance = draft.allowance
-        self._disruptions = draft.problem.disruptions
+        self._draft, self._allowance = draft, draft.allowance
         self._snapshot = draft.snapshot
         self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
         self._quota = QuotaLedger(self._snapshot)
@@ -30,18 +29,19 @@ class Waves:
         """Return the wave of ``move``; it is a later one than that of moves planned in an earlier one."""
         pod = self._rows[move.uid]
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
-        if (forbidden := self._disruptions.forbidden(cls)) is not None:
+        ready = self._snapshot.pods.is_ready(pod)
+        if (forbidden := self._draft.forbidden(pod)) is not None:
             return forbidden
         if (limit := self._allowance.over(move.strategy, cls)) is not None:
             return Code.BUDGET, limit
         if move.wave != self._planned:
             self._next()
         self._planned = move.wave
-        if self._waits(cls, node, move.strategy) is not None:
+        if self._waits(cls, node, move.strategy, ready=ready) is not None:
             self._next()
-            if (why := self._waits(cls, node, move.strategy)) is not None:
+            if (why := self._waits(cls, node, move.strategy, ready=ready)) is not None:
                 return why
-        self._spend(cls, node, move.strategy)
+        self._spend(cls, node, move.strategy, ready=ready)
         return self._wave
 
     def _next(self) -> None:
@@ -51,15 +51,15 @@ class Waves:
             self._allowance.next_wave()
             self._quota.reset()
 
-    def _waits(self, cls: int, node: int, strategy: str) -> Limit | None:
-        if (limit := self._allowance.waits(cls, node, strategy)) is not None:
+    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> Limit | None:
+        if (limit := self._allowance.waits(cls, node, strategy, ready=ready)) is not None:
             return Code.BUDGET, limit
         if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
             return Code.QUOTA, lack
         return None
 
-    def _spend(self, cls: int, node: int, strategy: str) -> None:
+    def _spend(self, cls: int, node: int, strategy: str, *, ready: bool) -> None:
         self._taken += 1
-        self._allowance.spend(cls, node, strategy)
+        self._allowance.spend(cls, node, strategy, ready=ready)
         if not self._snapshot.waits(cls):
             self._quota.take(cls)

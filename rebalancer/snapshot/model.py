@@ -109,6 +109,10 @@ class Pods:
         ready: Bools = (self.flags & PodFlag.READY) != 0
         return ready
 
+    def is_ready(self, pod: int) -> bool:
+        """Return whether one pod is Ready."""
+        return bool(int(self.flags[pod]) & PodFlag.READY)
+
     def where(self, test: Callable[[PodState], bool]) -> Bools:
         """Return the pods (P,) of whose state ``test`` is true; it is asked once of each state."""
         true = np.array([test(state) for state in self.states] or [False], bool)
@@ -229,6 +233,15 @@ class DisruptionBudget:
     def never_allows(self) -> bool:
         """Whether it allows no disruption even while all of its pods are Ready."""
         return self.desired >= self.expected > 0
+
+    @property
+    def spares_unready(self) -> bool:
+        """Whether the API lets a pod that is not Ready go, whatever ``allowed`` is, and counts it as no disruption.
+
+        ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are healthy
+        (``pkg/registry/core/pod/storage/eviction.go``).
+        """
+        return self.always_allow_unhealthy or self.healthy >= self.desired > 0
 
 
 @dataclass(frozen=True, slots=True)

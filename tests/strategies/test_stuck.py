@@ -1,15 +1,20 @@
 """Stuck pods on three nodes: the node is at fault only where siblings elsewhere are Ready."""
 
+from dataclasses import replace
+
 import pytest
 
 from rebalancer.plan.plan import Cause, Code
+from rebalancer.planner.plan import plan as planned
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.workloads import disruption_budget, node, workload
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
-from tests.unit.planner.conftest import plan_of
+from tests.unit.planner.conftest import plan_of, problem_of
 
 NAME = "stuck"
 CRASHES = waiting("CrashLoopBackOff", 7)
@@ -23,8 +28,8 @@ def params(**given):
     return StuckParams.model_validate(given)
 
 
-def plan(objects, **given):
-    return plan_of(objects, strategies=[NAME], params={NAME: params(**given)})
+def plan(objects, settings=None, **given):
+    return plan_of(objects, settings=settings, strategies=[NAME], params={NAME: params(**given)})
 
 
 def web(on, *stuck, **state):
@@ -123,6 +128,70 @@ def test_pods_of_another_template_are_no_siblings():
     other = next(item for item in objects if item["metadata"]["name"] == "web-1")
     other["spec"] = {**other["spec"], "priority": 5}
     assert plan([*nodes(), *objects]).before[NAME].violated == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "goes"),
+    [
+        ({"healthy": 2, "desired": 2}, True),  # IfHealthyBudget: enough pods are Ready
+        ({"healthy": 2, "desired": 3}, False),
+        ({"healthy": 0, "desired": 0}, False),
+        ({"healthy": 2, "desired": 3, "policy": "AlwaysAllow"}, True),
+        ({"healthy": 2, "desired": 3, "policy": "IfHealthyBudget"}, False),
+    ],
+)
+def test_a_budget_that_allows_no_disruption_lets_a_pod_go_that_is_not_ready(budget, goes):
+    # pkg/registry/core/pod/storage/eviction.go: before disruptionsAllowed, the pod's own condition is looked at.
+    pdb = disruption_budget("pdb", "web", allowed=0)
+    pdb["spec"]["unhealthyPodEvictionPolicy"] = budget.get("policy")
+    pdb["status"] |= {
+        "currentHealthy": budget["healthy"],
+        "desiredHealthy": budget["desired"],
+    }
+    fill = workload("fill", ["n1", "n1"], cpu="1")
+    result = plan([*nodes(), *fill, *web(["n1", "n2"], 0), pdb])
+    assert [move.pod for move in result.moves] == ["web-0"] * goes
+    assert [skip.code for skip in result.skips] == [Code.PDB] * (not goes)
+
+
+def test_two_budgets_keep_a_pod_that_is_not_ready():
+    both = [disruption_budget(name, "web", allowed=1) for name in ("one", "two")]
+    result = plan([*nodes(), *web(["n1", "n2"], 0), *both])
+    assert [skip.code for skip in result.skips] == [Code.PDB_CONFLICT]
+
+
+def test_pods_that_are_not_ready_take_nothing_of_what_a_budget_allows():
+    pdb = disruption_budget("pdb", "web", allowed=1, healthy=6)
+    crowd = web(["n1", "n1", "n2", "n2", "n2"], 0, 1)
+    budgets = Budgets.model_validate({"perOwner": "100%", "perNode": "100%", "inFlight": "100%"})
+    fill = workload("fill", ["n1", "n1"], cpu="1")
+    result = plan([*nodes(), node("n4"), *fill, *crowd, pdb], settings=Settings(budgets=budgets))
+    assert [(move.pod, move.wave) for move in result.moves] == [("web-0", 1), ("web-1", 1)]
+
+
+def misplaced():
+    """Two pods of a Deployment that needs nodes of a kind; the one on another is not Ready, and crashed 200 times."""
+    term = {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["good"]}]}
+    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    objects = workload("web", ["n1", "n2"], spec={"affinity": {"nodeAffinity": needed}})
+    good = [node(name, labels={"kind": "good"}) for name in ("n2", "n3")]
+    crashes = waiting("CrashLoopBackOff", 200)
+    return [node("n1"), *good, *with_state(objects, "web-0", main=crashes, ready=False)]
+
+
+def test_a_pod_that_a_hard_rule_moves_as_well_goes_for_its_state():
+    # It is looked at again before its eviction: one that is not Ready goes for its state only.
+    (move,) = plan_of(misplaced(), strategies=["node-affinity", "restarts"]).moves
+    assert (move.strategy, move.cause) == ("node-affinity", Cause.STATE)
+
+
+def test_what_only_observes_lets_no_pod_go_that_is_not_ready():
+    problem = problem_of(misplaced(), strategies=["node-affinity", "restarts"])
+    enforced, observed = problem.contributions
+    result = planned(
+        replace(problem, contributions=[enforced, replace(observed, observed=True)]), Settings()
+    ).plan
+    assert [move.observed for move in result.moves] == [True]
 
 
 def test_contract():

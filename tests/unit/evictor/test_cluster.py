@@ -15,6 +15,7 @@ from rebalancer.kube.watch import EventType
 from rebalancer.stop import Stop
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
+from tests.strategies.pod_states import with_state
 from tests.unit.evictor.test_feed import names, record
 from tests.unit.evictor.world import move
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
@@ -108,6 +109,17 @@ def test_only_pods_of_the_moved_ones_controllers_are_replacements():
     feed.take(EventType.ADDED, record("web-2", controller=controller["web-0"]))
     feed.take(EventType.ADDED, record("api-1", controller="another"))
     assert names(feed) == ["web-2"]
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_of_an_owner_that_lacks_ready_pods_the_feed_knows_those_of_the_snapshot(ready):
+    objects = workload("web", ["n1", "n1", "n1"])
+    for name in ("web-0", "web-1"):
+        objects = with_state(objects, name, ready=ready)
+    snapshot = snapshot_of([node("n1"), *objects])
+    uids = dict(zip(snapshot.pods.name, snapshot.pods.uid, strict=True))
+    feed = open_feed(snapshot, [replace(planned("web-0", "web"), uid=uids["web-0"])])
+    assert feed.unready_sibling(uids["web-0"]) == (None if ready else "web-1")
 
 
 def test_a_plan_without_moves_follows_nothing():

@@ -116,6 +116,29 @@ def test_a_replacement_of_an_earlier_wave_is_a_sibling_like_others(feed):
     assert feed.unready_sibling("uid-a") == "c"
 
 
+@pytest.mark.parametrize(
+    ("changes", "sibling"),
+    [
+        ([], "b"),
+        ([(MODIFIED, record("b", ready=False))], "b"),
+        ([(MODIFIED, record("b"))], None),
+        ([(DELETED, record("b", ready=False))], None),
+    ],
+)
+def test_a_sibling_that_was_not_ready_when_the_plan_was_made_counts_until_it_changes(
+    changes, sibling
+):
+    feed = PodFeed(
+        controllers={"uid-a": "rs", "uid-x": "other"},
+        known=frozenset({"uid-a", "uid-b", "uid-x"}),
+        unready={"uid-a": ("rs", "a"), "uid-b": ("rs", "b")},
+    )
+    for change in changes:
+        feed.take(*change)
+    assert feed.unready_sibling("uid-a") == sibling
+    assert feed.unready_sibling("uid-x") is None
+
+
 def test_waiting_ends_with_a_change(feed):
     timer = threading.Timer(0.05, lambda: feed.take(ADDED, record("c")))
     timer.start()

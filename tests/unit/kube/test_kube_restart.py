@@ -39,6 +39,12 @@ def deployment(at: str | None = None, uid: str = "d", **more: Any) -> dict[str, 
     }
 
 
+def opted_out(value: str) -> dict[str, Any]:
+    """One replica at rest, whose Deployment says since the plan that it stays."""
+    web = deployment()
+    return {**web, "metadata": {**web["metadata"], "annotations": {"rebalancer/evict": value}}}
+
+
 def restart(
     server: ScriptedServer,
     folder: Path,
@@ -99,6 +105,8 @@ def test_one_patch_sets_the_annotation_on_the_version_that_was_read(
         ),
         ({"web": deployment(status={"updatedReplicas": 0})}, "DROPPED", "rollout: 1 pods, 0"),
         ({"web": deployment(status={"observedGeneration": 1})}, "DROPPED", "newest spec"),
+        ({"web": opted_out("false")}, "DROPPED", "protected now: its Deployment is annotated"),
+        ({"web": opted_out("false until 2099-01-01")}, "DROPPED", "protected now"),
     ],
 )
 def test_nothing_is_sent_where_the_deployment_is_not_as_planned(
@@ -108,6 +116,13 @@ def test_nothing_is_sent_where_the_deployment_is_not_as_planned(
     assert answer.kind is AnswerKind[kind]
     assert says in answer.message
     assert server.to(WEB, "PATCH") == []
+
+
+@pytest.mark.parametrize("value", ["true", "false until 2020-01-01", "false for 4h"])
+def test_an_opt_out_that_has_ended_or_is_of_young_pods_holds_nothing_back(
+    server: ScriptedServer, tmp_path: Path, value: str
+) -> None:
+    assert restart(server, tmp_path, web=opted_out(value)).kind is AnswerKind.RESTARTED
 
 
 def test_a_restart_that_was_carried_out_is_not_asked_for_again(

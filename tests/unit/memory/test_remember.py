@@ -19,7 +19,7 @@ from rebalancer.memory.remember import (
     zones_of,
 )
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cause, Cost
+from rebalancer.plan.plan import Cause, Cost, Method
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
 from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, move, outcome, well
@@ -267,6 +267,27 @@ def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_u
     assert rests == [0, 600, 1200, 2400, 4800, 9600, 0]
     assert "fared no better" in cooling(document, at)[WEB]
     assert of_web(document).given_up
+
+
+@pytest.mark.parametrize(
+    ("later", "method", "cause", "rests"),
+    [
+        (60, Method.RESTART, Cause.PLACE, True),
+        (90_000, Method.RESTART, Cause.PLACE, False),
+        (60, Method.RESTART, Cause.AGE, False),
+        (60, Method.EVICT, Cause.PLACE, False),
+    ],
+)
+def test_a_restart_that_was_undone_is_a_strike(later, method, cause, rests):
+    """The only replica is where the first restart took it from: a tool has reset the Deployment's template, say."""
+    status = Status.RESTARTED if method is Method.RESTART else Status.EVICTED
+    first = replace(well(), status=status, move=replace(move(), method=method, cause=cause))
+    document = remember(Document(), SNAPSHOT, [first], NOW)
+    document = remember(document, SNAPSHOT, [first], NOW + later)
+    why = "web-0 went from n0 to n1 once more: what undid the first restart may do so again"
+    assert [said.partition("Z: ")[2] for said in cooling(document, NOW + later).values()] == [
+        why
+    ] * rests
 
 
 def test_pods_that_were_there_before_the_first_went_are_no_replacements():

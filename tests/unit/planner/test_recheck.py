@@ -1,7 +1,10 @@
 """Between waves: what is left of a plan once the cluster has changed."""
 
+from dataclasses import replace
+
 import pytest
 
+from rebalancer.plan.plan import Cost
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.testing.workloads import node, workload
@@ -52,6 +55,13 @@ def test_a_move_that_mends_nothing_any_more_stays(move):
     (why,) = verdict([*NODES, *even], move)
     assert why is not None
     assert why.startswith("NoGain")
+
+
+@pytest.mark.parametrize("strategy", ["low-utilisation", "consolidation"])
+def test_what_its_strategy_asks_for_no_more_stays(move, strategy):
+    for_balance = replace(move, strategy=strategy, gain=Cost(imbalance=1.0))
+    (why,) = verdict([*NODES, *web("n0", "n1")], for_balance)
+    assert why == f"{strategy} asks for no move off n0 any more"
 
 
 def test_without_room_it_stays(move):

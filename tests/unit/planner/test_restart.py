@@ -3,10 +3,15 @@
 import pytest
 
 from rebalancer.plan.plan import Code, Method
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.protect import Protect
+from rebalancer.policy.values import Limit
 from rebalancer.snapshot.surge import HASH, with_restarts
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, disruption_budget, node, workload
+from tests.strategies.pod_states import ago, condition
+from tests.unit.planner.test_allowance import rolled_out
 
 POOL = {"nodeSelector": {"pool": "web"}}
 NODES = [node("n-a", "a"), node("n-b", "b", labels={"pool": "web"})]
@@ -98,6 +103,20 @@ def test_the_old_pod_holds_its_room(plan):
     nodes = [node("n-a", "a", cpu="1"), node("n-b", "b", cpu="1", labels={"pool": "web"})]
     full = workload("full", ["n-b"], cpu="500m", spec=POOL)
     assert restarted(plan, [*nodes, *web({}), *full]).moves == ()
+
+
+@pytest.mark.parametrize(("pods", "moves"), [(1, 0), (2, 1)])
+def test_a_restart_that_is_not_at_its_end_is_in_flight(plan, pods, moves):
+    # slow-0 is of the newer template, and not Ready: an earlier run's restart, or the rollout of many replicas.
+    slow = rolled_out(workload("slow", ["n-b"] * (pods + 1), replicas=pods), 1)
+    for one in slow:
+        if one["metadata"]["name"] == "slow-0" and one["kind"] == "Pod":
+            one["metadata"]["creationTimestamp"] = ago(hours=1 / 60)
+            one["status"]["conditions"] = [condition("Ready", "False", hours=1 / 60)]
+    settings = Settings(budgets=Budgets(in_flight=Limit.parse(1)))
+    result = restarted(plan, [*NODES, *web({}), *slow], settings=settings)
+    assert len(result.moves) == moves
+    assert {skip.code for skip in result.skips} == ({Code.BUDGET} if not moves else set())
 
 
 @pytest.mark.parametrize("lifted", [False, True])

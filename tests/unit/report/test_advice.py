@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.report.advice import next_steps
+from rebalancer.report.plan_file import ReviewedPlan
 from tests.unit.report.report_examples import move, skip
 
 YOUNG = "young: younger than protect.minPodAge"
@@ -48,6 +51,19 @@ def test_causes_that_nothing_can_be_done_about_are_passed_over(report):
 def test_a_plan_is_followed_by_how_to_carry_it_out(report, mode, more, says):
     (step,) = next_steps(report(moves=[move()], mode=mode, **more))
     assert step.startswith(says)
+
+
+def test_a_reviewed_plan_is_carried_out_by_apply(report):
+    reviewed = ReviewedPlan(
+        name="plan.json",
+        captured_at=0.0,
+        source="https://api",
+        policy_hash="hash",
+        policy_source="policy.yaml",
+        moves=(move(),),
+    )
+    (step,) = next_steps(replace(report(moves=[move()], mode="enforce"), reviewed=reviewed))
+    assert step == "`rebalancer apply` without `--dry-run` carries out what is left of the plan."
 
 
 def test_a_run_that_has_acted_does_not_say_how_to_act(report):
