@@ -154,7 +154,8 @@ def _kwok(layout: Layout, options: Options) -> list[str]:
         f"--kubeconfig={layout.kubeconfig}",
         f"--config={path}",
         f"--server-address=127.0.0.1:{layout.ports['kwok']}",
-        "--node-ip=127.0.0.1",
+        # None of loopback: the API server refuses such endpoints of a Service.
+        "--node-ip=10.63.255.1",
         "--cidr=10.64.0.0/10",
         # With Leases, KWOK ignores each pod that it sees before it sees its own Lease on the node: on a busy machine,
         # after a restart, for ever. The node's own reports suffice; they are more frequent than its grace period.

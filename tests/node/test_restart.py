@@ -1,0 +1,109 @@
+"""A single replica moves to a real kubelet and away from it again: its Service never is without an endpoint."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from tests.controlplane import ApiError, objects, operations, wait_until
+from tests.node import images
+from tests.node.ground import Ground
+from tests.node.node import NAME
+
+NEVER = "0 0 29 2 *"
+SIMULATED = "simulated-a"
+POLICY = {"protect": {"minPodAge": "0s"}, "method": {"singleReplicas": "restart"}}
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+WEB = "kubernetes.io%2Fservice-name%3Dweb"
+PAUSE = 0.05
+"""Seconds between two questions: about twenty in a second."""
+
+
+class Endpoints:
+    """Asks for the ready endpoints of a Service and its Ready pods, again and again."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._api = ground.api
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._end = threading.Event()
+        self.samples: list[tuple[int, int]] = []
+        self.failed: ApiError | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    def _ask(self) -> None:
+        try:
+            while not self._end.wait(PAUSE):
+                self.samples.append((self._endpoints(), self._pods()))
+        except ApiError as error:
+            self.failed = error
+
+    def _endpoints(self) -> int:
+        found = self._api.list_all(f"{SLICES}?labelSelector={WEB}")
+        ready = [one for part in found for one in part["endpoints"] or () if is_ready(one)]
+        return len(ready)
+
+    def _pods(self) -> int:
+        return sum(map(operations.is_ready, operations.pods(self._api, selector="app=web")))
+
+
+def is_ready(endpoint: dict[str, dict[str, bool]]) -> bool:
+    return endpoint["conditions"].get("ready") is True
+
+
+def name_pool(ground: Ground, node: str, other: str) -> None:
+    """Let one node be of the pool, and the other of none."""
+    for name, pool in ((node, "web"), (other, None)):
+        ground.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"pool": pool}}})
+
+
+@pytest.fixture
+def single(ground: Ground) -> Iterator[Ground]:
+    """One replica on a simulated node, behind a Service."""
+    ground.keep_others_away()
+    ground.add_node("a")
+    operations.wait_nodes_ready(ground.api, 2)
+    name_pool(ground, SIMULATED, NAME)
+    web = objects.deployment(
+        "web",
+        1,
+        image=images.PAUSE,
+        nodeSelector={"pool": "web"},
+        tolerations=[{"key": "rebalancer.test/real", "operator": "Exists"}],
+        hostNetwork=True,
+    )
+    ground.plane.apply([web, objects.service("web", {"app": "web"})])
+    operations.wait_pods_ready(ground.api, 1, 60, selector="app=web")
+    yield ground
+    ground.api.delete("/api/v1/namespaces/default/services/web")
+    ground.clear()
+
+
+def test_its_service_has_an_endpoint_all_the_while(single: Ground) -> None:
+    single.release().install(single.values(schedule=NEVER, policy=POLICY))
+    with Endpoints(single) as asked:
+        wait_until(lambda: asked.samples and asked.samples[-1] == (1, 1), 30, "the endpoint")
+        asked.samples.clear()
+        started = time.monotonic()
+        for there, back in ((NAME, SIMULATED), (SIMULATED, NAME)):
+            name_pool(single, there, back)
+            single.start_job(f"to-{there}")
+            pod = single.wait_finished(f"to-{there}", 180)
+            log = single.log(pod)
+            assert pod["status"]["phase"] == "Succeeded", log
+            assert dict(single.zones("web")) == {there: 1}, log
+        seconds = time.monotonic() - started
+    assert asked.failed is None
+    assert min(asked.samples) >= (1, 1)
+    assert min(pods for _, pods in asked.samples) >= 1
+    # Both pods were seen Ready at once: the new one before the old one went.
+    assert max(pods for _, pods in asked.samples) == 2
+    assert len(asked.samples) > 5 * seconds
