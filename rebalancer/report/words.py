@@ -236,7 +236,7 @@ def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     A plan that was reviewed has no candidates: of its moves, some may be over already.
     """
     if (planned := funnel.get("planned")) is not None:
-        moves = ("moves planned", planned), ("still to make", funnel.get("moves", 0))
+        moves = ("moves planned", planned), ("left when judged again", funnel.get("moves", 0))
         return ("pods", funnel.get("pods", 0)), *moves
     return (
         ("pods", funnel.get("pods", 0)),
