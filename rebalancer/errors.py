@@ -3,6 +3,7 @@
     RebalancerError           1  our fault, unless a subclass says otherwise
     |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
     |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
+    |  `- MarksError         3  marks could not be removed from nodes, or set; a run goes on without, and ends with 4
     |- PluginError            2  a strategy could not be loaded or broke its contract
     |- StoppedError           4  a signal came before anything was moved
 
@@ -57,6 +58,10 @@ class ClusterReadError(RebalancerError):
     """The cluster could not be read; the message names the verb, the resource and what to do."""
 
     exit_code = ExitCode.UNREADABLE
+
+
+class MarksError(ClusterReadError):
+    """Marks could not be removed from nodes, or set; nothing was moved yet."""
 
 
 class StoppedError(RebalancerError):

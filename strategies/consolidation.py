@@ -257,5 +257,6 @@ def _needed(view: View, counted: _Bools) -> int:
         for of, lack in zip(others, lacking.tolist(), strict=True)
     ]
     large = np.count_nonzero(2 * requests > room[:, counted].max(axis=1)[:, None], axis=1)
-    most = int(np.count_nonzero(counted))
+    # Not more than now, also where the pods of a node ask for more than it has.
+    most = len(np.unique(pods.node[here]))
     return min(most, max(1, int(np.count_nonzero(fixed)) + max(more), int(large.max())))

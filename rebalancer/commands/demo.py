@@ -22,7 +22,13 @@ _KUBECONFIG = Path("demo.kubeconfig")
 
 
 @click.group("demo", invoke_without_command=True)
-@click.option("--speed", type=click.FloatRange(min=0.1), default=1.0, show_default=True)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="2: at twice the pace.",
+)
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),

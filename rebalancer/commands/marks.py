@@ -87,7 +87,8 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
 def command(kubeconfig: str | None, context_name: str | None, output: str, clear: bool) -> int:
     """Show the marks that runs have set on nodes, or remove them.
 
-    A run removes its own; what a killed run has left, the next one that steers removes.
+    A run removes those that steer; what a killed run has left, the next one that steers removes. Those of
+    consolidation stay from run to run, until a run needs them no longer or they expire.
     """
     environment = system_environment()
     access = Access(kubeconfig=kubeconfig, context_name=context_name)

@@ -31,10 +31,17 @@ def report(
     source: Source,
     planned: Planned,
     execution: Execution | None,
+    *,
+    partial: bool = False,
 ) -> tuple[ExitCode, RunReport]:
-    """Write what was planned and what came of it; return the exit code, and what was written."""
+    """Write what was planned and what came of it; return the exit code, and what was written.
+
+    ``partial``: something beside the moves of the plan has failed.
+    """
     run.environment.committed.set()
     code = _exit_code(ending, planned, execution, acts=run.acts)
+    if partial and code is not ExitCode.UNREADABLE:
+        code = ExitCode.PARTIAL
     written = run_report(run, source, planned, execution, int(code))
     if (path := ending.plan_out) is not None:
         write_plan(path, written)

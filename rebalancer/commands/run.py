@@ -18,7 +18,7 @@ from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ClusterReadError, ExitCode, RebalancerError
+from rebalancer.errors import ClusterReadError, ExitCode, MarksError, RebalancerError
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
 from rebalancer.snapshot.marks import marks_on
@@ -79,8 +79,19 @@ def _run(options: RunOptions, environment: Environment) -> _Ended:
         memory = recall(run, source, reading)
         remembered = None if memory is None else memory.document
         planned = make_plan(run, reading, memory)
-        execution = act(run, source, reading, planned, memory) if run.acts else None
-        code, written = report(run, ending, source, planned, execution)
+        execution, unmarked = None, False
+        if run.acts:
+            try:
+                execution = act(run, source, reading, planned, memory)
+            except MarksError as error:
+                if run.stop.reason() is not None:
+                    raise
+                # One node that cannot be written is not to end every run: what needs no marks goes on.
+                run.notes.append(f"this run marks no node, and empties none: {error}")
+                run.planning.give_up_marks()
+                planned = make_plan(run, reading, memory)
+                execution, unmarked = act(run, source, reading, planned, memory), True
+        code, written = report(run, ending, source, planned, execution, partial=unmarked)
         return _Ended(code, written, remembered)
 
 
@@ -97,6 +108,9 @@ def act(
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
     ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``.
+
+    Raises:
+        MarksError: marks on nodes could not be removed or set; nothing was moved.
     """
     from rebalancer.evictor.act import Acting  # noqa: PLC0415
 
@@ -106,12 +120,15 @@ def act(
     if planned.standstill:
         return None
     if marker is not None and planned.plan.emptied is not None:
-        marker.keep_empty(
-            planned.plan.emptied,
-            planned.plan.empty_for,
-            marks_on(reading.snapshot.nodes),
-            run.name_in_lasting_marks,
-        )
+        try:
+            marker.keep_empty(
+                planned.plan.emptied,
+                planned.plan.empty_for,
+                marks_on(reading.snapshot.nodes),
+                run.name_in_lasting_marks,
+            )
+        except ClusterReadError as error:
+            raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
     clock = run.environment.clock
     run.environment.committed.set()
     started = clock.now()
@@ -146,11 +163,11 @@ def _marker(
     """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer.
 
     Raises:
-        ClusterReadError: stale marks could not be removed, and pods would move by predictions without them.
+        MarksError: stale marks could not be removed, and pods would move by predictions without them.
     """
     from rebalancer.evictor.marks import Marker  # noqa: PLC0415
 
-    if not run.steers:
+    if not run.planning.steers:
         return None
     clock = run.environment.clock
     marker = Marker(
@@ -160,7 +177,7 @@ def _marker(
         stop=run.stop,
     )
     if (left := marker.clear_stale(marks_on(reading.snapshot.nodes))) and not stands_still:
-        raise ClusterReadError("; ".join(left))
+        raise MarksError("; ".join(left))
     run.notes.extend(left)
     return marker
 

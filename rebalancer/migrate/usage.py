@@ -47,12 +47,12 @@ def asked(peer: Peer, notes: Notes) -> Asked:
     queries: dict[str, str] = {}
     kept: list[Use] = []
     provider = _provider(peer)
-    section = None if provider is None else _section(provider[1], {"cpu": "up"})
+    asks = provider is not None and _section(provider[1], {"cpu": "up"}) is not None
     measured = any(_by_metrics_api(use) for use in peer.uses)
     for use in peer.uses:
         if not by_prometheus(use):
             kept.append(use)
-        elif (why := _refusal(use, queries, asks=section is not None, measured=measured)) is None:
+        elif (why := _refusal(use, queries, asks=asks, measured=measured)) is None:
             query = use.args.value.metrics_utilization.prometheus.query
             queries[resource_of(query)] = query
             kept.append(use)
@@ -89,6 +89,10 @@ def _refusal(use: Use, queries: dict[str, str], *, asks: bool, measured: bool) -
         return f"with Prometheus the descheduler takes thresholds of {METRIC} only"
     if not asks:
         return "no provider has an address of Prometheus that can be asked"
+    try:
+        Prometheus.model_validate({"url": "https://p", "nodes": {"cpu": query}, **_window([query])})
+    except ValueError:
+        return "its query cannot be asked: it is empty, too long, or looks back too far"
     if measured:
         return "another plug-in goes by metrics.k8s.io, and one policy asks one of the two"
     if queries.get(resource_of(query), query) != query:

@@ -50,10 +50,14 @@ class Choice:
 
 
 class Emptier:
-    """Chooses nodes on a draft in which no node is marked as to be empty; leaves its state as it was."""
+    """Chooses nodes on a draft in which only ``others`` (N,) are marked as to be empty; leaves its state as it was.
 
-    def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable) -> None:
+    Those are not of the strategy, and no pod is sent to them.
+    """
+
+    def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable, others: Bools) -> None:
         self._draft, self._of, self._emptiable = draft, of, emptiable
+        self._others = np.flatnonzero(others).astype(np.int32)
         self._pods = _Pods(draft, of)
         self._judge = Judge(
             draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
@@ -215,7 +219,8 @@ class Emptier:
             landings = verdict.prediction
             if landings.takers:
                 return f"{ref}: pods that are pending would take the room that it leaves"
-            if (again := np.intersect1d(landings.nodes, marked)).size:
+            closed = np.union1d(marked, self._others)
+            if (again := np.intersect1d(landings.nodes, closed)).size:
                 name = draft.snapshot.nodes.names[int(again[0])]
                 return f"{ref}: would land on {name}, which is to be empty, too"
             state.evict(pod)

@@ -28,7 +28,7 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import with_empty_marks, without_passing_marks
+from rebalancer.snapshot.marks import to_be_empty, with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
@@ -107,6 +107,15 @@ class Planning:
         return not self._lifted
 
     @property
+    def steers(self) -> bool:
+        """Whether nodes are marked: as the policy says, until :meth:`give_up_marks`."""
+        return self._policy.steer is Steer.MARKS
+
+    def give_up_marks(self) -> None:
+        """Plan from now on as if the policy did not steer: nodes cannot be marked."""
+        self._policy = self._policy.model_copy(update={"steer": Steer.OFF})
+
+    @property
     def _active(self) -> list[str]:
         return _active(self._policy)
 
@@ -143,17 +152,18 @@ class Planning:
         with collector_paused():
             problem, made = self._made(snapshot, callbacks)
         if made.plan.emptied is not None:
-            self._emptied = frozenset(made.plan.emptied)
+            names, marked = problem.snapshot.nodes.names, to_be_empty(problem.snapshot)
+            self._emptied = frozenset(names[node] for node in np.flatnonzero(marked).tolist())
         self._planned = frozenset(move.uid for move in made.plan.moves)
         self._movable = problem.unprotected
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot, self._scope))
-        noted = replace(made.plan, warnings=(*made.plan.warnings, *notes))
+        noted = replace(made.plan, warnings=(*made.plan.warnings, *self._idle(), *notes))
         return Planned(snapshot, noted, reasons, made.signals, made.ended)
 
     def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
         """Return the decision, and what it was made on."""
-        settings, emptying = self.settings(), self._emptying()
+        settings, emptying = self.settings(), next(iter(self._emptying()), None)
 
         def made_on(marked: Bools | None) -> Problem:
             with callbacks.phase("terms"):
@@ -173,7 +183,9 @@ class Planning:
         if self._reviewed is None:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
         else:
-            problem, made = with_reviewed_nodes(emptying, made_on, decided, self._reviewed)
+            problem, made = with_reviewed_nodes(
+                emptying, made_on, decided, settings, callbacks.phase, self._reviewed
+            )
         if callbacks.onlooker is not None:
             # It sees one draft only, that of the plan.
             self._decide(problem, settings, callbacks)
@@ -181,11 +193,18 @@ class Planning:
         lasts = strategy.marks_last(params) if strategy is not None else 0.0
         return problem, replace(made, plan=replace(made.plan, empty_for=lasts))
 
-    def _emptying(self) -> str | None:
-        """Return the strategy that empties nodes, if one does: one that acts, if there is one."""
+    def _emptying(self) -> list[str]:
+        """Return the strategies that empty nodes, those first that act. Only the first one does."""
         names = [name for name in self._active if self._emptier(name) is not None]
-        names.sort(key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
-        return names[0] if names else None
+        return sorted(names, key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
+
+    def _idle(self) -> list[str]:
+        """Return a sentence for each of the others."""
+        first, *others = self._emptying() or [""]
+        return [
+            f"{name}: it empties no node, for {first} does: only one strategy of a policy can"
+            for name in others
+        ]
 
     def _emptier(self, name: str) -> Emptying | None:
         strategy = self._registry.strategy(self._policy.strategy_of(name))
@@ -220,7 +239,7 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
-        snapshot = without_passing_marks(snapshot, removes_stale=policy.steer is Steer.MARKS)
+        snapshot = without_passing_marks(snapshot, removes_stale=self.steers)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:
@@ -247,7 +266,7 @@ class Planning:
             pace=self._pace,
             planned=self._planned,
             movable=self._movable,
-            steer=policy.steer is Steer.MARKS,
+            steer=self.steers,
         )
 
     def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:
@@ -255,6 +274,8 @@ class Planning:
         for name in self._active:
             of_strategy = self._policy.strategies[name]
             observes = self._policy.mode_of(name) is Mode.OBSERVE
+            # Nodes whose marks no run renews would be emptied in part, and filled again.
+            observes = observes or (self._emptier(name) is not None and not self.steers)
             yield Contribution(
                 strategy=name,
                 weight=of_strategy.weight,

@@ -44,18 +44,15 @@ def with_empty_nodes(
 
 
 def with_reviewed_nodes(
-    strategy: str, make: MakeProblem, decide: Decide, reviewed: Sequence[Move]
+    strategy: str,
+    make: MakeProblem,
+    decide: Decide,
+    settings: Settings,
+    phase: Phase,
+    reviewed: Sequence[Move],
 ) -> Made:
-    """Return what is left of a reviewed plan: the nodes that its moves empty are marked, and those that are already."""
-    as_it_is = make(None)
-    if _contribution(as_it_is, strategy).observed:
-        return as_it_is, decide(as_it_is)
-    names = as_it_is.snapshot.nodes.names
-    left = {move.node for move in reviewed if move.strategy == strategy}
-    marked = to_be_empty(as_it_is.snapshot) | np.array([name in left for name in names], bool)
-    problem = make(marked)
-    made = decide(problem)
-    return problem, replace(made, plan=replace(made.plan, emptied=_named(names, marked)))
+    """Return what is left of a reviewed plan: no pod leaves a node that cannot be emptied any more."""
+    return _Planned(strategy, make, decide, settings, phase).left_of(reviewed)
 
 
 class _Planned:
@@ -66,11 +63,15 @@ class _Planned:
         self._as_it_is = make(None)
         self._of = _contribution(self._as_it_is, strategy)
         marked = to_be_empty(self._as_it_is.snapshot)
-        bare = make(np.zeros_like(marked)) if marked.any() else self._as_it_is
-        self._marked, of = marked, _contribution(bare, strategy)
+        # What the select leaves out was marked for another policy, and stays marked for this plan.
+        select = self._of.selected
+        self._others = np.zeros_like(marked) if select is None else marked & ~select.nodes
+        self._marked = marked & ~self._others
+        bare = make(self._others) if self._marked.any() else self._as_it_is
+        of = _contribution(bare, strategy)
         with phase("terms"):
             draft = Draft(bare, settings)
-            self._emptier = Emptier(draft, of, _emptiable(draft, of))
+            self._emptier = Emptier(draft, of, _emptiable(draft, of), self._others)
 
     def result(self) -> Made:
         begun = Choice(self._marked)
@@ -78,11 +79,22 @@ class _Planned:
         if self._marked.any() and not self._of.observed:
             with self._phase("plan"):
                 begun = self._emptier.still(self._marked)
-            problem = self._make(begun.nodes)
+            problem = self._make(begun.nodes | self._others)
         made = self._decide(problem)
         if not _is_quiet(made.plan):
             return self._with(problem, made, self._emptier.waiting(begun.nodes))
         return self._more(problem, made, begun)
+
+    def left_of(self, reviewed: Sequence[Move]) -> Made:
+        if self._of.observed:
+            return self._as_it_is, self._decide(self._as_it_is)
+        left = {move.node for move in reviewed if move.strategy == self._strategy}
+        names = self._as_it_is.snapshot.nodes.names
+        begun = self._marked | np.array([name in left for name in names], bool)
+        with self._phase("plan"):
+            choice = self._emptier.still(begun)
+        problem = self._make(choice.nodes | self._others)
+        return self._with(problem, self._decide(problem), choice)
 
     def _more(self, problem: Problem, made: Decision, begun: Choice) -> Made:
         with self._phase("plan"):
@@ -91,7 +103,7 @@ class _Planned:
             new = choice.nodes & ~begun.nodes
             if not new.any():
                 break
-            further = self._make(choice.nodes)
+            further = self._make(choice.nodes | self._others)
             then = self._decide(further)
             names = further.snapshot.nodes.names
             if not (left := half_emptied(then.plan, self._strategy, names, new)):

@@ -32,6 +32,8 @@ def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # Spaces before it are ignored, and line ends in it: neither is to pass for another address.
+        usable = usable and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
         usable = False
     if not usable:
@@ -89,7 +91,7 @@ class Prometheus(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Prometheus:
-        plain = self.url.startswith("http:")
+        plain = urlsplit(self.url).scheme == "http"
         if plain and self.token_file is not None:
             raise ValueError(
                 "tokenFile needs an https url: over http everybody on the way reads it"

@@ -102,6 +102,58 @@ def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():
     assert plan.before["consolidation"].nodes.needed == 2
 
 
+def test_what_another_policy_empties_gets_no_pod():
+    # Each of two policies has a pool. Ours is the node of pool a; n1 of pool b is to be empty.
+    other = {"pool": "b"}
+    nodes = [node("n0", labels={"pool": "a"}), node("n1", taints=[MARK], labels=other)]
+    web = workload("web", ["n0", "n0"])
+    ours = "{select: {nodes: {pool: a}}}"
+    plan = planned([*nodes, *web, *workload("db", ["n1", "n1"])], ours)
+    assert (plan.moves, plan.emptied) == ((), ())
+    assert "n1, which is to be empty, too" in plan.nodes["n0"].message
+    # What moves for a rule lands as the scheduler sees that mark: on n2, though it is fuller.
+    nodes.append(node("n2", labels=other))
+    fuller = [*nodes, *web, *workload("db", ["n2"], cpu="2")]
+    (move,) = planned(fuller, ours, others="  duplicates: {}").moves
+    assert [landing.node for landing in move.landings] == ["n2"]
+
+
+def test_a_second_strategy_that_would_empty_nodes_is_named():
+    nodes = [node(f"n{i}", labels={"pool": "ab"[i // 2]}) for i in range(4)]
+    twin = "  twin: {strategy: consolidation, select: {nodes: {pool: b}}}"
+    objects = [*nodes, *BUSY, *FEW, *workload("db", ["n2"])]
+    plan = planned(objects, "{select: {nodes: {pool: a}}}", others=twin)
+    assert "n1" in plan.emptied
+    assert {"n2", "n3"}.isdisjoint(plan.emptied)
+    assert plan.warnings == (
+        "twin: it empties no node, for consolidation does: only one strategy of a policy can",
+    )
+    assert planned([*PAIR, *BUSY, *FEW]).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "left"), [({}, 2), ({"karpenter.sh/do-not-disrupt": "true"}, 0)]
+)
+def test_of_a_reviewed_plan_no_pod_leaves_a_node_that_cannot_be_emptied_any_more(annotations, left):
+    seen = planned([*PAIR, *BUSY, *FEW])
+    assert len(seen.moves) == 2
+    pinned = workload("more", ["n0", "n1"], cpu="100m", annotations=annotations)
+    loaded = load_text(
+        POLICY.format(options="{}", more="", others="").encode(), "test", Registry.installed()
+    )
+    applied = Planning(loaded, Registry.installed(), Scope(), reviewed=seen.moves)
+    plan = applied.plan(snapshot_of([*PAIR, *BUSY, *FEW, *pinned]), 0.0, Timings(SystemClock()))
+    assert len(plan.left) == left
+    assert plan.plan.emptied == (("n1",) if left else ())
+
+
+def test_no_more_nodes_are_needed_than_hold_pods():
+    # The kubelet has reserved more since: the pods that run would not fit there any more.
+    plan = planned([node("n0", cpu="1"), node("n1", cpu="1"), *workload("a", ["n0"] * 3, cpu="1")])
+    count = plan.before["consolidation"].nodes
+    assert (count.holding, count.needed) == (1, 1)
+
+
 def test_no_pod_lands_on_a_node_that_is_to_be_empty():
     nodes = [node(f"n{i}") for i in range(5)]
     plan = planned(

@@ -119,6 +119,10 @@ class _Handler(BaseHTTPRequestHandler):
             authorization=self.headers.get("Authorization", ""),
             accept=self.headers.get("Accept", ""),
         )
+        if self._is_from_a_page():
+            body = b"pages of other sites have no access"
+            self._send(Answer(403, body, content_type="text/plain"), None)
+            return
         fault = self.server.faults.match(request)
         if fault is not None and fault.delay:
             self.server.closing.wait(fault.delay)
@@ -134,6 +138,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(answer, fault)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the base class's names
+
+    def _is_from_a_page(self) -> bool:
+        """Whether a browser sends this for a page of another site, also where that site's name leads to us.
+
+        A kept cluster lets in what has no token.
+        """
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', _LOOPBACK)}").hostname
+        except ValueError:
+            host = None
+        return "Origin" in self.headers or host not in (_LOOPBACK, "localhost")
 
     def _send(self, answer: Answer, fault: Fault | None) -> None:
         self.send_response(answer.code)

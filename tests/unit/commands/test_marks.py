@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +12,7 @@ from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.engine import Timings
 from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.errors import StoppedError
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -113,15 +114,67 @@ def test_stale_marks_go_first_and_those_of_others_stay(tmp_path):
         assert left == {"n2": [TEAM], "n3": [TEAM], "n4": [LIVE]}
 
 
-def test_nothing_moves_while_a_stale_mark_cannot_be_removed(tmp_path):
-    # Landings are predicted without it, and the scheduler would see it.
+NONE = "this run marks no node, and empties none"
+
+
+def refusing(cluster, node):
+    cluster.faults.faults.append(
+        Fault(method="PATCH", path=f"/api/v1/nodes/{node}", status=403, times=99)
+    )
+
+
+def test_a_stale_mark_that_cannot_be_removed_is_named_and_the_run_steers_nothing(tmp_path):
+    # Landings are predicted as the scheduler sees the mark; the pods that need no marks move.
     with crowded(taints=[DEAD]) as cluster:
-        cluster.faults.faults.append(Fault(method="PATCH", path="/nodes/", status=403, times=99))
-        with pytest.raises(
-            ClusterReadError, match="the stale mark on node n2 could not be removed"
-        ):
-            runner(cluster, tmp_path)()
+        refusing(cluster, "n2")
+        code, report = runner(cluster, tmp_path)()
+        assert code == 4
+        (said,) = report["warnings"]
+        assert said.startswith(f"{NONE}: the stale mark on node n2 could not be removed: ")
+        assert report["moves"] == []
         assert standing(cluster) == ["n0", "n0", "n1"]
+        assert taints(cluster) == {"n2": [DEAD]}
+
+
+class SignalAtPatch(threading.Event):
+    """Set once a node is about to be patched."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self._faults = cluster.faults
+
+    def is_set(self):
+        return self._faults.seen("PATCH", "/nodes/") > 0
+
+
+def test_a_signal_while_stale_marks_are_removed_ends_the_run(tmp_path):
+    with crowded(taints=[DEAD]) as cluster:
+        refusing(cluster, "n2")
+        with pytest.raises(StoppedError):
+            runner(cluster, tmp_path)(stop=SignalAtPatch(cluster))
+        assert standing(cluster) == ["n0", "n0", "n1"]
+
+
+EMPTIES = """
+apiVersion: rebalancer/v1
+kind: Policy
+steer: marks
+protect: {minPodAge: 0s}
+strategies: {taints: {}, consolidation: {minNodeAge: 0s}}
+"""
+
+
+def test_nodes_that_cannot_be_marked_are_not_emptied_and_the_run_says_so(tmp_path):
+    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    with EmbeddedCluster(timings=timings) as cluster:
+        cluster.apply(*(node(f"n{i}", zone="a") for i in range(3)))
+        cluster.apply(deployment("web", 2, cpu="200m"))
+        cluster.settle()
+        for name in ("n0", "n1", "n2"):
+            refusing(cluster, name)
+        code, report = Runner(cluster, tmp_path, EMPTIES)()
+        assert (code, report["moves"], taints(cluster)) == (4, [], {})
+        assert report["warnings"][0].startswith(f"{NONE}: nodes could not be marked as to be empty")
 
 
 def test_a_run_that_does_not_steer_says_that_marks_have_expired(tmp_path):

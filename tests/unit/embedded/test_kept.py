@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,30 @@ def test_requests_without_a_token_are_let_in_and_wrong_tokens_are_not(
     http = ApiClient(url, Path("unused"), "wrong")
     with pytest.raises(ApiError, match="401"):
         http.get("/api/v1/nodes")
+    http.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:{port}"}, 200),
+        # What a page of another site sends, and what it sends once its own name leads to this machine.
+        ({"Origin": "https://site.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "site.example:{port}"}, 403),
+        ({"Host": "[::1"}, 403),
+    ],
+)
+def test_pages_of_other_sites_in_a_browser_are_refused(
+    playground: tuple[EmbeddedCluster, Path], headers: dict[str, str], status: int
+) -> None:
+    port = playground[0].url.rpartition(":")[2]
+    http = HTTPConnection("127.0.0.1", int(port), timeout=10)
+    http.request(
+        "GET", "/api/v1/nodes", None, {name: v.format(port=port) for name, v in headers.items()}
+    )
+    assert http.getresponse().status == status
     http.close()
 
 

@@ -102,6 +102,13 @@ def test_one_query_of_cpu_and_one_of_memory_go_together(policy):
             (profiles(judged("q", name="cpu")), provider()),
             f"{FAILS}with Prometheus the descheduler takes thresholds of MetricResource only",
         ),
+        *(
+            (
+                (profiles(judged(query)), provider()),
+                f"{FAILS}its query cannot be asked: it is empty",
+            )
+            for query in ("", "a" * 5000, "a[9999999h]", f"a[{'9' * 20}y]")
+        ),
         ((profiles(SERVER, CPU), provider()), f"{FAILS}another plug-in goes by metrics.k8s.io"),
         ((profiles(CPU, judged("other")), provider()), f"{FAILS}another plug-in has another query"),
         ((profiles(SERVER), provider()), "no plug-in that is carried over asks Prometheus"),

@@ -95,6 +95,16 @@ def test_outside_its_window_a_strategy_only_observes(text, observed):
     assert of.observed is observed
 
 
+@pytest.mark.parametrize(("steer", "observed"), [("off", True), ("marks", False)])
+def test_no_pod_leaves_a_marked_node_where_the_policy_does_not_steer(steer, observed):
+    value = "empty.20991231T000000Z.nolease"
+    taint = {"key": "rebalancer/empty", "value": value, "effect": "PreferNoSchedule"}
+    web = workload("web", ["n0", "n1", "n1", "n1"], cpu="200m")
+    of = planning(f"steer: {steer}\nstrategies: {{consolidation: {{}}}}")
+    made = planned(of, [node("n0", taints=[taint]), node("n1"), *web])
+    assert [(move.node, move.observed) for move in made.plan.moves] == [("n0", observed)]
+
+
 def test_strategies_that_are_off_have_no_part():
     of = planning("strategies: {duplicates: {mode: off}, taints: {}}")
     assert [one.strategy for one in of.problem(snapshot_of(NODES)).contributions] == ["taints"]
