@@ -10,6 +10,9 @@ from pydantic import Field
 
 from rebalancer.api import Params, PodState, PodTerm, Term, View
 
+_MOST = 2**31 - 1
+"""The API's counts are of 32 bits."""
+
 
 class RestartsParams(Params):
     """Options of restarts."""
@@ -17,7 +20,7 @@ class RestartsParams(Params):
     pod_restart_threshold: int = Field(
         default=100,
         ge=1,
-        le=2**31 - 1,
+        le=_MOST,
         description="Pods whose containers were restarted at least so often, all together.",
     )
     including_init_containers: bool = Field(
@@ -42,7 +45,8 @@ class Restarts:
         """Return one soft term: each such pod is one that still has to be replaced."""
         pods, least = view.snapshot.pods, params.pod_restart_threshold
         init = params.including_init_containers
-        of_state = np.array([state.restarts(init=init) for state in pods.states] or [0], np.int64)
+        counts = [min(_MOST, state.restarts(init=init)) for state in pods.states]
+        of_state = np.array(counts or [0], np.int64)
         restarts = of_state[pods.state]
         often = restarts >= least
         if params.states:
