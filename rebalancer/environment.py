@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import queue
 import signal
 import sys
 import threading
@@ -84,6 +85,16 @@ def system_environment(patience: float = 0.0) -> Environment:
     the kubelet waits before it kills a pod.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
+    # A handler interrupts the main thread, perhaps while it waits for ``stop`` and has its lock: setting it there
+    # would wait for that lock for ever. Putting into this queue takes none.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    asked_before = False
+
+    def pass_on() -> None:
+        signals.get()
+        environment.stop.set()
+
+    threading.Thread(target=pass_on, name="signals", daemon=True).start()
 
     def leave(*_: object) -> None:
         if environment.committed.is_set():
@@ -93,9 +104,10 @@ def system_environment(patience: float = 0.0) -> Environment:
             signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    def asked(*_: object) -> None:
-        again = environment.stop.is_set()
-        environment.stop.set()
+    def asked(number: int, _: object) -> None:
+        nonlocal asked_before
+        again, asked_before = asked_before, True
+        signals.put(number)
         if again or patience <= 0:
             leave()
         else:

@@ -97,6 +97,22 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
     assert (process.returncode, out) == (0, end)
 
 
+WHILE_IT_WAITS = """
+import os, signal
+from rebalancer.environment import system_environment
+environment = system_environment(patience=60)
+# What a wait for the stop does in its critical moments.
+with environment.stop._cond:
+    os.kill(os.getpid(), signal.SIGTERM)
+environment.stop.wait()
+environment.committed.set()
+"""
+
+
+def test_a_signal_in_the_middle_of_a_wait_for_it_ends_the_wait():
+    subprocess.run([sys.executable, "-c", WHILE_IT_WAITS], timeout=SECONDS, check=True)
+
+
 AT_THE_END = """
 import os, signal, sys, time
 from rebalancer.environment import system_environment
