@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import ClassVar
 
@@ -18,12 +18,11 @@ from rebalancer.api import (
     Entry,
     Params,
     Percent,
-    PodClass,
-    PriceGroup,
     Snapshot,
     Term,
     View,
 )
+from strategies.priced_nodes import EmptyingGroups
 
 _Bools = NDArray[np.bool_]
 _Floats = NDArray[np.float64]
@@ -83,7 +82,13 @@ class _EmptyingTerm(DomainTerm):
 
     def __init__(self, view: View) -> None:
         marked = view.to_be_empty()
-        groups = _Groups(view, marked)
+        names, sizes = view.snapshot.nodes.names, _BY_SIZE * _sizes(view.snapshot)
+        groups = EmptyingGroups(
+            view,
+            _prices(view, marked),
+            lambda node: f"{names[node]} is being emptied",
+            lambda cls: float(sizes[cls]),
+        )
         super().__init__(view, Entry.IMBALANCE, list(groups.present()), groups.later)
         self._view, self._counted = view, _counted(view.snapshot)
         self._needed = _needed(view, self._counted)
@@ -92,45 +97,6 @@ class _EmptyingTerm(DomainTerm):
         """See Packing."""
         holding = _pods_on(self._view)[self._counted] > 0
         return int(np.count_nonzero(holding)), self._needed
-
-
-def _tolerations(of_class: PodClass) -> Hashable:
-    return of_class.spec.tolerations or ()
-
-
-class _Groups:
-    """Makes the group of an owner's classes: at once where a pod is to leave, else when a move concerns it."""
-
-    def __init__(self, view: View, marked: _Bools) -> None:
-        self._view, self._marked = view, marked
-        self._price = _prices(view, marked)
-        self._owned = list(view.replaceable_by(_tolerations)) if marked.any() else []
-        self._of_class = {cls: owned for owned in self._owned for cls in owned[1]}
-
-    def present(self) -> Iterator[PriceGroup]:
-        """Yield the groups with a pod on a node that is marked."""
-        for owner, classes in self._owned:
-            if any(self._marked[self._view.state.home_nodes(cls)].any() for cls in classes):
-                yield self._group(owner, classes)
-
-    def later(self, cls: int) -> PriceGroup | None:
-        """Return the group of a class that has no pod on such a node yet."""
-        owned = self._of_class.get(cls)
-        return None if owned is None else self._group(*owned)
-
-    def _group(self, owner: str, classes: list[int]) -> PriceGroup:
-        view, names = self._view, self._view.snapshot.nodes.names
-        replacement = view.snapshot.classes[classes[0]].replacement
-        possible = view.scheduler.static_mask(replacement) & ~self._marked
-        size = _BY_SIZE * float(_sizes(view.snapshot)[replacement])
-        return PriceGroup(
-            view,
-            label=owner,
-            classes=np.array(classes, np.int32),
-            price=np.where(self._marked, self._price + size, 0.0),
-            least=0.0 if possible.any() else np.inf,
-            describe=lambda node: f"{names[node]} is being emptied",
-        )
 
 
 def _prices(view: View, marked: _Bools) -> _Floats:

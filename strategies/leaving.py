@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -14,13 +14,12 @@ from rebalancer.api import (
     Duration,
     Entry,
     Params,
-    PodClass,
-    PriceGroup,
     SelectorText,
     Snapshot,
     Term,
     View,
 )
+from strategies.priced_nodes import EmptyingGroups
 
 
 class LeavingParams(Params):
@@ -70,7 +69,12 @@ class _LeavingTerm(DomainTerm):
     """The groups of one price: 1 for a pod on a node that leaves."""
 
     def __init__(self, view: View, params: LeavingParams, reasons: dict[int, str]) -> None:
-        groups = _Groups(view, reasons)
+        names = view.snapshot.nodes.names
+        price = np.zeros(len(names))
+        price[list(reasons)] = 1.0
+        groups = EmptyingGroups(
+            view, price, lambda node: f"{names[node]} must be empty: {reasons.get(node, 'no')}"
+        )
         super().__init__(view, Entry.HARD, list(groups.present()), groups.later)
         self._notes = list(_notes(view.snapshot, params, reasons))
 
@@ -115,46 +119,6 @@ class _Reasons:
                 )
             ),
             None,
-        )
-
-
-def _tolerations(of_class: PodClass) -> Hashable:
-    return of_class.spec.tolerations or ()
-
-
-class _Groups:
-    """Makes the group of an owner's classes: at once where a pod is to leave, else when a move concerns it."""
-
-    def __init__(self, view: View, reasons: dict[int, str]) -> None:
-        self._view, self._reasons = view, reasons
-        self._price = np.zeros(len(view.snapshot.nodes))
-        self._price[list(reasons)] = 1.0
-        self._owned = list(view.replaceable_by(_tolerations)) if reasons else []
-        self._of_class = {cls: owned for owned in self._owned for cls in owned[1]}
-
-    def present(self) -> Iterator[PriceGroup]:
-        """Yield the groups with a pod on a node that leaves."""
-        for owner, classes in self._owned:
-            homes = [self._view.state.home_nodes(cls) for cls in classes]
-            if any(self._price[home].any() for home in homes):
-                yield self._group(owner, classes)
-
-    def later(self, cls: int) -> PriceGroup | None:
-        """Return the group of a class that has no pod on such a node yet."""
-        owned = self._of_class.get(cls)
-        return None if owned is None else self._group(*owned)
-
-    def _group(self, owner: str, classes: list[int]) -> PriceGroup:
-        view, names = self._view, self._view.snapshot.nodes.names
-        replacement = view.snapshot.classes[classes[0]].replacement
-        possible = view.scheduler.static_mask(replacement) & (self._price == 0)
-        return PriceGroup(
-            view,
-            label=owner,
-            classes=np.array(classes, np.int32),
-            price=self._price,
-            least=0.0 if possible.any() else np.inf,
-            describe=lambda node: f"{names[node]} must be empty: {self._reasons.get(node, 'no')}",
         )
 
 

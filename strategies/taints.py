@@ -12,11 +12,11 @@ from rebalancer.api import (
     DomainTerm,
     Entry,
     Params,
-    PodClass,
     PriceGroup,
     Term,
     View,
 )
+from strategies.priced_nodes import tolerations
 
 # Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
 # cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). Pods that must leave
@@ -87,10 +87,6 @@ class Taints:
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
-def _tolerations(of_class: PodClass) -> Hashable:
-    return of_class.spec.tolerations or ()
-
-
 def _untolerated(
     view: View, params: TaintsParams, effect: str, most: int
 ) -> Callable[[int], NDArray[np.float64]]:
@@ -123,7 +119,7 @@ def _untolerated(
 def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGroup]:
     filtered = effect == "NoSchedule"
     untolerated = _untolerated(view, params, effect, 1 if filtered else _ALL)
-    for owner, classes in view.replaceable_by(_tolerations):
+    for owner, classes in view.replaceable_by(tolerations):
         price = untolerated(classes[0])
         if not price.any():
             continue
