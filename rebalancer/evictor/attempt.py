@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,7 +73,7 @@ class Attempt:
 
     def carry_out(self, move: Move) -> Outcome:
         """Return the outcome: evicted or restarted, or the final reason why not."""
-        final = _FINAL_OF_RESTART if move.method is Method.RESTART else _FINAL
+        final = _final(move.method)
         started = self._stop.now()
         last: Answer | None = None
         lost = False
@@ -116,8 +116,7 @@ class Attempt:
 
     def _ended(self, move: Move, last: Answer, *, lost: bool) -> Outcome:
         """Return how the move ends with its ``last`` answer; an earlier reply may have been lost."""
-        final = _FINAL_OF_RESTART if move.method is Method.RESTART else _FINAL
-        status = final.get(last.kind) or _GIVEN_UP[last.kind]
+        status = _final(move.method).get(last.kind) or _GIVEN_UP[last.kind]
         if not lost or status.is_carried_out:
             return Outcome(move, status, last.message)
         if move.method is Method.RESTART:
@@ -186,6 +185,13 @@ _FINAL = {
 """Answers after which another attempt is of no use."""
 _FINAL_OF_RESTART = {**_FINAL, AnswerKind.CHANGED: Status.CHANGED}
 """A Deployment that others write at the same moment is left to them."""
+
+
+def _final(method: Method) -> Mapping[AnswerKind, Status]:
+    """Return the answers that are final, each with what becomes of the move."""
+    return _FINAL_OF_RESTART if method is Method.RESTART else _FINAL
+
+
 _GIVEN_UP = {
     AnswerKind.BLOCKED: Status.BLOCKED,
     AnswerKind.THROTTLED: Status.FAILED,

@@ -115,10 +115,6 @@ class Planning:
         """Plan from now on as if the policy did not steer: nodes cannot be marked."""
         self._policy = self._policy.model_copy(update={"steer": Steer.OFF})
 
-    @property
-    def _active(self) -> list[str]:
-        return _active(self._policy)
-
     def remember(
         self,
         cooling: Mapping[str, str],
@@ -195,7 +191,7 @@ class Planning:
 
     def _emptying(self) -> list[str]:
         """Return the strategies that empty nodes, those first that act. Only the first one does."""
-        names = [name for name in self._active if self._emptier(name) is not None]
+        names = [name for name in _active(self._policy) if self._emptier(name) is not None]
         return sorted(names, key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
 
     def _idle(self) -> list[str]:
@@ -258,7 +254,7 @@ class Planning:
         return Settings(
             eagerness=policy.eagerness,
             budgets=policy.budgets,
-            of_strategy={name: policy.budgets_of(name) for name in self._active},
+            of_strategy={name: policy.budgets_of(name) for name in _active(policy)},
             lifted=self._lifted,
             moved_last_hour=self._moved_last_hour,
             cooling=self._scope.cooling,
@@ -271,7 +267,7 @@ class Planning:
 
     def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:
         remembered = self._signals
-        for name in self._active:
+        for name in _active(self._policy):
             of_strategy = self._policy.strategies[name]
             observes = self._policy.mode_of(name) is Mode.OBSERVE
             # Nodes whose marks no run renews would be emptied in part, and filled again.

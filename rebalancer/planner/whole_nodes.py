@@ -108,7 +108,7 @@ class _Planned:
             names = further.snapshot.nodes.names
             if not (left := half_emptied(then.plan, self._strategy, names, new)):
                 if self._of.observed and not _is_quiet(then.plan):
-                    break  # others would act on marks that nobody sets
+                    break  # the others would act on marks that no run sets
                 return self._with(further, then, choice)
             choice = _without(choice, left)
         return self._with(

@@ -11,7 +11,7 @@ _SECONDS = 60.0
 
 
 class Containerd:
-    """A process of a group that somebody else ends."""
+    """A process of a group that its owner ends."""
 
     def __init__(self, folder: Path, programs: config.Programs) -> None:
         self._folder, self._programs = folder, programs

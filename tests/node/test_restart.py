@@ -47,8 +47,8 @@ class Endpoints:
             self.failed = error
 
     def _endpoints(self) -> int:
-        found = self._api.list_all(f"{SLICES}?labelSelector={WEB}")
-        ready = [one for part in found for one in part["endpoints"] or () if is_ready(one)]
+        slices = self._api.list_all(f"{SLICES}?labelSelector={WEB}")
+        ready = [one for part in slices for one in part["endpoints"] or () if is_ready(one)]
         return len(ready)
 
     def _pods(self) -> int:

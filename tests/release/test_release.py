@@ -24,7 +24,7 @@ _GIT = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
 
 
 def packed(path, names, mode=0o644, mtime=1):
-    """A .tar.gz of files whose content is their name, packed by somebody at some time."""
+    """A .tar.gz of files whose content is their name, packed by any user at any time."""
     with tarfile.open(path, "w:gz") as out:
         for name in names:
             entry = tarfile.TarInfo(name)

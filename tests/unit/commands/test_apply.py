@@ -300,13 +300,13 @@ def test_the_command_reads_yaml_too_and_says_in_words_what_is_left(drifted, run,
     path.write_text(yaml.safe_dump(planned))
     flags = [f"--policy={run.policy}", f"--kubeconfig={drifted.kubeconfig}", "--quiet"]
     assert command(["apply", str(path), *flags]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"Run of plan {path} of {planned['capturedAt']} with policy" in told
-    assert "2 evicted, 2 of 2 landed as predicted. Left of the plan: all of it, 2 moves." in told
-    assert told.endswith("6 pods > 2 moves planned > 2 left when judged again")
+    report = " ".join(capsys.readouterr().out.split())
+    assert f"Run of plan {path} of {planned['capturedAt']} with policy" in report
+    assert "2 evicted, 2 of 2 landed as predicted. Left of the plan: all of it, 2 moves." in report
+    assert report.endswith("6 pods > 2 moves planned > 2 left when judged again")
     assert command(["apply", str(path), *flags]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "2 gone before. Nothing to do: nothing is left of the plan (2 gone)." in told
+    report = " ".join(capsys.readouterr().out.split())
+    assert "2 gone before. Nothing to do: nothing is left of the plan (2 gone)." in report
 
 
 @pytest.mark.parametrize(

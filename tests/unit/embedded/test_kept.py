@@ -63,10 +63,10 @@ def test_it_drifts_on_request_and_settles(
         assert drift(client, name) == drifts.LIVE[name][0]
         assert set(by_zone(cluster)) == zones, name
         assert all(pod["status"]["phase"] == "Running" for pod in cluster.objects("Pod")), name
-        found = cluster.objects("Node")
-        assert len(found) == there, name
-        assert not any(node["spec"].get("unschedulable") for node in found), name
-    emptied = {node["metadata"]["name"] for node in found} - used(cluster)
+        alive = cluster.objects("Node")
+        assert len(alive) == there, name
+        assert not any(node["spec"].get("unschedulable") for node in alive), name
+    emptied = {node["metadata"]["name"] for node in alive} - used(cluster)
     assert emptied >= {"node-a1", "node-b1", "node-c1"}
 
 

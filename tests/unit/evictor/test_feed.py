@@ -50,7 +50,7 @@ def names(feed):
 def test_a_replacement_is_a_pod_of_the_controller_that_was_not_known(feed):
     feed.take(MODIFIED, record("b"))
     feed.take(ADDED, record("c", node="", ready=False))
-    feed.take(ADDED, record("foreign", controller="nobody"))
+    feed.take(ADDED, record("foreign", controller="another"))
     (new,) = feed.newcomers()
     assert (new.uid, new.name, new.controller, new.node, new.ready) == (
         "uid-c",
@@ -186,7 +186,7 @@ def test_the_pod_of_a_restart_is_of_a_controller_that_is_known_only_later():
         restarted_in=frozenset({"default"}),
     )
     feed.take(ADDED, record("c", controller="new-rs"))
-    feed.take(ADDED, record("foreign", controller="nobody"))
+    feed.take(ADDED, record("foreign", controller="another"))
     assert feed.newcomers() == []
     feed.succeed("uid-a", "new-rs")
     assert feed.controller_of("uid-a") == "new-rs"

@@ -26,8 +26,8 @@ def crowded(**more):
 def skips(draft, refusal=FULL, pairs=None):
     """(pod, code, message) of each skip, all pairs on n0 being refused alike."""
     cls = int(draft.snapshot.pods.cls[0])
-    found = skips_of(draft, {(cls, N0): refusal}, {(cls, N0)} if pairs is None else pairs)
-    return [(skip.pod, skip.code, skip.message) for skip in found]
+    skips = skips_of(draft, {(cls, N0): refusal}, {(cls, N0)} if pairs is None else pairs)
+    return [(skip.pod, skip.code, skip.message) for skip in skips]
 
 
 def test_a_refusal_is_said_of_each_pod_that_is_still_named():
@@ -86,5 +86,5 @@ def test_that_nothing_makes_a_pod_anew_is_a_code_of_its_own(names, code):
 def test_skips_are_in_the_order_of_names():
     draft = draft_of([*crowded(), *workload("app", ["n0", "n0"])], strategies=["duplicates"])
     pairs = {(cls, N0) for cls in np.unique(draft.snapshot.pods.cls).tolist()}
-    found = skips_of(draft, dict.fromkeys(pairs, FULL), pairs)
-    assert [skip.pod for skip in found] == ["app-0", "app-1", "web-0", "web-1"]
+    skips = skips_of(draft, dict.fromkeys(pairs, FULL), pairs)
+    assert [skip.pod for skip in skips] == ["app-0", "app-1", "web-0", "web-1"]

@@ -15,12 +15,12 @@ FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 
 
 def containers(*requests: Asked) -> list[Json]:
-    found: list[Json] = []
+    made: list[Json] = []
     for index, (cpu, memory) in enumerate(requests):
         amounts = {"cpu": cpu, "memory": memory}
         asked = {name: amount for name, amount in amounts.items() if amount is not None}
-        found.append({"name": f"c{index}", "resources": {"requests": asked}})
-    return found
+        made.append({"name": f"c{index}", "resources": {"requests": asked}})
+    return made
 
 
 def world(
@@ -78,8 +78,8 @@ def test_least_allocated(
     standing: list[tuple[int, Asked]],
     expected: list[int],
 ) -> None:
-    found = world(sizes, wanted, standing)
-    assert found.plain("p", FIT, among=["node0", "node1"]) == expected
+    model = world(sizes, wanted, standing)
+    assert model.plain("p", FIT, among=["node0", "node1"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_most_allocated(
     expected: list[int],
 ) -> None:
     scoring = ScoringStrategy("MostAllocated")
-    found = world(sizes, wanted, standing, profile={"scoring": scoring})
-    assert found.plain("p", FIT, among=["node0", "node1"]) == expected
+    model = world(sizes, wanted, standing, profile={"scoring": scoring})
+    assert model.plain("p", FIT, among=["node0", "node1"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_most_allocated(
 def test_resources_have_weights(kind: str, weights: dict[str, int], expected: int) -> None:
     # The pod asks for 3 of 4 cpu, and half of the memory.
     scoring = ScoringStrategy(kind, tuple(weights.items()))
-    found = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
-    assert found.plain("p", FIT) == [expected]
+    model = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
+    assert model.plain("p", FIT) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_a_shape_is_linear_between_its_points(
     asked = [] if used == 0 else [(str(used * 100), "0")]
     # A pod that asks for nothing counts as 100 millicores: 0 % of ten million.
     size = "10000000" if used == 0 else "10000"
-    found = world([(size, "20000")], asked, profile={"scoring": scoring})
-    assert found.plain("p", FIT) == [expected]
+    model = world([(size, "20000")], asked, profile={"scoring": scoring})
+    assert model.plain("p", FIT) == [expected]
 
 
 def test_by_a_ratio_what_scores_nothing_does_not_count_and_halves_are_rounded_up() -> None:
     packs = ((0, 0), (100, 10))
     scoring = ScoringStrategy("RequestedToCapacityRatio", (("cpu", 1), ("memory", 1)), packs)
     # 75 % of cpu and none of memory; then 75 % and 50 %.
-    found = world([("4000", "100000000000000")], [("3000", "0")], profile={"scoring": scoring})
-    assert found.plain("p", FIT) == [75]
-    found = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
-    assert found.plain("p", FIT) == [63]
+    model = world([("4000", "100000000000000")], [("3000", "0")], profile={"scoring": scoring})
+    assert model.plain("p", FIT) == [75]
+    model = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
+    assert model.plain("p", FIT) == [63]
 
 
 @pytest.mark.parametrize(("asked", "expected"), [("2", 50), (None, 0)])
@@ -167,12 +167,12 @@ def test_an_extended_resource_counts_for_pods_that_ask_for_it(
     requests = {} if asked is None else {gpu: asked}
     container = {"name": "c", "resources": {"requests": requests, "limits": requests}}
     other = {"name": "c", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}
-    found = World(
+    model = World(
         [node("n", allocatable={gpu: "4"}), node("far", allocatable={gpu: "8"})],
         [pod("old", on="far", containers=[other]), pod("p", containers=[container])],
         profile={"scoring": scoring},
     )
-    assert found.plain("p", FIT, among=["n"]) == [expected]
+    assert model.plain("p", FIT, among=["n"]) == [expected]
 
 
 CPU_OF_FIRST = [(0, ("3000m", None))]
@@ -196,8 +196,8 @@ def test_balanced_allocation_by_improvement(
     standing: list[tuple[int, Asked]],
     expected: list[int],
 ) -> None:
-    found = world(sizes, wanted, standing)
-    assert found.plain("p", BALANCED, among=["node0", "node1"]) == expected
+    model = world(sizes, wanted, standing)
+    assert model.plain("p", BALANCED, among=["node0", "node1"]) == expected
 
 
 @pytest.mark.parametrize("version", [(1, 34), (1, 35)])
@@ -205,8 +205,8 @@ def test_balanced_allocation_of_older_versions_looks_at_the_node_with_the_pod(
     version: tuple[int, int],
 ) -> None:
     # 60 % cpu beside 25 % and 50 % memory: 1 - 0.35/2 and 1 - 0.10/2.
-    found = world([("10", "20000"), ("10", "20000")], MILLI, CPU_OF_BOTH, version=version)
-    assert found.plain("p", BALANCED) == [82, 95]
+    model = world([("10", "20000"), ("10", "20000")], MILLI, CPU_OF_BOTH, version=version)
+    assert model.plain("p", BALANCED) == [82, 95]
 
 
 def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
@@ -227,8 +227,8 @@ def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
 def test_a_pod_fits_if_its_real_requests_do(
     wanted: Asked, standing: tuple[str, str], reason: bool
 ) -> None:
-    found = world([("10m", "20")], [wanted], [(0, standing)])
-    assert found.filters("p") == {"node0": FIT if reason else ""}
+    model = world([("10m", "20")], [wanted], [(0, standing)])
+    assert model.filters("p") == {"node0": FIT if reason else ""}
 
 
 def test_the_number_of_pods_counts_terminating_ones() -> None:
@@ -252,34 +252,34 @@ def test_init_containers_count_by_their_peak_and_sidecars_on_top() -> None:
     # Init 3 beside nothing, main 1 beside sidecar 1: 3 at most. After the sidecar, init needs 3 + 1.
     first = pod("first", requests={"cpu": "1"}, initContainers=[init, sidecar])
     later = pod("later", requests={"cpu": "1"}, initContainers=[sidecar, init])
-    found = World(nodes, [first, later])
-    assert found.feasible("first") == ["four", "three"]
-    assert found.feasible("later") == ["four"]
+    model = World(nodes, [first, later])
+    assert model.feasible("first") == ["four", "three"]
+    assert model.feasible("later") == ["four"]
 
 
 def test_pod_level_requests_decide_what_fits_but_not_the_score_of_a_new_pod() -> None:
     wanted = pod("p", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
-    found = World([node("small", cpu="5"), node("large", cpu="10", memory="10Gi")], [wanted])
-    assert found.feasible("p") == ["large"]
+    model = World([node("small", cpu="5"), node("large", cpu="10", memory="10Gi")], [wanted])
+    assert model.feasible("p") == ["large"]
     # LeastAllocated sees 1 of 10 cpus and 1 of 10 Gi, for the scorer knows containers only.
-    assert found.plain("p", FIT, among=["large"]) == [90]
+    assert model.plain("p", FIT, among=["large"]) == [90]
 
 
 def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:
     old = pod(
         "old", on="n", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}}
     )
-    found = World(
+    model = World(
         [node("n", cpu="10", memory="10Gi")],
         [old, pod("p", requests={"cpu": "1", "memory": "1Gi"})],
     )
-    assert found.plain("p", FIT, among=["n"]) == [(30 + 80) // 2]
+    assert model.plain("p", FIT, among=["n"]) == [(30 + 80) // 2]
 
 
 def test_overhead_hides_a_missing_memory_request_of_a_standing_pod_with_pod_level_cpu() -> None:
     # No 200 Mi stand in for the container, for the pod as a whole asks for the 1 Gi of its overhead.
     old = pod("old", on="n", overhead={"memory": "1Gi"}, resources={"requests": {"cpu": "1"}})
-    found = World(
+    model = World(
         [node("n", cpu="10", memory="10Gi")], [old, pod("p", requests={"cpu": "1", "memory": "0"})]
     )
-    assert found.plain("p", FIT, among=["n"]) == [(80 + 90) // 2]
+    assert model.plain("p", FIT, among=["n"]) == [(80 + 90) // 2]
