@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
-import queue
-import signal
 import sys
 import threading
 import time
@@ -15,9 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from rebalancer.signals import handle_signals
 from rebalancer.stop import Stop
-
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class SystemClock:
@@ -85,40 +81,7 @@ def system_environment(patience: float = 0.0) -> Environment:
     the kubelet waits before it kills a pod.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
-    # A handler interrupts the main thread, perhaps while it waits for ``stop`` and has its lock: setting it there
-    # would wait for that lock for ever. Putting into this queue takes none.
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    asked_before = False
-
-    def pass_on() -> None:
-        signals.get()
-        environment.stop.set()
-
-    threading.Thread(target=pass_on, name="signals", daemon=True).start()
-
-    def leave(*_: object) -> None:
-        if environment.committed.is_set():
-            return
-        for number in _STOPPING:
-            # Should something hang on the way out, the next signal ends it.
-            signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    def asked(number: int, _: object) -> None:
-        nonlocal asked_before
-        again, asked_before = asked_before, True
-        signals.put(number)
-        if again or patience <= 0:
-            leave()
-        else:
-            signal.setitimer(signal.ITIMER_REAL, patience)
-
-    signal.signal(signal.SIGALRM, leave)
-    # When Python ends it gives signals their default action back, and one would kill what is done and reported.
-    for number in (signal.SIGALRM, *_STOPPING):
-        atexit.register(signal.signal, number, signal.SIG_IGN)
-    for number in _STOPPING:
-        signal.signal(number, asked)
+    handle_signals(environment.stop, environment.committed, patience)
     return environment
 
 

@@ -113,6 +113,29 @@ def test_a_signal_in_the_middle_of_a_wait_for_it_ends_the_wait():
     subprocess.run([sys.executable, "-c", WHILE_IT_WAITS], timeout=SECONDS, check=True)
 
 
+IN_ANOTHER_THREAD = """
+import os, signal, threading
+from rebalancer.environment import system_environment
+environment = system_environment(patience=60)
+blocked, _ = os.pipe()
+def receive():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.pthread_kill(threading.get_ident(), number)
+threading.Thread(target=receive).start()
+try:
+    os.read(blocked, 1)
+except KeyboardInterrupt:
+    print("left")
+"""
+
+
+def test_signals_that_another_thread_receives_end_a_blocking_call():
+    """The same to the main thread as a signal that comes in the last microsecond before the call."""
+    arguments = [sys.executable, "-c", IN_ANOTHER_THREAD]
+    done = subprocess.run(arguments, timeout=SECONDS, check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("left\n", "")
+
+
 AT_THE_END = """
 import os, signal, sys, time
 from rebalancer.environment import system_environment
