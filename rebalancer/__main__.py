@@ -25,7 +25,7 @@ def main() -> None:
     gc.set_threshold(_YOUNG, 20, 50)
     for name, value in _UNUSED.items():
         os.environ.setdefault(name, value)
-    from rebalancer.output import open_closed_streams  # noqa: PLC0415
+    from rebalancer.base.output import open_closed_streams  # noqa: PLC0415
 
     open_closed_streams()
     # What libraries log is said by our own errors, in words that hold no secret and no control characters.

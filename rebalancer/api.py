@@ -10,6 +10,7 @@ it with ``rebalancer.testing.contract.check_strategy``.
 
 from __future__ import annotations
 
+from rebalancer.base.durations import format_duration
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge
@@ -20,7 +21,6 @@ from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Bound, Candidates, Emptiable, Entry, Term, View
-from rebalancer.durations import format_duration
 from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.selector_text import SelectorText

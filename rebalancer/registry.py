@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from rebalancer.base.errors import PluginError
 from rebalancer.cost.term import Strategy
-from rebalancer.errors import PluginError
 from rebalancer.policy.params import Params
 
 GROUP = "rebalancer.strategies"

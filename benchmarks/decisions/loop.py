@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.decisions.reading import Objects
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Move, Skip
 from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.planner.recheck import recheck

@@ -21,9 +21,9 @@ from benchmarks.decisions.instance import Instance, counted
 from benchmarks.decisions.reading import Objects, placement, read
 from benchmarks.decisions.rules import HARD, Ints
 from benchmarks.decisions.tables import left, table
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ExitCode
 from rebalancer.commands.simulate import SimulateOptions, simulate
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import ExitCode
 from rebalancer.whatif.objects import read_objects
 
 CYCLES = 25

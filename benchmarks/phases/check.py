@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.phases.drift import problem_of, snapshot_of
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import shape
-from rebalancer.environment import collector_paused
+from rebalancer.base.environment import collector_paused
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import plan
 

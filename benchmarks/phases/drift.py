@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.phases.shapes import as_json, drift
-from rebalancer.environment import collector_paused
+from rebalancer.base.environment import collector_paused
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.phases.chart import chart
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import SEVERITIES, SIZES, shape
-from rebalancer.environment import collector_paused
+from rebalancer.base.environment import collector_paused
 
 _CHART = Path(__file__).parent.parent / "growth.svg"
 _PATIENCE = 60

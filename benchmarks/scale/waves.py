@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import cpu_seconds, settle
 from benchmarks.scale.shape import Shape
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster

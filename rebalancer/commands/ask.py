@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
+from rebalancer.base.errors import ExitCode
 from rebalancer.commands.options import RunOptions
-from rebalancer.errors import ExitCode
 from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
 from rebalancer.report.render import TABLES

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from rebalancer.errors import ExitCode, RebalancerError, StoppedError
-from rebalancer.output import OutputError, say
+from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
+from rebalancer.base.output import OutputError, say
 
 COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
 """Environment variable in which a shell's completion asks; click's."""

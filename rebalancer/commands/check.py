@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rebalancer.base.environment import Environment
+from rebalancer.base.output import say, write
 from rebalancer.commands.context import run_context
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.source import open_source
-from rebalancer.environment import Environment
-from rebalancer.output import say, write
 from rebalancer.planner.findings import findings
 from rebalancer.registry import Registry
 

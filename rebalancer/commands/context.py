@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from rebalancer.base.environment import Environment, Timings
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.stop import Stop
 from rebalancer.commands.options import RunOptions, duration, reference, scope_of
 from rebalancer.commands.terminal import bars_on
-from rebalancer.environment import Environment, Timings
-from rebalancer.errors import PolicyError
 from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
-from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import Rule

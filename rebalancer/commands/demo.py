@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from rebalancer.base.environment import system_environment
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, with_flags
 from rebalancer.embedded.demo import run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.embedded.kept import drift, kept
-from rebalancer.environment import system_environment
-from rebalancer.errors import ExitCode
 from rebalancer.kube.client import connect
-from rebalancer.output import say
 
 _KUBECONFIG = Path("demo.kubeconfig")
 

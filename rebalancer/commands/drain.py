@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.base.output import say, write
 from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, SET, output_flag, with_flags
 from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
-from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.nodes.choice import Choice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
-from rebalancer.output import say, write
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rebalancer.base.environment import Environment, Timings
+from rebalancer.base.errors import ClusterReadError, PolicyError
+from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
-from rebalancer.environment import Environment, Timings
-from rebalancer.errors import ClusterReadError, PolicyError
 from rebalancer.nodes.choice import Choice
 from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
 from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
@@ -26,7 +27,6 @@ from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
-from rebalancer.stop import Stop
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:

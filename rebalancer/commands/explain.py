@@ -9,6 +9,10 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -16,8 +20,6 @@ from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, output_flag, with_f
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
-from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.explain.names import find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
@@ -26,8 +28,6 @@ from rebalancer.explain.text import pod_words
 from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
-from rebalancer.output import write
-from rebalancer.plain_text import printable_lines
 from rebalancer.planner.plan import Onlooker
 from rebalancer.planner.planning import scheduler_profile
 from rebalancer.report.data_text import DATA_FORMS, data_text

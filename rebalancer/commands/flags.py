@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import click
 
+from rebalancer.base.durations import format_duration, parse_seconds
 from rebalancer.commands import names
 from rebalancer.commands.options import FAIL_ON, RunOptions
-from rebalancer.durations import format_duration, parse_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 

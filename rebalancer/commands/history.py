@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ClusterReadError, ExitCode
+from rebalancer.base.output import say, write
 from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
 from rebalancer.commands.options import Access, reference
-from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ClusterReadError, ExitCode
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
-from rebalancer.output import say, write
 
 
 def show_history(

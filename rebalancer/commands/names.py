@@ -10,9 +10,9 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import RebalancerError
-from rebalancer.stop import Stop
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import RebalancerError
+from rebalancer.base.stop import Stop
 
 _SECONDS = 2.0
 """A person waits for it at a prompt."""

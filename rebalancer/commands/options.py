@@ -6,16 +6,16 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rebalancer.durations import parse_duration
-from rebalancer.environment import Environment
-from rebalancer.errors import PolicyError
+from rebalancer.base.durations import parse_duration
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.stop import Stop
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
 from rebalancer.policy.select import Select
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.stop import Stop
 from rebalancer.wire.objects import LabelSelector
 
 if TYPE_CHECKING:

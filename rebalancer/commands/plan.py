@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from rebalancer.base.environment import system_environment
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE, run_once, watched
-from rebalancer.environment import system_environment
 
 
 @click.command("plan")

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from rebalancer.base.environment import system_environment
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import say, write
 from rebalancer.commands.check import check_on
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, with_flags
 from rebalancer.commands.migrate import migrate
 from rebalancer.commands.options import PolicyFlags, RunOptions
-from rebalancer.environment import system_environment
-from rebalancer.errors import PolicyError
-from rebalancer.output import say, write
 from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
 

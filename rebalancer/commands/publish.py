@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import say
+from rebalancer.base.stop import Stop
 from rebalancer.commands.options import RunOptions
-from rebalancer.environment import Environment
-from rebalancer.errors import PolicyError
-from rebalancer.output import say
-from rebalancer.stop import Stop
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -69,15 +69,15 @@ class Publisher:
             self._try("--metrics-push", lambda: push(url, metrics, self.stop))
 
     def _notify(self, notice: Notice) -> None:
+        from rebalancer.base.sending import send  # noqa: PLC0415
         from rebalancer.notices.template import filled  # noqa: PLC0415
-        from rebalancer.sending import send  # noqa: PLC0415
 
         url, body = self.options.notify or "", filled(self.template, notice.values())
         headers = {"Content-Type": "application/json"}
         self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
 
     def _try(self, flag: str, deliver: Callable[[], None]) -> None:
-        from rebalancer.sending import SendingError  # noqa: PLC0415
+        from rebalancer.base.sending import SendingError  # noqa: PLC0415
 
         try:
             deliver()
@@ -97,7 +97,7 @@ def publisher(options: RunOptions, environment: Environment) -> Publisher | None
     urls = {"--metrics-push": options.metrics_push, "--notify": options.notify}
     if options.metrics_file is None and not any(urls.values()):
         return None
-    from rebalancer.sending import SendingError, checked  # noqa: PLC0415
+    from rebalancer.base.sending import SendingError, checked  # noqa: PLC0415
 
     for flag, url in urls.items():
         if not url:

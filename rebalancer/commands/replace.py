@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
-from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.choice import Choice, version_of
 from rebalancer.nodes.hook import Hook

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from rebalancer.environment import system_environment
-from rebalancer.output import write
+from rebalancer.base.environment import system_environment
+from rebalancer.base.output import write
 from rebalancer.report.schema import report_schema
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import OutputError, say, write
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.options import Ending
 from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
-from rebalancer.environment import Environment
-from rebalancer.errors import ExitCode, PolicyError
-from rebalancer.output import OutputError, say, write
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code
 from rebalancer.planner.planning import Planned

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
+from rebalancer.base.environment import Environment, Timings, system_environment
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
-from rebalancer.environment import Environment, Timings, system_environment
-from rebalancer.errors import ExitCode
 from rebalancer.evictor.executor import Pace as WavePace
-from rebalancer.output import write
 from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry

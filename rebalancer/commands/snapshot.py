@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import say
 from rebalancer.commands.flags import CLUSTER, with_flags
 from rebalancer.commands.options import Access, PolicyFlags
 from rebalancer.commands.source import usage_source
-from rebalancer.environment import Environment, system_environment
-from rebalancer.errors import ExitCode, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.output import say
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
 

@@ -11,21 +11,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rebalancer.base.environment import collector_paused
+from rebalancer.base.errors import ClusterReadError, StoppedError
+from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.options import Access
-from rebalancer.environment import collector_paused
-from rebalancer.errors import ClusterReadError, StoppedError
-from rebalancer.output import say
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
+    from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
     from rebalancer.policy.usage import UsageSettings
-    from rebalancer.stop import Stop
 
 
 @dataclass(frozen=True, slots=True)

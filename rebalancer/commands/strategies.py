@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rebalancer.output import write
+from rebalancer.base.output import write
 from rebalancer.registry import Registry
 
 

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rebalancer.base.environment import Environment
 from rebalancer.commands.options import RunOptions
-from rebalancer.environment import Environment
 from rebalancer.report.text import WIDTH
 
 if TYPE_CHECKING:

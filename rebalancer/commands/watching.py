@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
 from rebalancer.commands.terminal import Look, terminal_look
-from rebalancer.environment import Environment
-from rebalancer.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
-from rebalancer.output import write
-from rebalancer.plain_text import printable_lines
 from rebalancer.report.render import TABLES, render
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from rebalancer.base.errors import ExitCode
 from rebalancer.embedded import drifts
 from rebalancer.embedded.board import (
     PlacedPod,
@@ -31,7 +32,6 @@ from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.drifts import RULES, SHOP, ZONES
 from rebalancer.embedded.engine import Timings
-from rebalancer.errors import ExitCode
 
 Run = Callable[[Sequence[str]], int]
 """The command line: arguments in, exit code out."""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.embedded import drifts
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Timings
-from rebalancer.errors import ExitCode, RebalancerError
 from rebalancer.kube.client import Client
 
 _PAST_SECONDS = 7200.0

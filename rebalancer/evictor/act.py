@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rebalancer.environment import SystemClock, Timings, collector_paused
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock, Timings, collector_paused
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Pace, Progress, Recheck
 from rebalancer.evictor.feed import PodFeed
@@ -21,7 +22,6 @@ from rebalancer.plan.plan import Move
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.stop import Stop
 
 
 class Remember(Protocol):

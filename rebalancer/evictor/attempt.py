@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
-from rebalancer.stop import Stop
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.watch import EventType
 from rebalancer.wire.pods import PodRecord

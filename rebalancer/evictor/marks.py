@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.marks import remove_marks, set_mark
-from rebalancer.stop import Stop
 from rebalancer.wire.marks import EMPTY, STEER, Mark, parse_mark
 
 LASTS = 60.0

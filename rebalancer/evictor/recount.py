@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.stop import Stop
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.8
 _PATIENCE = 5.0

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.problems import closest
 from rebalancer.snapshot.model import Owner, Snapshot
 

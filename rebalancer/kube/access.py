@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from rebalancer.stop import Stop
+from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from rebalancer import __version__
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
 from rebalancer.kube.resources import Rule
 from rebalancer.kube.transport import Limits, Response, Stream, Transport
-from rebalancer.stop import Stop
 
 JSON = "application/json"
 USER_AGENT = f"kube-rebalancer/{__version__}"

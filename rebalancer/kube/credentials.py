@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import printable
 from rebalancer.kube import kubeconfig
 from rebalancer.kube.calls import Call, CutOffError
 from rebalancer.kube.failures import TransportError
-from rebalancer.plain_text import printable
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_SECONDS = 120.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import Status, TransportError, refusal, status_of
 from rebalancer.kube.podview import PodView, decode_pod

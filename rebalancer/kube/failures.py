@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError, RebalancerError
+from rebalancer.base.errors import ClusterReadError, RebalancerError
 from rebalancer.kube.resources import Resource, Rule
 
 _LONGEST = 500

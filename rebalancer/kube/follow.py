@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.changes import object_changes, pod_changes
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, understood

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.snapshot.text import yaml_documents
 
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}

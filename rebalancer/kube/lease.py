@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.resources import LEASES, Rule

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, Taint, change_node
 from rebalancer.kube.resources import NODES, Rule

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.resources import CONFIG_MAPS, Rule
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.resources import PODS, Resource, Rule
 from rebalancer.snapshot.build import Fold

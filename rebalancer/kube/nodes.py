@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import StatusError, TransportError, status_of
 from rebalancer.kube.resources import NODES, Rule

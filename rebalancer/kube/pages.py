@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import StatusError, status_of
 from rebalancer.kube.resources import Resource, Rule

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.wire.objects import Condition
 from rebalancer.wire.opt_outs import opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations

@@ -17,13 +17,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rebalancer.base.plain_text import printable
+from rebalancer.base.sending import Answer, SendingError, fetch, place
+from rebalancer.base.stop import Stop
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import NODE_METRICS, Resource, Rule
-from rebalancer.plain_text import printable
 from rebalancer.policy.usage import Prometheus
-from rebalancer.sending import Answer, SendingError, fetch, place
-from rebalancer.stop import Stop
 from rebalancer.wire.metrics import NOT_MEASURED
 from rebalancer.wire.times import rfc3339
 

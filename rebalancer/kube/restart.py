@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import Answer, AnswerKind, refused_answer
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of

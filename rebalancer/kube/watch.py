@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rebalancer.errors import RebalancerError
+from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, WatchMessage
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import Status, TransportError, refusal

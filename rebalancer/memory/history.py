@@ -9,10 +9,10 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
+from rebalancer.base.plain_text import printable_json, printable_lines
 from rebalancer.memory.cooling import resting, state_words
 from rebalancer.memory.document import Document, TermMemory
 from rebalancer.memory.hour import moved_last_hour
-from rebalancer.plain_text import printable_json, printable_lines
 from rebalancer.wire.times import rfc3339
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.signals import Signals
-from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from rebalancer.sending import send
-from rebalancer.stop import Stop
+from rebalancer.base.sending import send
+from rebalancer.base.stop import Stop
 
 _GROUP = "/metrics/job/"
 

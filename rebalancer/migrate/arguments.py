@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, model_validator
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.select import LabelSelect
 

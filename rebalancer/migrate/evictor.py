@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.durations import parse_go_duration
+from rebalancer.base.durations import parse_go_duration
 from rebalancer.migrate.arguments import Args, Selector
 from rebalancer.policy.params import Section
 

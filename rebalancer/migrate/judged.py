@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.durations import format_duration
+from rebalancer.base.durations import format_duration
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.plugins import LifeTimeArgs, PodCondition, RestartArgs
 from rebalancer.migrate.uses import Options, Use, Written

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rebalancer.base.plain_text import shown
 from rebalancer.migrate.budgets import per_node
 from rebalancer.migrate.judged import lifetime, restarts
 from rebalancer.migrate.notes import Fate, Notes
@@ -19,7 +20,6 @@ from rebalancer.migrate.plugins import (
 )
 from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
 from rebalancer.migrate.uses import Options, Use, Written
-from rebalancer.plain_text import shown
 from rebalancer.policy.params import Params
 
 

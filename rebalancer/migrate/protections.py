@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.durations import format_duration, parse_go_duration
+from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.uses import Written

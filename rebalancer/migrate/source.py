@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from rebalancer import API_VERSION
-from rebalancer.errors import PolicyError
-from rebalancer.plain_text import shown
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.document import Document, Problem, parse
 from rebalancer.policy.forms import without_nulls
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rebalancer.durations import format_duration
+from rebalancer.base.durations import format_duration
 from rebalancer.migrate import peer as theirs
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.plugins import LowUtilizationArgs

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.migrate.arguments import Args
 from rebalancer.migrate.evictor import EVICTOR, EvictorArgs
 from rebalancer.migrate.notes import Fate, Notes

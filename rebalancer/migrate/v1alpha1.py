@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.migrate.arguments import Args, Namespaces, Selector
 from rebalancer.migrate.evictor import EvictorArgs, Switches
 from rebalancer.migrate.notes import Fate, Notes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebalancer import API_VERSION
-from rebalancer.errors import PolicyError, RebalancerError
+from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text
 from rebalancer.policy.params import Params

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.errors import PolicyError
-from rebalancer.plain_text import printable
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import printable
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot

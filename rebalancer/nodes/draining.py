@@ -8,12 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
 from rebalancer.nodes.triage import Fate, Orders, Why, triaged
 from rebalancer.report.words import and_more
-from rebalancer.stop import Stop
 
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.errors import PolicyError
-from rebalancer.sending import SendingError, attempt, checked, place
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.sending import SendingError, attempt, checked, place
 
 SECONDS = 300.0
 """For one node; a process that began to remove a machine longer ago than that was killed."""

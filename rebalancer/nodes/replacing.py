@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rebalancer.base.stop import Stop
 from rebalancer.nodes.hook import SECONDS
 from rebalancer.nodes.stages import BUSY, Phase, Stage
-from rebalancer.stop import Stop
 
 _PAUSE = 5.0
 """Seconds between two looks at nodes that wait for their turn."""

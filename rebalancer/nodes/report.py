@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.plain_text import printable
 from rebalancer.nodes.preflight import NodeCheck, PodCheck, Verdict, refuses
 from rebalancer.nodes.triage import Fate
-from rebalancer.plain_text import printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.data_text import data_text
 from rebalancer.report.words import and_more, count, percent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.errors import ExitCode
-from rebalancer.plain_text import printable
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Status
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import count

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.notices.message import PLACEHOLDERS
 
 SHIPPED = ("plain", "slack", "teams")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.term import Emptiable, Emptying, Measuring, Term, View
-from rebalancer.environment import Timings, collector_paused
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Method, Move, Plan
 from rebalancer.planner.pace import Pace

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rebalancer import API_VERSION
-from rebalancer.errors import PluginError, PolicyError
-from rebalancer.plain_text import shown
+from rebalancer.base.errors import PluginError, PolicyError
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
 from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash

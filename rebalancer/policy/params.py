@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z", re.ASCII)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.document import Document, KeyPath, Problem
 
 _Model = TypeVar("_Model", bound=BaseModel)

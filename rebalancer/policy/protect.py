@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.select import Select
 from rebalancer.policy.values import Duration

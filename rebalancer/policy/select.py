@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.values import LabelKey
 from rebalancer.policy.values import Labels as LabelValues

@@ -9,7 +9,7 @@ from pydantic import GetJsonSchemaHandler, ValidationError, model_serializer, mo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.select import LabelSelect, Requirement
 
 _KEY = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rebalancer.durations import format_duration, parse_go_duration
+from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.policy.params import Section
 from rebalancer.policy.values import Duration, PositiveDuration
 

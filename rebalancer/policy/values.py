@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
-from rebalancer.durations import format_duration, parse_duration
-from rebalancer.plain_text import shown
+from rebalancer.base.durations import format_duration, parse_duration
+from rebalancer.base.plain_text import shown
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000

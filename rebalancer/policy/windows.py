@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.values import PositiveDuration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rebalancer.durations import format_duration
+from rebalancer.base.durations import format_duration
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport

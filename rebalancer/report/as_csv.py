@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterator
 from io import StringIO
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.as_json import plain
 from rebalancer.report.changes import likely

@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from rebalancer.plain_text import printable, printable_json
+from rebalancer.base.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import words
 from rebalancer.report.changes import NodeChange, WorkloadChange

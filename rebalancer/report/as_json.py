@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.plain_text import printable_json
+from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
 from rebalancer.report.data_text import yaml_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import words
 from rebalancer.report.changes import WorkloadChange

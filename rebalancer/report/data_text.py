@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.plain_text import printable_json
+from rebalancer.base.plain_text import printable_json
 
 DATA_FORMS = ("json", "yaml")
 

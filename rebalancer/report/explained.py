@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import ExplainedNode, Explanation
 

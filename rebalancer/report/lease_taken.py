@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rebalancer import API_VERSION
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_csv import HEAD
 from rebalancer.report.as_json import reviewed_plan

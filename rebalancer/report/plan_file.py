@@ -18,8 +18,8 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
-from rebalancer.durations import format_duration
-from rebalancer.errors import PolicyError
+from rebalancer.base.durations import format_duration
+from rebalancer.base.errors import PolicyError
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move
 from rebalancer.policy.load import LoadedPolicy

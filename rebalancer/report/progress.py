@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from rebalancer.output import OutputError, write
-from rebalancer.plain_text import printable, printable_json
+from rebalancer.base.output import OutputError, write
+from rebalancer.base.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.report.words import count

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.report.text import Paint, wrapped
 
 _MARGIN = re.compile(r" +((?:\x1b\[0m)?)$")

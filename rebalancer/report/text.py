@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 
 WIDTH = 80
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.plain_text import printable
+from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Cost, Landing, Method, Move, Score, Skip
 from rebalancer.policy.model import Mode

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 import yaml
 
-from rebalancer.environment import collector_paused
-from rebalancer.errors import PolicyError
+from rebalancer.base.environment import collector_paused
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
 from rebalancer.snapshot.archive_lists import read_archive
 from rebalancer.snapshot.collected import Collected

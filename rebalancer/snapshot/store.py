@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 from msgspec import Raw
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.file_format import API_VERSIONS, MANIFEST, Capture, Manifest, StoredList
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from rebalancer.base.stop import Stop
 from rebalancer.evictor.executor import Execution, Executor, Pace, Recheck
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
-from rebalancer.stop import Stop
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.world import Replaced, World
 

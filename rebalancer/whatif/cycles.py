@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rebalancer.base.environment import Timings
 from rebalancer.cost.signals import Signals
-from rebalancer.environment import Timings
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document

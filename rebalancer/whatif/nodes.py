@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.whatif.objects import (
     Json,

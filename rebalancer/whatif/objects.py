@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
 from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.load import load_snapshot

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from rebalancer import API_VERSION
-from rebalancer.plain_text import printable_lines
+from rebalancer.base.plain_text import printable_lines
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.words import count

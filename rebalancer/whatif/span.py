@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.durations import parse_seconds
-from rebalancer.errors import PolicyError
+from rebalancer.base.durations import parse_seconds
+from rebalancer.base.errors import PolicyError
 
 _MOST = 3600.0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.whatif.objects import Json, Objects, controller, is_ready, unscheduled
 
 KINDS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from rebalancer.durations import parse_go_duration
+from rebalancer.base.durations import parse_go_duration
 from rebalancer.wire.pods import ANNOTATION_NAMES, PodAnnotations
 from rebalancer.wire.times import unix_seconds
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from rebalancer.errors import ExitCode
+from rebalancer.base.errors import ExitCode
 from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.follow import Follower

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rebalancer.errors import ExitCode
+from rebalancer.base.errors import ExitCode
 from tests.controlplane import metrics, objects, operations
 from tests.e2e.installed import NAMESPACE, Installed
 

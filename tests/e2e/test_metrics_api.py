@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from rebalancer.errors import ExitCode
+from rebalancer.base.errors import ExitCode
 from rebalancer.kube.access import READ_RULES, USAGE_RULES
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.failures import ForbiddenError

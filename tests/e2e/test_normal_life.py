@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rebalancer.errors import ExitCode
+from rebalancer.base.errors import ExitCode
 from tests.controlplane import objects, operations
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e import crowd

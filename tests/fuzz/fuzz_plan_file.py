@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import BytesIO
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.report.plan_file import read_plan
 from tests.fuzz.target import Target
 

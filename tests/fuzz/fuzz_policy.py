@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from tests.fuzz.target import Target

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.sending import Answer
+from rebalancer.base.stop import Stop
 from rebalancer.kube import prometheus
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import METRICS
 from rebalancer.policy.usage import Prometheus
-from rebalancer.sending import Answer
-from rebalancer.stop import Stop
 from rebalancer.wire.lists import item_decoder
 from tests.fuzz.target import Target
 

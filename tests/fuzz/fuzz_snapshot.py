@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 from io import BytesIO
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.file_format import MANIFEST
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.whatif.objects import read_objects

@@ -6,13 +6,13 @@ import time
 import pytest
 import yaml
 
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics.collect import of_report, registry
 from rebalancer.metrics.deliver import push
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Skip
-from rebalancer.stop import Stop
 from tests.chart.helm import one, render
 from tests.prometheus.programs import prometheus, promtool, pushgateway, query
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import Access, RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.engine import Timings
-from rebalancer.environment import Environment, SystemClock
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.testing.objects import EmbeddedCluster, deployment

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import NodeCode
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from rebalancer.base.errors import PolicyError
 from rebalancer.embedded.apiserver.kinds import Kind
 from rebalancer.embedded.apiserver.status import bad_request
-from rebalancer.errors import PolicyError
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.labels import matches
 from rebalancer.wire.objects import LabelSelector

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.durations import format_duration
+from rebalancer.base.durations import format_duration
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.conditions import is_ready
 from rebalancer.embedded.apiserver.kinds import Json, Kind

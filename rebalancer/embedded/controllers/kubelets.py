@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rebalancer.durations import parse_go_duration
+from rebalancer.base.durations import parse_go_duration
 from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json

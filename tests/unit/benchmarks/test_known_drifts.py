@@ -11,7 +11,7 @@ from benchmarks.decisions.contenders import default_policy
 from benchmarks.decisions.instance import counted, hard, soft
 from benchmarks.decisions.loop import Loop, as_objects
 from benchmarks.decisions.reading import placement, read
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

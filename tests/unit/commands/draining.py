@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.drain import DrainOptions, drain
 from rebalancer.embedded.engine import Timings
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import RebalancerError
 from rebalancer.testing.objects import EmbeddedCluster
 
 FAST = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)

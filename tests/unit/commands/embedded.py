@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Timings
-from rebalancer.environment import Environment, SystemClock
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 
 MEMORY = "default/memory"

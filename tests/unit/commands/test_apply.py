@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rebalancer.base.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.cli import command
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.engine import Timings
-from rebalancer.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import PolicyError
 from rebalancer.nodes import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import StoppedError
 from rebalancer.commands.marks import show_marks
 from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.engine import Timings
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import StoppedError
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 

@@ -6,12 +6,12 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import ClusterReadError, ExitCode, PolicyError
+from tests.unit.base.test_sending import SECRET, server
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, third_zone_joined
-from tests.unit.test_sending import SECRET, server
 
 
 def run(cluster, folder, err=None, **options):

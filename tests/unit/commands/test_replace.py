@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import RebalancerError
 from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb

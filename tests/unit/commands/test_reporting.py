@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ExitCode
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import ExitCode
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
 

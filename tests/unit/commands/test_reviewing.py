@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.commands.result import outcomes_of
-from rebalancer.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning

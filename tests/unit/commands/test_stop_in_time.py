@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from rebalancer.base.errors import ExitCode
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.errors import ExitCode
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined

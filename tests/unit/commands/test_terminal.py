@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.terminal import bars_on, terminal_look
-from rebalancer.environment import Environment, SystemClock
 from tests.docs.pages import ROOT
 from tests.unit.report.test_report_bars import WIPED
 

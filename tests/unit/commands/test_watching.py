@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.watching import marked, watch
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import ClusterReadError, PolicyError
 from rebalancer.testing.workloads import apart, node, workload
 
 NODES = [node(f"n-{zone}", zone) for zone in "abc"]

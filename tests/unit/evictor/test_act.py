@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.act import WaveCheck, carried_out, watched
 from rebalancer.evictor.executor import Executor
 from rebalancer.kube.evict import AnswerKind

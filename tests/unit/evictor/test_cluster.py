@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.evictor.cluster import ClusterActor, open_feed
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.watch import EventType
-from rebalancer.stop import Stop
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.strategies.pod_states import with_state

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.executor import contradicts
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status

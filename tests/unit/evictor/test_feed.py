@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.watch import EventType
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.evictor.marks import LASTS, Marker
 from rebalancer.kube.marks import list_marks, set_mark
 from rebalancer.plan.outcome import Status
-from rebalancer.stop import Stop
 from rebalancer.wire.marks import Mark
 from tests.unit.evictor.nodes import OTHERS, Nodes, mark
 from tests.unit.evictor.world import Time, Waiting, World, execute, executor_of, move, stop_of

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.evictor.executor import Execution, Executor, Pace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.marks import Marks
@@ -16,7 +17,6 @@ from rebalancer.kube.evict import Answer, AnswerKind
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move
-from rebalancer.stop import Stop
 
 
 def move(

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.transport import Limits
-from rebalancer.stop import Stop
 
 VERSION = "99"
 SECRET = "secret-token-of-a-test"

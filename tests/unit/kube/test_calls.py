@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call, CutOffError, apart
 from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.transport import Limits
-from rebalancer.stop import Stop
 from tests.unit.kube.scripted import SECRET, Say, ScriptedServer, kubeconfig
 
 FOR_EVER = 600.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
-from rebalancer.errors import ClusterReadError, PolicyError
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.read import read_cluster
 from rebalancer.snapshot.load import load_snapshot

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.errors import ClusterReadError
 from rebalancer.kube import follow
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.follow import Follower

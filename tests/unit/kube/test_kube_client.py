@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer import __version__
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.resources import Rule

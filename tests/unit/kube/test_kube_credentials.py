@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
-from rebalancer.stop import Stop
 from tests.unit.kube.scripted import SECRET, kubeconfig
 
 

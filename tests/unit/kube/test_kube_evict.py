@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind, evict, read_pod
 from rebalancer.kube.podview import PodView
 from tests.unit.kube.scripted import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken
-from rebalancer.stop import Stop
 from tests.unit.kube.scripted import (
     Asked,
     Say,

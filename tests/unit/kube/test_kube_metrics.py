@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RULES
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node, read_node
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, client_of, status_body

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster, read_version

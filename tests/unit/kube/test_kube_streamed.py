@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import LISTED

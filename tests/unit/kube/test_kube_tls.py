@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from tests.controlplane import pki
 from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.changes import pod_changes
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.resources import PODS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject, shortened
 from rebalancer.kube.memory import MemoryConflictError, MemoryStore

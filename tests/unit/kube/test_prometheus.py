@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.metrics import read_metrics
 from rebalancer.kube.prometheus import PrometheusSource
@@ -17,7 +18,6 @@ from rebalancer.kube.resources import NODE_METRICS
 from rebalancer.policy.usage import Prometheus
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.usage import Usage
-from rebalancer.stop import Stop
 from tests.controlplane import pki
 from tests.unit.kube.scripted import (
     Asked,

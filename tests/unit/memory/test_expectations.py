@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.cost.signals import Signals
-from rebalancer.environment import SystemClock, Timings
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.expectations import FULFILLED_AFTER, after_run

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.signals import Signals
-from rebalancer.errors import ClusterReadError
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, PaceMemory, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Timings
-from rebalancer.environment import Environment, SystemClock
 from rebalancer.kube import read
 from rebalancer.kube.metrics import MetricsList
 from rebalancer.kube.pages import Listing

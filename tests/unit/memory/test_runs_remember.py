@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.cli import command
-from rebalancer.errors import ClusterReadError, ExitCode
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember

@@ -1,7 +1,7 @@
 import pytest
 
+from rebalancer.base.errors import PolicyError
 from rebalancer.commands.migrate import migrated
-from rebalancer.errors import PolicyError
 from rebalancer.migrate.write import as_file
 from rebalancer.registry import Registry
 

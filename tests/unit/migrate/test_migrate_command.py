@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.migrate import migrate
-from rebalancer.environment import Environment, SystemClock
-from rebalancer.errors import RebalancerError
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.nodes.choice import Choice, version_of
 from rebalancer.nodes.missing import _first_fit
 from rebalancer.testing.snapshots import snapshot_of

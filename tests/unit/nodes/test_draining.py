@@ -2,14 +2,14 @@
 
 import pytest
 
-from rebalancer.errors import ClusterReadError
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.resources import Rule
 from rebalancer.nodes import draining
 from rebalancer.nodes.draining import Left, empty, left_of
 from rebalancer.nodes.triage import Orders
-from rebalancer.stop import Stop
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 NOTHING = Left()

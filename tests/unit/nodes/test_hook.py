@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.nodes.hook import Hook
 from tests.unit.kube.scripted import Say, ScriptedServer
 

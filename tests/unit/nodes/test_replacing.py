@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rebalancer.environment import SystemClock
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.nodes import replacing
 from rebalancer.nodes.replacing import Pace, replace
 from rebalancer.nodes.stages import Phase, Stage
-from rebalancer.stop import Stop
 
 NODES = ("n1", "n2", "n3")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.notices.message import PLACEHOLDERS, of_error, of_report
 from rebalancer.notices.template import SHIPPED, filled, load_template
 from rebalancer.plan.outcome import Outcome, Status

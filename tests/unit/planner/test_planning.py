@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.planner.pace import Pace
 from rebalancer.planner.planning import Planning, scheduler_profile

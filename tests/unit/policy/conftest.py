@@ -3,7 +3,7 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.params import Params, Percent
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.forms import plain, policy_hash
 from rebalancer.policy.load import load_policy

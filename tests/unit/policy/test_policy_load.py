@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.errors import ExitCode, PluginError, PolicyError
+from rebalancer.base.errors import ExitCode, PluginError, PolicyError
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Eagerness, Mode, Policy
 from rebalancer.policy.params import Params

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.planner.planning import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_text
 from rebalancer.policy.usage import looks_back

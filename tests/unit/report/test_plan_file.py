@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
 from rebalancer.report import plan_file

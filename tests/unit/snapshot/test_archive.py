@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.load import load_snapshot
 from tests.unit.kube.scripted import REPLICA_SET, node, owned_pod, pod
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing, slim
 
 

@@ -1,6 +1,6 @@
 """A loop over objects, under a policy given in a line."""
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

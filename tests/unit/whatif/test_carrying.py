@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.evictor.executor import Pace
 from rebalancer.plan.outcome import Status
 from rebalancer.planner.planning import Planning, scheduler_profile

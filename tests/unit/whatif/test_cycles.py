@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.environment import SystemClock, Timings
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Status
 from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy

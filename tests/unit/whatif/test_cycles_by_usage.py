@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.cli import command
 from rebalancer.cost.signals import Signals
-from rebalancer.environment import SystemClock, Timings
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.whatif.span import Span
 
 

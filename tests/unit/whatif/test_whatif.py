@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from rebalancer.errors import PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.nodes import NewNode, add_node, remove_node

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 
-from rebalancer.errors import ExitCode
+from rebalancer.base.errors import ExitCode
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 

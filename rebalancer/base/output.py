@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from rebalancer.errors import ExitCode, RebalancerError
-from rebalancer.plain_text import printable_lines
+from rebalancer.base.errors import ExitCode, RebalancerError
+from rebalancer.base.plain_text import printable_lines
 
 
 class OutputError(RebalancerError):

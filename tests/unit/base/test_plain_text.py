@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.plain_text import printable, printable_json
+from rebalancer.base.plain_text import printable, printable_json
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rebalancer.stop import Stop
+from rebalancer.base.stop import Stop
 
 
 class Clock:

@@ -65,7 +65,7 @@ def test_a_run_that_comes_to_its_end_in_time_reports(tmp_path):
 
 SCRIPT = """
 import sys, threading, time
-from rebalancer.environment import system_environment
+from rebalancer.base.environment import system_environment
 environment = system_environment(patience=0.05)
 if sys.argv[1] == "committed":
     environment.committed.set()
@@ -99,7 +99,7 @@ def test_patience_ends_only_before_anything_is_moved(state, end):
 
 WHILE_IT_WAITS = """
 import os, signal
-from rebalancer.environment import system_environment
+from rebalancer.base.environment import system_environment
 environment = system_environment(patience=60)
 # What a wait for the stop does in its critical moments.
 with environment.stop._cond:
@@ -115,7 +115,7 @@ def test_a_signal_in_the_middle_of_a_wait_for_it_ends_the_wait():
 
 IN_ANOTHER_THREAD = """
 import os, signal, threading
-from rebalancer.environment import system_environment
+from rebalancer.base.environment import system_environment
 environment = system_environment(patience=60)
 blocked, _ = os.pipe()
 def receive():
@@ -138,7 +138,7 @@ def test_signals_that_another_thread_receives_end_a_blocking_call():
 
 AT_THE_END = """
 import os, signal, sys, time
-from rebalancer.environment import system_environment
+from rebalancer.base.environment import system_environment
 class Slow:
     def __del__(self, kill=os.kill, number=int(sys.argv[1]), own=os.getpid(), sleep=time.sleep):
         if number:

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from rebalancer.signals import handle_signals
-from rebalancer.stop import Stop
+from rebalancer.base.signals import handle_signals
+from rebalancer.base.stop import Stop
 
 
 class SystemClock:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
-from rebalancer.stop import Stop
+from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
 

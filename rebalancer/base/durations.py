@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.plain_text import shown
+from rebalancer.base.plain_text import shown
 
 _OURS = re.compile(
     r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.durations import format_duration, parse_duration, parse_go_duration, parse_seconds
+from rebalancer.base.durations import (
+    format_duration,
+    parse_duration,
+    parse_go_duration,
+    parse_seconds,
+)
 
 BOTH = {
     "90s": 90,

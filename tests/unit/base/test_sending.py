@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rebalancer.environment import SystemClock
-from rebalancer.sending import SendingError, checked, place, send
-from rebalancer.stop import Stop
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.sending import SendingError, checked, place, send
+from rebalancer.base.stop import Stop
 
 SECRET = "T000-secret"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rebalancer.errors import ExitCode
-from rebalancer.output import OutputError, say, write
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import OutputError, say, write
 from rebalancer.testing.workloads import apart, node, workload
 
 
