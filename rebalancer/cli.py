@@ -39,6 +39,7 @@ _COMMANDS = {
     "replace": "Replace old nodes, one after the other.",
     "report": "Print what a report looks like.",
     "run": "Plan moves and carry them out, once.",
+    "serve": "Follow the cluster, and plan and act again and again.",
     "simulate": "Play run after run offline, with what-if changes.",
     "snapshot": "Write the cluster's state to a file, for run --snapshot.",
     "strategies": "List the installed strategies.",

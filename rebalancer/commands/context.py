@@ -64,8 +64,12 @@ class RunContext:
     @property
     def instance(self) -> str:
         """Name of this run in events and in the Lease."""
-        pod = self.environment.environ.get("POD_NAME")
-        return pod or f"{os.uname().nodename}-{os.getpid()}"
+        return instance(self.environment)
+
+    @property
+    def identity(self) -> str:
+        """Name of this run in the Lease, which no other ever has: another one each time."""
+        return identity(self.environment)
 
     @property
     def name_in_marks(self) -> str:
@@ -85,8 +89,28 @@ class RunContext:
         return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
 
 
-def run_context(options: RunOptions, environment: Environment) -> RunContext:
+def instance(environment: Environment) -> str:
+    """Return the name of this process in events."""
+    pod = environment.environ.get("POD_NAME")
+    return pod or f"{os.uname().nodename}-{os.getpid()}"
+
+
+def identity(environment: Environment) -> str:
+    """Return a name for a Lease's holder that no other holder ever has."""
+    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
+    return f"{instance(environment)}_{environment.random(4).hex()}"
+
+
+def run_context(
+    options: RunOptions,
+    environment: Environment,
+    *,
+    registry: Registry | None = None,
+    loaded: LoadedPolicy | None = None,
+) -> RunContext:
     """Load the policy, and the reviewed plan if there is one.
+
+    ``registry`` and ``loaded``: what a process that lives long has loaded before.
 
     Raises:
         PolicyError: a flag, the policy or the plan is wrong.
@@ -97,8 +121,8 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
         raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     _refuse_cluster_flags(options)
     max_age = duration("--max-age", options.max_age)
-    registry = Registry.installed()
-    loaded = options.load(registry)
+    registry = Registry.installed() if registry is None else registry
+    loaded = options.load(registry) if loaded is None else loaded
     reviewed = _reviewed_plan(options, loaded, max_age)
     offline = options.snapshot_path is not None
     clock, bars = environment.clock, bars_on(environment, options)

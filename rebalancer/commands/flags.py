@@ -115,15 +115,7 @@ PROGRESS = [
     ),
 ]
 
-AT_THE_END = [
-    click.option(
-        "--fail-on",
-        callback=_fail_on,
-        default="",
-        metavar=",".join(FAIL_ON),
-        help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
-        " budget or another run.",
-    ),
+PUBLISHING = [
     click.option(
         "--metrics-push",
         metavar="URL",
@@ -151,15 +143,22 @@ AT_THE_END = [
         help="Body of the notice: JSON with placeholders such as $summary.",
     ),
 ]
+"""Flags of what a run says to other systems."""
+
+AT_THE_END = [
+    click.option(
+        "--fail-on",
+        callback=_fail_on,
+        default="",
+        metavar=",".join(FAIL_ON),
+        help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
+        " budget or another run.",
+    ),
+    *PUBLISHING,
+]
 """Flags of what a run says to others at its end."""
 
-RUN = [
-    click.option(
-        "--snapshot",
-        "snapshot_path",
-        type=click.Path(),
-        help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
-    ),
+SCOPE = [
     click.option(
         "-n",
         "--namespace",
@@ -174,21 +173,23 @@ RUN = [
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),
-    output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
-    click.option(
-        "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
-    ),
-    click.option(
-        "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
-    ),
-    click.option(
+]
+"""Which pods may move."""
+
+
+def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
+    """Return ``--deadline`` with this default."""
+    return click.option(
         "--deadline",
         callback=_at_least_a_second,
-        default=format_duration(timedelta(seconds=DEFAULTS.deadline)),
+        default=format_duration(timedelta(seconds=seconds)),
         show_default=True,
         metavar="DURATION",
         help="End the run in good order after so long: 90s, 5m; a plain number is seconds.",
-    ),
+    )
+
+
+STATE = [
     click.option(
         "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
     ),
@@ -197,6 +198,10 @@ RUN = [
         metavar="NS/NAME",
         help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
     ),
+]
+"""What runs share with each other."""
+
+REQUESTS = [
     click.option(
         "--max-requests",
         type=click.IntRange(min=1),
@@ -210,16 +215,39 @@ RUN = [
         is_flag=True,
         help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
     ),
-    *PROGRESS,
+]
+"""How the API server is asked."""
+
+COLOR = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    is_flag=False,
+    flag_value="always",
+    default=DEFAULTS.color,
+    show_default=True,
+    help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
+)
+
+RUN = [
     click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        is_flag=False,
-        flag_value="always",
-        default=DEFAULTS.color,
-        show_default=True,
-        help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
+        "--snapshot",
+        "snapshot_path",
+        type=click.Path(),
+        help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
     ),
+    *SCOPE,
+    output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
+    click.option(
+        "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
+    ),
+    click.option(
+        "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
+    ),
+    deadline_flag(DEFAULTS.deadline),
+    *STATE,
+    *REQUESTS,
+    *PROGRESS,
+    COLOR,
     *AT_THE_END,
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""

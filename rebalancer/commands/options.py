@@ -86,6 +86,8 @@ class Ending:
     plan_out: str | None
     detailed_exitcode: bool
     fail_on: tuple[str, ...]
+    prints_idle: bool = True
+    """Whether the report of a run is printed that had nothing to do, else one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,9 +45,16 @@ def report(
     written = run_report(run, source, planned, execution, int(code))
     if (path := ending.plan_out) is not None:
         write_plan(path, written)
+    if not ending.prints_idle and _is_idle(written):
+        run.progress.note("idle", f"nothing to do on {len(written.snapshot.nodes):,} nodes")
+        return code, written
     look = terminal_look(run.environment, ending.color)
     pieces = render(written, ending.output, color=look.color, width=look.width)
     return _write(run.environment, pieces, code, written.outcomes), written
+
+
+def _is_idle(written: RunReport) -> bool:
+    return not (written.outcomes or written.standstill or written.exit_code)
 
 
 def write_plan(path: str, written: RunReport) -> None:

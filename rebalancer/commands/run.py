@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.options import Ending, RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
@@ -41,11 +41,20 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    return published(options, environment, lambda: _run(options, environment)).code
+
+
+def published(options: RunOptions, environment: Environment, run: Callable[[], Ended]) -> Ended:
+    """Run, and say to other systems what came of it, if the flags ask for that.
+
+    Raises:
+        RebalancerError: the run's, or a flag is wrong.
+    """
     publish = publisher(options, environment)
     if publish is None:
-        return _run(options, environment).code
+        return run()
     try:
-        ended = _run(options, environment)
+        ended = run()
     except RebalancerError as error:
         if not environment.stop.is_set():
             publish.failure(str(error), int(error.exit_code))
@@ -55,11 +64,11 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
         raise
     if ended.report is not None:
         publish.report(replace(ended.report, exit_code=int(ended.code)), ended.remembered)
-    return ended.code
+    return ended
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
     """A run that came to its end."""
 
     code: ExitCode
@@ -69,30 +78,39 @@ class _Ended:
     """What earlier runs left; None without a memory."""
 
 
-def _run(options: RunOptions, environment: Environment) -> _Ended:
+def _run(options: RunOptions, environment: Environment) -> Ended:
     run = run_context(options, environment)
     ending = options.ending()
     with open_source(run, options.access()) as source:
         if source.lease_taken is not None:
-            return _Ended(report_lease_taken(run, ending, source, source.lease_taken))
-        reading = source.read()
-        memory = recall(run, source, reading)
-        remembered = None if memory is None else memory.document
-        planned = make_plan(run, reading, memory)
-        execution, unmarked = None, False
-        if run.acts:
-            try:
-                execution = act(run, source, reading, planned, memory)
-            except MarksError as error:
-                if run.stop.reason() is not None:
-                    raise
-                # One node that cannot be written is not to end every run: what needs no marks goes on.
-                run.notes.append(f"this run marks no node, and empties none: {error}")
-                run.planning.give_up_marks()
-                planned = make_plan(run, reading, memory)
-                execution, unmarked = act(run, source, reading, planned, memory), True
-        code, written = report(run, ending, source, planned, execution, partial=unmarked)
-        return _Ended(code, written, remembered)
+            return Ended(report_lease_taken(run, ending, source, source.lease_taken))
+        return run_on(run, ending, source)
+
+
+def run_on(run: RunContext, ending: Ending, source: Source) -> Ended:
+    """Read, plan, carry the plan out if the run acts, report.
+
+    Raises:
+        RebalancerError: nothing was evicted.
+    """
+    reading = source.read()
+    memory = recall(run, source, reading)
+    remembered = None if memory is None else memory.document
+    planned = make_plan(run, reading, memory)
+    execution, unmarked = None, False
+    if run.acts:
+        try:
+            execution = act(run, source, reading, planned, memory)
+        except MarksError as error:
+            if run.stop.reason() is not None:
+                raise
+            # One node that cannot be written is not to end every run: what needs no marks goes on.
+            run.notes.append(f"this run marks no node, and empties none: {error}")
+            run.planning.give_up_marks()
+            planned = make_plan(run, reading, memory)
+            execution, unmarked = act(run, source, reading, planned, memory), True
+    code, written = report(run, ending, source, planned, execution, partial=unmarked)
+    return Ended(code, written, remembered)
 
 
 def act(

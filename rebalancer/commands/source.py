@@ -6,12 +6,12 @@ Modules that only a cluster needs, the API client above all, are imported where 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rebalancer.base.environment import collector_paused
+from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
@@ -22,9 +22,11 @@ from rebalancer.snapshot.model import Snapshot
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
+    from rebalancer.kube.follow import Follower
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
+    from rebalancer.kube.resources import Rule
     from rebalancer.policy.usage import UsageSettings
 
 
@@ -35,8 +37,17 @@ class Reading:
     snapshot: Snapshot
     clock_skew: float = 0.0
     """Seconds by which the server's clock is ahead of ours."""
-    kept: Kept | None = None
-    """What it takes to follow the cluster from here on; for a run that acts."""
+    kept: Kept | Follower | None = None
+    """What it takes to follow the cluster from here on, or what follows it already; for a run that acts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A cluster that is followed for longer than one run."""
+
+    follower: Follower
+    evicted: Collection[str]
+    """uids of the pods that the run before has evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,8 @@ class Source:
     """The run that holds the Lease, so that this one must not go on."""
     usage: UsageSource | None = None
     """What measures the use of nodes and pods; None where no strategy asks for it."""
+    followed: Followed | None = None
+    """None where this run is the first to read the cluster."""
 
     def read(self) -> Reading:
         """Read the state.
@@ -61,7 +74,12 @@ class Source:
             PolicyError: the file is none, or the reviewed plan is too old for what was read.
         """
         with self.run.timings.phase("read"):
-            reading = self._of_file() if self.client is None else self._of_cluster(self.client)
+            if self.client is None:
+                reading = self._of_file()
+            elif self.followed is not None:
+                reading = self._of_followed(self.client, self.followed)
+            else:
+                reading = self._of_cluster(self.client)
         self._check_reviewed_plan(reading.snapshot)
         return reading
 
@@ -90,6 +108,19 @@ class Source:
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
+
+    def _of_followed(self, client: Client, followed: Followed) -> Reading:
+        from rebalancer.kube.fresh import read_fresh  # noqa: PLC0415
+
+        snapshot, readings = read_fresh(
+            client,
+            followed.follower,
+            followed.evicted,
+            clock=self.run.environment.clock.unix,
+            usage=self.usage,
+        )
+        self.run.notes.extend(readings.notes)
+        return Reading(snapshot, readings.clock_skew or 0.0, followed.follower)
 
 
 @contextmanager
@@ -133,6 +164,19 @@ def _prepare_to_act(
     run: RunContext, client: Client, usage: UsageSource | None, at_end: ExitStack
 ) -> LeaseTaken | None:
     """Ask for the rights, then take the Lease; return its holder if that is another run."""
+    require_rights(run, client, usage)
+    return _take_lease(run, client, at_end)
+
+
+def require_rights(
+    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[Rule] = ()
+) -> None:
+    """Ask for all that a run that acts must be allowed to do, and for what is needed ``also``.
+
+    Raises:
+        ForbiddenError: something is missing; all of it is named.
+        ClusterReadError: no answer at all.
+    """
     from rebalancer.kube.access import (  # noqa: PLC0415
         MARK_RULES,
         READ_RULES,
@@ -148,8 +192,8 @@ def _prepare_to_act(
         marks = MARK_RULES if run.steers else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *run.rules)
-        require(client, (*READ_RULES, *(usage.rules if usage else ()), *acts, *lease, *memory))
-    return _take_lease(run, client, at_end)
+        reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
+        require(client, (*reads, *acts, *lease, *memory))
 
 
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
@@ -157,17 +201,16 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
 
     if run.lease is None:
         return None
-    environment = run.environment
-    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
-    identity = f"{run.instance}_{environment.random(4).hex()}"
-    taken = Lease(client, *run.lease, identity=identity, clock=environment.clock.unix).acquire()
+    clock = run.environment.clock.unix
+    taken = Lease(client, *run.lease, identity=run.identity, clock=clock).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.lost)
-    at_end.callback(_release, run, taken)
+    at_end.callback(release, run.environment, taken)
     return None
 
 
-def _release(run: RunContext, lease: AcquiredLease) -> None:
+def release(environment: Environment, lease: AcquiredLease) -> None:
+    """Give the Lease back; say so if that failed."""
     if (warning := lease.release()) is not None:
-        say(run.environment.err, f"rebalancer: {warning}")
+        say(environment.err, f"rebalancer: {warning}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -53,14 +54,23 @@ class Acting:
     grace_seconds: int | None = None
     """Of the evicted pods; None leaves each its own."""
 
-    def execute(self, planned: Planned, kept: Kept, clock_skew: float) -> Execution | None:
-        """Carry the plan out, from what was read on; None if there is nothing to do."""
+    def execute(
+        self, planned: Planned, kept: Kept | Follower, clock_skew: float
+    ) -> Execution | None:
+        """Carry the plan out, from what was read on; None if there is nothing to do.
+
+        A Follower that follows the cluster already goes on after that.
+        """
         moves = [move for move in planned.left if not move.observed]
         if not moves:
             self.remember(())
             return None
         feed = open_feed(planned.snapshot, moves)
-        follower = self._follower(kept, feed, moves)
+        if isinstance(kept, Follower):
+            follower = kept
+            followed: AbstractContextManager[object] = _followed(kept, feed)
+        else:
+            followed = follower = self._follower(kept, feed, moves)
         feed.read_all = follower.list_pods
         actor = self._actor(planned.snapshot, feed)
         executor = Executor(
@@ -74,7 +84,7 @@ class Acting:
             ordered=self.ordered,
         )
         check = WaveCheck(self.planning, self.remember, executor, self._recount(executor, follower))
-        with self.timings.phase("act"), follower:
+        with self.timings.phase("act"), followed:
             try:
                 return carried_out(
                     executor,
@@ -182,6 +192,14 @@ def watched(moves: Sequence[Move]) -> tuple[bool, str]:
     namespaces = {move.namespace for move in moves}
     waves = {move.wave for move in moves}
     return len(waves) > 1, namespaces.pop() if len(waves) == len(namespaces) == 1 else ""
+
+
+@contextmanager
+def _followed(follower: Follower, feed: PodFeed) -> Iterator[None]:
+    with follower.heard_by(feed) as whole:
+        if not whole:
+            feed.list_again()
+        yield
 
 
 def _evicted(outcomes: Iterable[Outcome]) -> set[str]:

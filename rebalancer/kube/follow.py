@@ -1,4 +1,4 @@
-"""The cluster kept current while a run acts: each list is followed by a watch from where it ended.
+"""The cluster kept current while a run acts, or for hours: each list is followed by a watch from where it ended.
 
 What a watch reports is folded into what was read, so that a snapshot of it is what reading everything again
 would give, without asking for it. A list whose changes cannot be followed (no permission to watch, a stream
@@ -7,9 +7,11 @@ that does not open) is read again for each snapshot; one whose version the serve
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -22,7 +24,7 @@ from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
 from rebalancer.kube.resources import AFTER_PODS, Resource
 from rebalancer.kube.watch import Event, EventType, Watch, Where
-from rebalancer.snapshot.build import Settled
+from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
@@ -44,6 +46,19 @@ class Listener(Protocol):
         """Pods are followed no longer."""
 
 
+class Observer(Protocol):
+    """Receives every change, from other threads, before the next snapshot shows it; for what is followed for long."""
+
+    def pod_changed(self, pod: PodRecord) -> None:
+        """A pod is like this now."""
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
+        """An object of another kind has changed: None before it was made, and after it went.
+
+        Both are None where objects of the kind were listed again: any may have changed.
+        """
+
+
 @dataclass(slots=True)
 class _Track:
     """One list, and the watch that follows it."""
@@ -53,6 +68,8 @@ class _Track:
     watch: Watch[Any] | None = None
     trouble: str | None = None
     """Why it is not followed."""
+    current: float = -math.inf
+    """Time of the client's clock at which it was known to be current last, by a watch that is none any more."""
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -61,19 +78,28 @@ class Follower:
 
     Without ``everything``, only pods are followed, in one ``namespace`` if one is given, for the listener
     alone: there are no snapshots then.
+
+    What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and hears of pods
+    while it is :meth:`heard_by` a listener of its own; now and then it is :meth:`compact`.
     """
 
     def __init__(
         self,
         client: Client,
         kept: Kept,
-        listener: Listener,
+        listener: Listener | None,
         *,
         seconds: float,
         everything: bool = True,
         namespace: str = "",
+        observer: Observer | None = None,
     ) -> None:
-        self._client, self._kept, self._listener = client, kept, listener
+        self._client, self._listener, self._observer = client, listener, observer
+        self._how = kept.how
+        self._first, self._at = kept.snapshot, kept.at
+        """The snapshot of the run that is under way, and the client's time when it was captured."""
+        self._backlog: list[tuple[EventType, PodRecord]] | None = None
+        """What became of pods since that snapshot, for the run's listener; None where that is not known whole."""
         self._fold, self._namespace, self._folds = kept.fold, namespace, everything
         self._leaving = threading.Event()
         self._stop = client.stop.sooner(seconds, self._leaving)
@@ -117,6 +143,83 @@ class Follower:
             for why, plurals in sorted(self._notes.items())
         )
 
+    # -- for long ----------------------------------------------------------------------------------
+
+    def fresh(
+        self,
+        evicted: Collection[str],
+        *,
+        captured_at: float,
+        version: tuple[int, int],
+        use: Fold | None = None,
+    ) -> Snapshot:
+        """Return the cluster as it is now, for a new run: what reading everything would give.
+
+        ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up begin anew.
+
+        Raises:
+            ClusterReadError: something had to be read again, and could not be.
+        """
+        self._notes = {}
+        for track in self._tracks:
+            track.trouble = None
+        self._catch_up(evicted)
+        self._await_controllers()
+        with self._lock:
+            self._ending.clear()
+            self._backlog = []
+            if use is not None:
+                self._fold.take_metrics(use)
+            settled = self._fold.settled()
+            self._fold.forget_metrics()
+        self._at = self._client.monotonic()
+        self._first = settled.snapshot(
+            captured_at=captured_at,
+            version=version,
+            missing=self._first.missing,
+            resource_version=self._pods.watch.resource_version if self._pods.watch else "",
+        )
+        return self._first
+
+    @contextmanager
+    def heard_by(self, listener: Listener) -> Iterator[bool]:
+        """Report to ``listener`` what has become of pods since the last fresh snapshot, until this is left.
+
+        Yield whether that is whole; if not, :meth:`list_pods`.
+        """
+        with self._lock:
+            whole = self._backlog is not None
+            for event, pod in self._backlog or ():
+                listener.take(event, pod)
+            self._listener, self._backlog = listener, None
+        self._notes = {}
+        if (why := self._pods.trouble) is not None:
+            listener.fail(ClusterReadError(why))
+        try:
+            yield whole
+        finally:
+            with self._lock:
+                self._listener = None
+
+    def compact(self, evicted: Collection[str]) -> None:
+        """Forget what no later run needs; ``evicted``: by the run before. To be called between two runs."""
+        with self._lock:
+            self._backlog = None
+            self._ending.intersection_update(evicted)
+            self._fold.compact()
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def silent_for(self) -> float:
+        """Return the seconds for which something may have changed that is not known here.
+
+        The server says at least once a minute that there was nothing.
+        """
+        heard = (
+            max(track.current, -math.inf if (watch := track.watch) is None else watch.heard)
+            for track in self._tracks
+        )
+        return self._client.monotonic() - min(heard)
+
     # -- snapshots ---------------------------------------------------------------------------------
 
     def snapshot(self, evicted: Collection[str]) -> Snapshot:
@@ -129,12 +232,10 @@ class Follower:
         """
         self._catch_up(evicted)
         self._fresh = set()
-        settled = self._settled()
-        if missing := settled.without_object() - self._absent:
-            settled = self._with_controllers(missing)
-        first = self._kept.snapshot
+        settled = self._await_controllers()
+        first = self._first
         now = settled.snapshot(
-            captured_at=first.captured_at + self._client.monotonic() - self._kept.at,
+            captured_at=first.captured_at + self._client.monotonic() - self._at,
             version=first.version,
             missing=first.missing,
             resource_version=self._pods.watch.resource_version if self._pods.watch else "",
@@ -186,8 +287,15 @@ class Follower:
             or (track is self._pods and not self._ending.issuperset(evicted))
         ]
 
-    def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
+    def _await_controllers(self) -> Settled:
         """Return what is known when the objects of controllers are there that pods name already."""
+        settled = self._settled()
+        without = settled.without_object()
+        self._absent &= without
+        missing = without - self._absent
+        return self._with_controllers(missing) if missing else settled
+
+    def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
         until = self._client.monotonic() + _PATIENCE
         while missing and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
             missing = self._settled().without_object() - self._absent
@@ -231,30 +339,35 @@ class Follower:
                 watch.close()
             with self._lock:
                 track.watch = None
+                if watch is not None:
+                    track.current = max(track.current, watch.heard)
             track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
             if track.trouble is None and not self._leaving.is_set():
                 self._start(track)
             return True
 
     def _read_pods(self) -> Listing:
-        fold, listing = read_pods(self._client, self._kept.how, self._told)
+        with self._lock:
+            self._backlog = None
+        fold, listing = read_pods(self._client, self._how, self._told)
         with self._lock:
             self._fold.take_pods(fold)
         return listing
 
     def _read(self, resource: Resource) -> Listing:
         wanted = self._fold.controllers if resource in AFTER_PODS else None
-        listing, objects = read_objects(
-            self._client, resource, self._kept.how, self._leaving, wanted
-        )
+        listing, objects = read_objects(self._client, resource, self._how, self._leaving, wanted)
         with self._lock:
             self._fold.forget(resource.kind)
             feed(self._fold, resource.kind, objects)
+        if self._observer is not None:
+            self._observer.object_changed(resource.kind, None, None)
         return listing
 
     def _told(self, pods: Iterable[PodRecord]) -> Iterator[PodRecord]:
         for pod in pods:
-            self._listener.take(EventType.MODIFIED, pod)
+            if self._listener is not None:
+                self._listener.take(EventType.MODIFIED, pod)
             yield pod
 
     # -- watches -----------------------------------------------------------------------------------
@@ -295,7 +408,7 @@ class Follower:
     def _give_up(self, track: _Track, error: ClusterReadError) -> None:
         forbidden = isinstance(error, ForbiddenError)
         track.trouble = "our account may not watch them" if forbidden else str(error)
-        if track is self._pods:
+        if track is self._pods and self._listener is not None:
             self._listener.fail(error)
 
     def _take(self, track: _Track, watch: Watch[Any], event: Event[Any]) -> bool:
@@ -313,11 +426,21 @@ class Follower:
                 self._fold.remove_pod(event.object.uid)
             elif self._folds:
                 self._fold.change_pod(event.object)
-        self._listener.take(event.type, event.object)
+            listener = self._listener
+            if self._backlog is not None:
+                self._backlog.append((event.type, event.object))
+        if listener is not None:
+            listener.take(event.type, event.object)
+        if self._observer is not None and not gone:
+            self._observer.pod_changed(event.object)
         return True
 
     def _take_object(self, kind: str, event: Event[Any]) -> None:
-        if event.type is EventType.DELETED:
+        gone = event.type is EventType.DELETED
+        if self._observer is not None:
+            before = self._fold.known(kind, event.object)
+            self._observer.object_changed(kind, before, None if gone else event.object)
+        if gone:
             self._fold.remove(kind, event.object)
         else:
             self._fold.change(kind, event.object)

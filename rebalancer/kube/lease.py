@@ -64,8 +64,11 @@ class Lease:
         self._namespace, self._name = namespace, name
         self._path = LEASES.path(namespace, name)
 
-    def acquire(self) -> AcquiredLease | LeaseTaken:
+    def acquire(self, waits: Callable[[], None] | None = None) -> AcquiredLease | LeaseTaken:
         """Take the Lease if it is free, or its holder is dead.
+
+        With ``waits``, which is called at each look, wait until that is so, or the client must stop: for what lives
+        long. It looks every two seconds, so that it knows for how long the Lease has not changed.
 
         Raises:
             ClusterReadError: there is none, or it could not be read or written.
@@ -74,7 +77,7 @@ class Lease:
             f"Lease {self._namespace}/{self._name} changes faster than it can be taken"
         )
         for _ in range(3):
-            free = self._free()
+            free = self._free(waits)
             if isinstance(free, LeaseTaken):
                 return free
             lease, now = free
@@ -85,19 +88,25 @@ class Lease:
             except ClusterReadError as error:
                 # It may be ours all the same, and no other run could take it for two terms: read it again.
                 trouble = error
-                if _is_final(error) or self.client.stop.wait(_RETRY) is not None:
+                if is_final(error) or self.client.stop.wait(_RETRY) is not None:
                     break
                 continue
             if taken is not None:
                 return AcquiredLease(self, taken, now)
         raise trouble
 
-    def _free(self) -> tuple[Mapping[str, Any], float] | LeaseTaken:
+    def _free(
+        self, waits: Callable[[], None] | None
+    ) -> tuple[Mapping[str, Any], float] | LeaseTaken:
         """Return the Lease and the server's time once it is free, ours, or its holder dead; otherwise its holder."""
         watched: _Watched | None = None
         lease, now = self.read(self.client)
         while (holder := holder_of(lease)) not in ("", self.identity):
-            if now < (expires_at := _expiry(lease, now)):
+            if waits is not None:
+                waits()
+                if watched is not None and watched.version != _version(lease):
+                    watched = None
+            elif now < (expires_at := _expiry(lease, now)):
                 return LeaseTaken(holder, expires_at)
             if watched is None:
                 watched = _Watched(_version(lease), self.client.monotonic() + _duration(lease))
@@ -232,7 +241,7 @@ class AcquiredLease:
                 self._renew()
             except ClusterReadError as error:
                 self._trouble = f" ({error})"
-                if _is_final(error):
+                if is_final(error):
                     self._lost = f"the Lease was lost: {error}"
                 pause = max(0.0, min(_RETRY, self._left()))
             except Exception as error:  # noqa: BLE001  (whatever it is, the Lease is not renewed any more)
@@ -292,7 +301,7 @@ class _Watched:
     """Of the client's clock."""
 
 
-def _is_final(error: ClusterReadError) -> bool:
+def is_final(error: ClusterReadError) -> bool:
     """Whether a renewal is refused for good: it is not allowed, or there is no such Lease."""
     return isinstance(error, ForbiddenError) or (
         isinstance(error, StatusError) and error.status == 404

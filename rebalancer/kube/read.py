@@ -70,6 +70,8 @@ class ServerVersion:
 
     numbers: tuple[int, int]
     text: str
+    date: float | None = None
+    """When it said so, Unix seconds by its own clock; None if it does not say."""
 
 
 def read_cluster(
@@ -145,7 +147,7 @@ def read_version(client: Client) -> ServerVersion:
         info = msgspec.json.decode(response.body, type=dict[str, str])
         # Managed clusters write the minor version as "36+".
         numbers = tuple(int(re.match(r"\d+", info[key])[0]) for key in ("major", "minor"))  # type: ignore[index]
-        return ServerVersion((numbers[0], numbers[1]), info.get("gitVersion", ""))
+        return ServerVersion((numbers[0], numbers[1]), info.get("gitVersion", ""), response.date)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ClusterReadError(
             f"{client.server} is not a Kubernetes API server: its /version is not one"

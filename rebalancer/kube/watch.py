@@ -83,6 +83,8 @@ class Watch(Generic[T]):
         """How often the stream broke or was refused and had to be opened again."""
         self.live = False
         """Whether a stream is open: what happens is reported at once."""
+        self.heard = client.monotonic()
+        """Time of the client's clock at which something came last; at first, of the list."""
         self._client, self._where = client, where
         self._closed = threading.Event()
         self._stop = client.stop.sooner(seconds, self._closed)
@@ -140,6 +142,7 @@ class Watch(Generic[T]):
                 piece = stream.read()
                 if not piece:
                     return
+                self.heard = self._client.monotonic()
                 for message in decoder.feed(piece):
                     event = self._event(message)
                     if event is not None:

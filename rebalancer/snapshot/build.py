@@ -149,6 +149,26 @@ class Fold:
         """Take another fold's pods for all there are."""
         self._pods = other._pods
 
+    def known(self, kind: str, item: Any) -> Any | None:
+        """Return what is known of the object of any kind but Pod that has the name of ``item``."""
+        return self._of(kind).get(_key(item))
+
+    def compact(self) -> None:
+        """Drop what changes have left that no snapshot shows: for a cluster that is followed for long.
+
+        A ReplicaSet or Job that owns no pod and wants none is reported again when it is to have some.
+        """
+        self._pods.compact()
+        for kind in _AFTER_PODS:
+            known = self._of(kind)
+            idle = [key for key, item in known.items() if self._is_idle(item)]
+            for key in idle:
+                del known[key]
+
+    def _is_idle(self, item: o.Workload) -> bool:
+        wanted = item.spec.parallelism if item.kind == "Job" else item.spec.replicas
+        return wanted == 0 and item.metadata.uid not in self._pods.controllers
+
     def exhausted(self) -> set[str]:
         """Return the PodDisruptionBudgets (namespace/name) that allow no disruption now."""
         budgets = self._of("PodDisruptionBudget")

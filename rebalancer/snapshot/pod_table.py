@@ -24,6 +24,9 @@ from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 
 _FINISHED = ("Succeeded", "Failed")
 
+_MANY_NEWS = 1000
+"""Changes that may wait for the next snapshot, however few pods there are."""
+
 
 class ClassSpec(NamedTuple):
     """What makes a class: the owner of its pods, and all fields that matter to scheduling."""
@@ -162,6 +165,11 @@ class PodTable:
         """Forget a pod that is gone."""
         self._newest[uid] = -1
 
+    def compact(self) -> None:
+        """Put changes among the rows before they are more than the rows: a pod may change many times."""
+        if len(self._news) > max(_MANY_NEWS, len(self._rows) // 8):
+            self.settled()
+
     def _append(self, rows: PodRows, record: PodRecord) -> None:
         state = self._state_ids.setdefault(record.state, len(self._state_ids))
         rows.append(record, self._class_of(record), self._node_of(record.node), state)
@@ -243,7 +251,7 @@ class PodTable:
         return self._classes[rows.cls[row]].controller.namespace, rows.name[row]
 
     def _renumber(self) -> None:
-        """Number classes and states by their first pod; those without pods go."""
+        """Number classes, states and nodes' names by their first pod; those without pods go."""
         self._rows.cls, old, new = _by_first_pod(self._rows.cls, len(self._classes))
         self._classes = [self._classes[index] for index in old]
         self._class_ids = {k: int(new[i]) for k, i in self._class_ids.items() if new[i] >= 0}
@@ -251,6 +259,16 @@ class PodTable:
         states = list(self._state_ids)
         self._rows.state, kept, _ = _by_first_pod(self._rows.state, len(states))
         self._state_ids = {states[index]: number for number, index in enumerate(kept)}
+        names = self._node_names.values
+        nodes = np.frombuffer(self._rows.node, np.int32)
+        placed = nodes >= 0
+        renumbered = nodes.copy()
+        of_placed, known, _ = _by_first_pod(array("i", nodes[placed].tobytes()), len(names))
+        renumbered[placed] = np.frombuffer(of_placed, np.int32)
+        self._rows.node = array("i", renumbered.tobytes())
+        self._node_names = Interner()
+        for index in known:
+            self._node_names(names[index])
 
 
 def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int], Int32s]:

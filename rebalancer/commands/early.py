@@ -1,0 +1,116 @@
+"""What calls for a plan at once, and not only when the next one is due: nodes that come, go or change, pods that wait."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from rebalancer.base.stop import Clock
+from rebalancer.wire.objects import Node
+from rebalancer.wire.pods import PodRecord
+
+QUIET = 0.2
+"""Seconds without another change after which a plan is made: changes come in bursts."""
+_LONGEST_BURST = 1.0
+GAP = 10.0
+"""Seconds after a run in which changes do not call for another."""
+GAP_AFTER_NOTICE = 1.0
+"""As many where a node says that it will go: it may have two minutes in all."""
+_OURS = "rebalancer/"
+"""Prefix of the keys by which runs mark nodes themselves."""
+
+
+class Early:
+    """Collects changes since a run began; an observer of ``rebalancer.kube.follow.Follower``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.news = threading.Event()
+        """Set while there are changes that call for a plan."""
+        self._clock, self._lock = clock, threading.Lock()
+        self._first = self._last = -math.inf
+        self._gap = GAP
+        self._why = ""
+        self._unschedulable_since = -math.inf
+        """Server's time since which the newest of the pods waits that no node takes."""
+
+    def begin(self) -> None:
+        """Forget what came so far: a run sees it now."""
+        with self._lock:
+            self.news.clear()
+            self._gap, self._why = GAP, ""
+
+    def due(self, ended: float) -> float:
+        """Return when to begin a run, infinite if nothing calls for one. ``ended``: when the last one had."""
+        with self._lock:
+            if not self.news.is_set():
+                return math.inf
+            quiet = min(self._last + QUIET, self._first + _LONGEST_BURST)
+            return max(quiet, ended + self._gap)
+
+    @property
+    def why(self) -> str:
+        """What came first, in words."""
+        return self._why
+
+    def pod_changed(self, pod: PodRecord) -> None:
+        """See Observer. A pod counts once, when the scheduler has given it up for now."""
+        if pod.node or pod.deleting:
+            return
+        for condition in pod.state.conditions:
+            waits = condition.type == "PodScheduled" and condition.reason == "Unschedulable"
+            if waits and condition.since > self._unschedulable_since:
+                self._unschedulable_since = condition.since
+                self._note("pods wait that no node takes", GAP)
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
+        """See Observer."""
+        if kind != "Node":
+            return
+        if after is None:
+            gone = "nodes were listed again" if before is None else "a node was removed"
+            self._note(gone, GAP)
+        elif before is None:
+            self._note(f"node {after.metadata.name} was added", GAP)
+        elif notices(before) != notices(after):
+            self._note(f"node {after.metadata.name} says something else", GAP_AFTER_NOTICE)
+        elif _capacity(before) != _capacity(after):
+            self._note(f"node {after.metadata.name} has changed", GAP)
+
+    def _note(self, why: str, gap: float) -> None:
+        now = self._clock.now()
+        with self._lock:
+            if not self.news.is_set():
+                self._first, self._why = now, why
+            self._last, self._gap = now, min(self._gap, gap)
+            self.news.set()
+
+
+def notices(node: Node) -> tuple[object, ...]:
+    """Return what a node says of itself, and others say of it: by these it is announced that it will go.
+
+    What runs set themselves, and what changes with each heartbeat, is left out.
+    """
+    taints = sorted(
+        (taint.key, taint.value or "", taint.effect)
+        for taint in node.spec.taints or ()
+        if not taint.key.startswith(_OURS)
+    )
+    conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
+    return (
+        node.spec.unschedulable,
+        taints,
+        conditions,
+        node.metadata.deletion_timestamp,
+        _not_ours(node.metadata.labels),
+        _not_ours(node.metadata.annotations),
+    )
+
+
+def _not_ours(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: text for key, text in (texts or {}).items() if not key.startswith(_OURS)}
+
+
+def _capacity(node: Node) -> object:
+    return node.status.allocatable

@@ -1,0 +1,322 @@
+"""``serve``: one process that reads the cluster once, follows it, and makes run after run of what it knows.
+
+Each run is what ``rebalancer run`` does after its lists: the same plan, evictions, report and memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import (
+    ClusterReadError,
+    ExitCode,
+    PolicyError,
+    RebalancerError,
+    StoppedError,
+)
+from rebalancer.base.output import say
+from rebalancer.base.stop import Stop
+from rebalancer.commands.context import RunContext, identity, run_context
+from rebalancer.commands.early import Early
+from rebalancer.commands.options import RunOptions, reference
+from rebalancer.commands.run import Ended, published, run_on
+from rebalancer.commands.schedule import Schedule
+from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.registry import Registry
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.kube.follow import Follower
+    from rebalancer.kube.lease import AcquiredLease
+    from rebalancer.kube.metrics import UsageSource
+    from rebalancer.report.model import RunReport
+
+LEASE_SECONDS = 15
+"""Of the Lease: another replica takes it when it was not renewed for so long. A single run's lasts longer, since
+nobody waits for it."""
+_TRY_AGAIN = 2.0
+"""Seconds after the Lease could not be read or written."""
+_LOOK = 0.25
+_COMPACT = 60.0
+"""Seconds between two times at which what is kept is compacted."""
+
+
+@dataclass(slots=True)
+class Vitals:
+    """What is known of the process from outside; read by other threads."""
+
+    seen: float = -math.inf
+    """Time of the clock at which the main thread was seen at work last."""
+    leads: bool = False
+    """Whether it has the Lease, or needs none, and has read the cluster."""
+    stands_by: bool = False
+    """Whether it waits for the Lease of another."""
+    follower: Follower | None = None
+    runs: int = 0
+    """How many runs are over."""
+    failed: ExitCode | None = None
+    """Exit code of the last run, if it has no report."""
+
+
+@dataclass(slots=True)
+class PolicyInForce:
+    """The policy, read again before each run; one that became wrong leaves the last right one in force.
+
+    Raises:
+        RebalancerError: it is wrong from the beginning.
+    """
+
+    options: RunOptions
+    registry: Registry
+    loaded: LoadedPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.options.policy_path == "-":
+            raise PolicyError(["--policy -: standard input cannot be read again; name a file"])
+        self.loaded = self.options.load(self.registry)
+
+    def refresh(self) -> str | None:
+        """Read it again; return why the policy that was read before stays in force, None if it does not."""
+        try:
+            self.loaded = self.options.load(self.registry)
+        except RebalancerError as error:
+            return f"the policy is wrong, and the one that was read before stays in force: {error}"
+        return None
+
+
+class Resident:
+    """Leads, follows and runs, until a signal comes."""
+
+    def __init__(
+        self, options: RunOptions, environment: Environment, schedule: Schedule, vitals: Vitals
+    ) -> None:
+        """Read the policy.
+
+        Raises:
+            RebalancerError: the policy or a flag is wrong.
+        """
+        self.vitals = vitals
+        self._options, self._environment, self._schedule = options, environment, schedule
+        self._stop = Stop(environment.clock, signalled=environment.stop)
+        self._policy = PolicyInForce(options, Registry.installed())
+        self._lease = None if options.lease is None else reference("--lease", options.lease)
+        self._identity = identity(environment)
+        self._early = Early(environment.clock)
+        self._allowed = ""
+        """Hash of the policy for whose runs all rights are there."""
+        self._evicted: set[str] = set()
+        """uids of the pods that the last run has evicted."""
+        self._ended_at = -math.inf
+        self._notes: tuple[str, ...] = ()
+        """What was said of the last run."""
+
+    def live(self) -> ExitCode:
+        """Run again and again until a signal comes.
+
+        Raises:
+            ClusterReadError: the cluster could not be read at first, or refuses us; later it is tried again.
+        """
+        try:
+            client = self._options.access().client(self._environment, self._stop)
+            with ExitStack() as at_end:
+                at_end.callback(client.close)
+                while self._stop.reason() is None:
+                    self._lead(client, at_end)
+        except (ClusterReadError, StoppedError, KeyboardInterrupt):
+            if not self._environment.stop.is_set():
+                raise
+        return ExitCode.DONE
+
+    # -- leading -----------------------------------------------------------------------------------
+
+    def _lead(self, client: Client, at_end: ExitStack) -> None:
+        """Wait for the Lease, then run again and again while it is ours."""
+        lost: Callable[[], str | None] = _never
+        with ExitStack() as led:
+            if self._lease is not None:
+                lease = self._acquired(client, *self._lease)
+                if lease is None:
+                    return
+                led.callback(release, self._environment, lease)
+                led.callback(self._yield_lead)
+                lost = lease.lost
+            if self.vitals.follower is None:
+                self.vitals.follower = at_end.enter_context(self._following(client))
+            self.vitals.leads = True
+            while self._stop.reason() is None and lost() is None:
+                self._run(client, self.vitals.follower, lost)
+                self._await_next(self.vitals.follower, lost)
+
+    def _yield_lead(self) -> None:
+        self.vitals.leads = False
+
+    def _acquired(self, client: Client, namespace: str, name: str) -> AcquiredLease | None:
+        """Return the Lease once it is ours, None if it is to be tried again, or a signal came.
+
+        Raises:
+            ClusterReadError: it is refused, or not there, and nothing was led yet.
+        """
+        from rebalancer.kube.lease import Lease, LeaseTaken, is_final  # noqa: PLC0415
+
+        def looked() -> None:
+            self._seen()
+            if not self.vitals.stands_by:
+                self.vitals.stands_by = True
+                say(self._environment.err, "rebalancer: another run has the Lease: standing by")
+            if self.vitals.follower is not None:
+                self.vitals.follower.compact(self._evicted)
+
+        lease = Lease(
+            client,
+            namespace,
+            name,
+            identity=self._identity,
+            duration=LEASE_SECONDS,
+            clock=self._environment.clock.unix,
+        )
+        try:
+            taken = lease.acquire(looked)
+        except ClusterReadError as error:
+            if is_final(error) and self.vitals.follower is None:
+                raise
+            say(self._environment.err, f"rebalancer: {error}; it is tried again")
+            self._stop.wait(_TRY_AGAIN)
+            return None
+        finally:
+            self.vitals.stands_by = False
+        self._seen()
+        return None if isinstance(taken, LeaseTaken) else taken
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def _following(self, client: Client) -> Follower:
+        """Read the cluster, once; return what follows it when it is entered."""
+        from rebalancer.kube.follow import Follower  # noqa: PLC0415
+        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
+
+        self._require_rights(client)
+        kept = read_cluster(client, clock=self._environment.clock.unix, keep=True).kept
+        if kept is None:
+            raise ValueError("what was read to be followed is kept")
+        return Follower(client, kept, None, seconds=math.inf, observer=self._early)
+
+    def _require_rights(self, client: Client) -> None:
+        from rebalancer.kube.access import FOLLOW_RULES, require  # noqa: PLC0415
+        from rebalancer.kube.resources import PODS, Rule  # noqa: PLC0415
+
+        loaded = self._policy.loaded
+        if self._allowed == loaded.policy_hash:
+            return
+        follows = (*FOLLOW_RULES, Rule("watch", PODS.group, PODS.plural))
+        run = self._context()
+        if run.acts:
+            require_rights(run, client, self._usage(run, client), follows)
+        else:
+            require(client, follows)
+        self._allowed = loaded.policy_hash
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    def _context(self) -> RunContext:
+        return run_context(
+            self._options,
+            self._environment,
+            registry=self._policy.registry,
+            loaded=self._policy.loaded,
+        )
+
+    def _run(self, client: Client, follower: Follower, lost: Callable[[], str | None]) -> None:
+        """Make one run, and keep what came of it; what goes wrong is said, and the next run tries again."""
+        self._seen()
+        # Until it evicts or reports, a run that is stopped may be cut off.
+        self._environment.committed.clear()
+        flaw = self._policy.refresh()
+        run = self._context()
+        run.notes.extend([] if flaw is None else [flaw])
+        run.stop.add(lost)
+        try:
+            ended = published(
+                self._options, self._environment, lambda: self._ended(run, client, follower)
+            )
+        except RebalancerError as error:
+            if self._stop.reason() is not None:
+                raise
+            self._say_new((str(error),))
+            self.vitals.failed = error.exit_code
+        else:
+            self.vitals.failed = None
+            if ended.report is not None:
+                self._keep(ended.report)
+        self._environment.committed.set()
+        self.vitals.runs += 1
+        self._ended_at = self._environment.clock.now()
+        self._seen()
+
+    def _ended(self, run: RunContext, client: Client, follower: Follower) -> Ended:
+        self._require_rights(client)
+        of_run = client.beside(run.stop)
+        try:
+            self._early.begin()
+            source = Source(
+                run,
+                client.server,
+                of_run,
+                usage=self._usage(run, of_run),
+                followed=Followed(follower, self._evicted),
+            )
+            return run_on(run, replace(self._options.ending(), prints_idle=False), source)
+        finally:
+            of_run.close()
+
+    def _usage(self, run: RunContext, client: Client) -> UsageSource | None:
+        if not run.planning.needs_usage:
+            return None
+        return usage_source(run.loaded.policy.usage, client, run.stop)
+
+    def _keep(self, report: RunReport) -> None:
+        self._evicted = {one.move.uid for one in report.outcomes if one.status.is_carried_out}
+        self._say_new(report.warnings)
+
+    def _say_new(self, notes: tuple[str, ...]) -> None:
+        """Say what was not said of the run before: an idle run prints no report."""
+        for note in notes:
+            if note not in self._notes:
+                say(self._environment.err, f"rebalancer: {note}")
+        self._notes = notes
+
+    # -- between two runs --------------------------------------------------------------------------
+
+    def _await_next(self, follower: Follower, lost: Callable[[], str | None]) -> None:
+        """Wait until a run is due, by the schedule or since something has changed."""
+        clock = self._environment.clock
+        due = clock.now() + self._schedule(clock.unix())
+        compacted = clock.now()
+        while self._stop.reason() is None and lost() is None:
+            self._seen()
+            now = clock.now()
+            early = self._early.due(self._ended_at)
+            if now >= min(due, early):
+                if early < due:
+                    say(self._environment.err, f"rebalancer: {self._early.why}: planning now")
+                return
+            if now - compacted >= _COMPACT:
+                compacted = now
+                follower.compact(self._evicted)
+            left = min(due, early, now + _LOOK) - now
+            if self._early.news.is_set():
+                self._stop.wait(left)
+            else:
+                self._early.news.wait(left)
+
+    def _seen(self) -> None:
+        self.vitals.seen = self._environment.clock.now()
+
+
+def _never() -> None:
+    """No Lease is lost where there is none."""

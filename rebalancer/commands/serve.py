@@ -1,0 +1,60 @@
+"""``serve``: a process that follows the cluster and makes run after run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rebalancer.base.environment import system_environment
+from rebalancer.commands.flags import (
+    CLUSTER,
+    COLOR,
+    POLICY_FLAGS,
+    PROGRESS,
+    PUBLISHING,
+    REQUESTS,
+    SCOPE,
+    STATE,
+    deadline_flag,
+    output_flag,
+    with_flags,
+)
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.run import PATIENCE
+from rebalancer.commands.schedule import Schedule, parse_schedule
+
+
+def _schedule(_context: click.Context, _flag: click.Parameter, text: str) -> Schedule:
+    try:
+        return parse_schedule(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command("serve")
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--every",
+    "schedule",
+    callback=_schedule,
+    default="2m",
+    show_default=True,
+    metavar="DURATION|CRON",
+    help="When to plan: 90s, 5m, or five fields of cron in UTC. Changes of nodes call for a plan at once.",
+)
+@with_flags(SCOPE)
+@output_flag("table", "wide", "json", "yaml", of="report")
+@deadline_flag(120)
+@with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
+def command(schedule: Schedule, **flags: Any) -> int:
+    """Follow the cluster, and plan and act again and again.
+
+    It reads the cluster once and follows it from there. Each run is one of `rebalancer run`, with the same policy,
+    Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
+    It ends in good order at SIGTERM. Without --lease it leads alone: start no second one beside it.
+    """
+    from rebalancer.commands.resident import Resident, Vitals  # noqa: PLC0415
+
+    environment = system_environment(patience=PATIENCE)
+    return int(Resident(RunOptions(**flags), environment, schedule, Vitals()).live())

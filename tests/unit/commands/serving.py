@@ -1,0 +1,97 @@
+"""``serve`` on an embedded cluster, in a thread of this process."""
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ExitCode
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.resident import Resident, Vitals
+from rebalancer.embedded.cluster import EmbeddedCluster
+from tests.unit.commands.embedded import NOW_POLICY
+
+BUSY = 240.0
+"""Seconds that something may take on a machine that does much else."""
+LEASE = "default/lease"
+NEVER = 10**6
+"""Seconds between two runs of a schedule that is not to come."""
+
+
+class ServerClock(SystemClock):
+    """The time of day is the cluster's."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+
+    def unix(self) -> float:
+        return self._cluster.clock.now()
+
+
+class Served:
+    """One process that serves."""
+
+    def __init__(self, cluster: EmbeddedCluster, policy: Path, every: float, **options: Any):
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.stop = threading.Event()
+        self.vitals = Vitals()
+        self.code: ExitCode | None = None
+        self.error: BaseException | None = None
+        chosen: dict[str, Any] = {
+            "policy_path": str(policy),
+            "kubeconfig": str(cluster.kubeconfig),
+            "output": "json",
+            "deadline": BUSY,
+            **options,
+        }
+        environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
+        self.resident = Resident(RunOptions(**chosen), environment, lambda _: every, self.vitals)
+        self._thread = threading.Thread(target=self._live)
+        self._thread.start()
+
+    def _live(self) -> None:
+        try:
+            self.code = self.resident.live()
+        except BaseException as error:  # noqa: BLE001  # of another thread: kept for the test
+            self.error = error
+
+    def end(self) -> ExitCode | None:
+        """Send the signal; return the exit code."""
+        self.stop.set()
+        self._thread.join(BUSY)
+        assert not self._thread.is_alive()
+        return self.code
+
+    def await_runs(self, number: int) -> None:
+        """Wait until so many runs have ended."""
+        soon(lambda: self.vitals.runs >= number or self.error is not None, self.err.getvalue)
+        assert self.error is None, self.error
+
+
+@contextmanager
+def serving(
+    cluster: EmbeddedCluster,
+    folder: Path,
+    every: float = NEVER,
+    policy: str = NOW_POLICY,
+    **options: Any,
+) -> Iterator[Served]:
+    path = folder / "policy.yaml"
+    path.write_text(policy)
+    served = Served(cluster, path, every, **options)
+    try:
+        yield served
+    finally:
+        served.end()
+
+
+def soon(true: Callable[[], bool], said: Callable[[], str] = str) -> None:
+    """Wait until something is true."""
+    until = time.monotonic() + BUSY
+    while not true():
+        assert time.monotonic() < until, said()
+        time.sleep(0.01)
