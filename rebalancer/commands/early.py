@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from rebalancer.base.stop import Clock
+from rebalancer.wire.marks import KEYS
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
 
@@ -18,8 +18,8 @@ GAP = 10.0
 """Seconds after a run in which changes do not call for another."""
 GAP_AFTER_NOTICE = 1.0
 """As many where a node says that it will go: it may have two minutes in all."""
-_OURS = "rebalancer/"
-"""Prefix of the keys by which runs mark nodes themselves."""
+_OURS = frozenset(KEYS.values())
+"""Keys of the taints by which runs mark nodes themselves."""
 
 
 class Early:
@@ -95,7 +95,7 @@ def notices(node: Node) -> tuple[object, ...]:
     taints = sorted(
         (taint.key, taint.value or "", taint.effect)
         for taint in node.spec.taints or ()
-        if not taint.key.startswith(_OURS)
+        if taint.key not in _OURS
     )
     conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
     return (
@@ -103,13 +103,9 @@ def notices(node: Node) -> tuple[object, ...]:
         taints,
         conditions,
         node.metadata.deletion_timestamp,
-        _not_ours(node.metadata.labels),
-        _not_ours(node.metadata.annotations),
+        node.metadata.labels or {},
+        node.metadata.annotations or {},
     )
-
-
-def _not_ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: text for key, text in (texts or {}).items() if not key.startswith(_OURS)}
 
 
 def _capacity(node: Node) -> object:

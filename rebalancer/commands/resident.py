@@ -27,6 +27,7 @@ from rebalancer.commands.options import RunOptions, reference
 from rebalancer.commands.run import Ended, published, run_on
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
+from rebalancer.commands.vitals import Vitals
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 
@@ -45,23 +46,6 @@ _TRY_AGAIN = 2.0
 _LOOK = 0.25
 _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""
-
-
-@dataclass(slots=True)
-class Vitals:
-    """What is known of the process from outside; read by other threads."""
-
-    seen: float = -math.inf
-    """Time of the clock at which the main thread was seen at work last."""
-    leads: bool = False
-    """Whether it has the Lease, or needs none, and has read the cluster."""
-    stands_by: bool = False
-    """Whether it waits for the Lease of another."""
-    follower: Follower | None = None
-    runs: int = 0
-    """How many runs are over."""
-    failed: ExitCode | None = None
-    """Exit code of the last run, if it has no report."""
 
 
 @dataclass(slots=True)
@@ -248,11 +232,12 @@ class Resident:
             if self._stop.reason() is not None:
                 raise
             self._say_new((str(error),))
-            self.vitals.failed = error.exit_code
+            self.vitals.failed_run(error.exit_code, self._environment.clock.unix())
         else:
-            self.vitals.failed = None
             if ended.report is not None:
                 self._keep(ended.report)
+                now = self._environment.clock.unix()
+                self.vitals.reported(ended.report, ended.remembered, now)
         self._environment.committed.set()
         self.vitals.runs += 1
         self._ended_at = self._environment.clock.now()
@@ -315,7 +300,7 @@ class Resident:
                 self._early.news.wait(left)
 
     def _seen(self) -> None:
-        self.vitals.seen = self._environment.clock.now()
+        self.vitals.seen = self.vitals.clock.now()
 
 
 def _never() -> None:

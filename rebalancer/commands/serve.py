@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
 from rebalancer.base.environment import system_environment
+from rebalancer.commands.endpoints import answering, parse_address
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -23,11 +25,21 @@ from rebalancer.commands.flags import (
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE
 from rebalancer.commands.schedule import Schedule, parse_schedule
+from rebalancer.commands.vitals import Vitals
 
 
 def _schedule(_context: click.Context, _flag: click.Parameter, text: str) -> Schedule:
     try:
         return parse_schedule(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _address(
+    _context: click.Context, _flag: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    try:
+        return None if text is None else parse_address(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -43,18 +55,35 @@ def _schedule(_context: click.Context, _flag: click.Parameter, text: str) -> Sch
     metavar="DURATION|CRON",
     help="When to plan: 90s, 5m, or five fields of cron in UTC. Changes of nodes call for a plan at once.",
 )
+@click.option(
+    "--listen",
+    "address",
+    callback=_address,
+    metavar="HOST:PORT",
+    help="Answer /healthz, /readyz and /metrics over HTTP; :8080 on all addresses. Default: nowhere.",
+)
+@click.option(
+    "--show-report",
+    is_flag=True,
+    help="With --listen: answer /report, the last report in JSON, to everybody who may connect.",
+)
 @with_flags(SCOPE)
 @output_flag("table", "wide", "json", "yaml", of="report")
 @deadline_flag(120)
 @with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
-def command(schedule: Schedule, **flags: Any) -> int:
+def command(
+    schedule: Schedule, address: tuple[str, int] | None, show_report: bool, **flags: Any
+) -> int:
     """Follow the cluster, and plan and act again and again.
 
     It reads the cluster once and follows it from there. Each run is one of `rebalancer run`, with the same policy,
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
     It ends in good order at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
-    from rebalancer.commands.resident import Resident, Vitals  # noqa: PLC0415
+    from rebalancer.commands.resident import Resident  # noqa: PLC0415
 
-    environment = system_environment(patience=PATIENCE)
-    return int(Resident(RunOptions(**flags), environment, schedule, Vitals()).live())
+    environment, options = system_environment(patience=PATIENCE), RunOptions(**flags)
+    vitals = Vitals(environment.clock, options.deadline, keeps_report=show_report)
+    resident = Resident(options, environment, schedule, vitals)
+    with nullcontext() if address is None else answering(address, vitals.paths()):
+        return int(resident.live())

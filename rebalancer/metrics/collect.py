@@ -68,6 +68,15 @@ def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Me
     }
 
 
+def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
+    """Return what a process that serves has, also before its first run."""
+    return {
+        table.BUILD: {(__version__,): 1},
+        table.LEADS: {(): leads},
+        table.SILENCE: {(): silence},
+    }
+
+
 def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
     """Return the values in prometheus_client's form."""
     made = CollectorRegistry()

@@ -86,6 +86,16 @@ AGAIN = Metric(
     "Evicted pods on a node to which an earlier run had moved a pod of the same owner, bounded as "
     "rebalancer_evictions. Absent without --memory.",
 )
+LEADS = Metric(
+    "rebalancer_leads",
+    (),
+    "1 while serve has the Lease, 0 while it stands by. Of serve only.",
+)
+SILENCE = Metric(
+    "rebalancer_watch_silence_seconds",
+    (),
+    "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
+)
 
 TABLE = (
     BUILD,
@@ -109,6 +119,8 @@ TABLE = (
     PHASES,
     MEMORY,
     AGAIN,
+    LEADS,
+    SILENCE,
 )
 """All metrics, in the order of the documentation."""
 

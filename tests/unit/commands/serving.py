@@ -11,7 +11,8 @@ from typing import Any
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.resident import Resident, Vitals
+from rebalancer.commands.resident import Resident
+from rebalancer.commands.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
 from tests.unit.commands.embedded import NOW_POLICY
 
@@ -38,7 +39,6 @@ class Served:
     def __init__(self, cluster: EmbeddedCluster, policy: Path, every: float, **options: Any):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.stop = threading.Event()
-        self.vitals = Vitals()
         self.code: ExitCode | None = None
         self.error: BaseException | None = None
         chosen: dict[str, Any] = {
@@ -49,6 +49,7 @@ class Served:
             **options,
         }
         environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
+        self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
         self.resident = Resident(RunOptions(**chosen), environment, lambda _: every, self.vitals)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()

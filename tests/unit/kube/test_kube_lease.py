@@ -441,3 +441,39 @@ def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
     clock.sleep(0.1)
     assert held.lost() is not None
     held.release()
+
+
+@pytest.mark.parametrize("renewed", DEAD)
+def test_one_that_waits_knows_at_its_first_look_how_long_to_watch(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
+) -> None:
+    """Also a Lease that does not look expired: its holder may be dead all the same."""
+    LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=15)
+    looks: list[None] = []
+    held = lease(server, tmp_path, 15, sleeps).acquire(lambda: looks.append(None))
+    assert isinstance(held, AcquiredLease)
+    assert sum(sleeps.waits) == pytest.approx(15.0)
+    assert len(looks) == len(sleeps.waits) + 1
+    assert held.release() is None
+
+
+def test_one_that_waits_takes_nothing_from_a_living_holder(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    kept = LeaseOnServer(
+        server, holderIdentity="other", renewTime="2026-11-20T10:00:00Z", leaseDurationSeconds=15
+    )
+    looks = 0
+
+    def looked() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 50:
+            kept.change()  # given back
+        elif looks % 5 == 0:
+            kept.change(**{**kept.object["spec"], "renewTime": f"2026-11-20T10:00:{looks}Z"})
+
+    held = lease(server, tmp_path, 15, sleeps).acquire(looked)
+    assert isinstance(held, AcquiredLease)
+    assert looks == 50
+    assert held.release() is None

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rebalancer import __version__
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics import table
-from rebalancer.metrics.collect import of_end, of_report, registry
+from rebalancer.metrics.collect import of_end, of_report, of_serving, registry
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Backlog, Code, Cost, Move, Plan, Score, Skip
 from rebalancer.policy.load import load_policy
@@ -147,7 +147,8 @@ def test_a_run_without_a_report_says_only_its_end():
 
 def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
     one = replace(report([Outcome(move("one"), Status.EVICTED, "")]), standstill=("why",))
-    assert set(of_report(one, Document(), NOW)) == set(table.TABLE)
+    every = {**of_report(one, Document(), NOW), **of_serving(leads=True, silence=0.0)}
+    assert set(every) == set(table.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
     assert table.as_markdown() in text
     named = set(re.findall(r"`(rebalancer_\w+)`", text))

@@ -1,0 +1,172 @@
+"""`rebalancer serve` as its users have it: it reads once, leads alone, and outlives what happens to the API server."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import yaml
+
+from rebalancer.base.errors import ExitCode
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, lease_rules
+from rebalancer.kube.client import USER_AGENT
+from tests.controlplane import audit, objects, operations, wait_until
+from tests.e2e import crowd
+from tests.e2e.product import NO_WAIT, Product, grant
+
+APPS = 3
+PATIENT = 300
+"""Seconds that something may take on a machine that does much else."""
+LEASE = "default/rebalancer"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+POLICY = yaml.safe_load(NO_WAIT)
+POLICY["strategies"]["leaving"] = {}
+POLICY["budgets"] = {"perRun": 1000, "perHour": 1000}
+
+
+@pytest.fixture
+def product(cluster, tmp_path):
+    crowd.gather(cluster, APPS)
+    made = Product(cluster, tmp_path, yaml.safe_dump(POLICY))
+    made.kubeconfig = grant(
+        cluster,
+        (
+            *READ_RULES,
+            *ACT_RULES,
+            *FOLLOW_RULES,
+            *EVENT_RULES,
+            *lease_rules("default", "rebalancer"),
+        ),
+    )
+    with contextlib.suppress(Exception):
+        cluster.api.delete(f"{LEASES}/rebalancer")
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    cluster.apply([{**lease, "metadata": {"name": "rebalancer", "namespace": "default"}}])
+    return made
+
+
+class Server:
+    """One process that serves."""
+
+    def __init__(self, product, folder, name, every):
+        self.name, self.log = name, folder / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "rebalancer", "serve", f"--every={every}"),
+                    *(f"--policy={product.policy}", f"--kubeconfig={product.kubeconfig}"),
+                    f"--lease={LEASE}",
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "POD_NAME": name},
+            )
+
+    def said(self, text):
+        return self.log.read_text().count(text)
+
+    def await_words(self, text, times=1):
+        wait_until(lambda: self.said(text) >= times, PATIENT, f"{self.name} said {text!r}")
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(PATIENT)
+
+
+@pytest.fixture
+def serve(product, tmp_path):
+    started = []
+
+    def start(name="one", every="1s"):
+        started.append(Server(product, tmp_path, name, every))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.end()
+
+
+def holder(cluster):
+    found = cluster.api.get(f"{LEASES}/rebalancer")
+    return str((found.get("spec") or {}).get("holderIdentity") or "")
+
+
+def ours(log):
+    return [request for request in log.requests() if request.agent == USER_AGENT]
+
+
+def test_an_unchanged_cluster_is_asked_for_nothing_but_the_version_and_the_lease(
+    cluster, product, serve
+):
+    server = serve()
+    wait_until(lambda: crowd.moved(cluster) == APPS, PATIENT, "the apps spread")
+    crowd.come_to_rest(cluster, APPS)
+    server.await_words("nothing to do", server.said("nothing to do") + 2)
+    log = audit.AuditLog(cluster.audit_log)
+    server.await_words("nothing to do", server.said("nothing to do") + 10)
+    asked = Counter((request.verb, request.resource) for request in ours(log))
+    # A server ends a watch now and then, after five minutes at the latest; it is opened again where it ended.
+    rest = {kind: times for kind, times in asked.items() if kind[0] != "watch"}
+    assert set(rest) <= {("get", "/version"), ("update", "leases"), ("get", "leases")}
+    assert rest["get", "/version"] >= 9
+    assert server.end() == 0
+    assert holder(cluster) == ""
+
+
+def test_a_notice_on_a_node_empties_it_long_before_the_next_plan_is_due(cluster, product, serve):
+    server = serve(every="1h")
+    server.await_words("landed", APPS)
+    crowd.come_to_rest(cluster, APPS)
+    log = audit.AuditLog(cluster.audit_log)
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
+    cluster.api.patch("/api/v1/nodes/crowd-c", {"spec": {"taints": [taint]}})
+    wait_until(lambda: crowd.moved(cluster) == 0, PATIENT, "the node empty")
+    assert server.said("node crowd-c says something else: planning now") == 1
+    evictions = [request for request in ours(log) if request.kind == audit.EVICTION]
+    assert len([request for request in evictions if request.code == 201]) == APPS
+    assert not [request for request in ours(log) if request.verb == "list"]
+    assert server.end() == 0
+
+
+def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster, product, serve):
+    first = serve("first")
+    first.await_words("nothing to do")
+    second = serve("second")
+    second.await_words("standing by")
+    # A CronJob's run beside them is refused the Lease.
+    done = product.run(f"--lease={LEASE}")
+    assert done.code == ExitCode.DONE
+    assert done.report["heldBy"]["holder"].startswith("first_")
+    assert second.said("nothing to do") == 0
+    first.process.kill()
+    wait_until(lambda: holder(cluster).startswith("second_"), PATIENT, "the second leads")
+    cluster.apply([objects.deployment("alone", 2, labels={"app": "alone"})])
+    second.await_words("nothing to do", 2)
+    assert second.end() == 0
+    assert holder(cluster) == ""
+
+
+def test_it_outlives_a_restart_of_the_api_server(cluster, product, serve):
+    server = serve()
+    server.await_words("landed", APPS)
+    for kill in (False, True):
+        cluster.restart("kube-apiserver", kill=kill)
+        cluster.restart_clients()
+        operations.wait_nodes_ready(cluster.api, 3)
+        crowd.come_to_rest(cluster, APPS)
+        # What happens afterwards is seen: an app is where it should not be, and is moved.
+        operations.cordon(cluster.api, ["crowd-c"])
+        first = next(
+            pod for pod in crowd.pods(cluster).values() if pod["spec"].get("nodeName") == crowd.LAST
+        )
+        operations.evict(cluster.api, "default", first["metadata"]["name"])
+        crowd.come_to_rest(cluster, APPS)
+        landed = server.said("landed")
+        operations.cordon(cluster.api, ["crowd-c"], on=False)
+        server.await_words("landed", landed + 1)
+        crowd.come_to_rest(cluster, APPS)
+        assert crowd.moved(cluster) == APPS
+    assert server.end() == 0
