@@ -1,16 +1,18 @@
-{{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL); quiet: no metrics, no notice */ -}}
+{{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
+notice; serves: one that goes on and answers */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
 metadata:
   labels:
-    {{- toYaml (merge (fromYaml (include "rebalancer.labels" $root)) .podLabels) | nindent 4 }}
+    {{- $component := ternary (dict "app.kubernetes.io/component" "serve") (dict) (default false $.serves) }}
+    {{- toYaml (merge $component (fromYaml (include "rebalancer.labels" $root)) .podLabels) | nindent 4 }}
   {{- with merge (dict) .podAnnotations .commonAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  restartPolicy: Never
+  restartPolicy: {{ ternary "Always" "Never" (default false $.serves) }}
   serviceAccountName: {{ include "rebalancer.serviceAccount" $root | quote }}
   automountServiceAccountToken: true
   enableServiceLinks: false
@@ -78,6 +80,23 @@ spec:
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- if $.serves }}
+      ports:
+        - {name: http, containerPort: {{ .serve.port }}}
+      # A process that reads a big cluster or stands by is well: only one that hangs, or hears nothing, is not.
+      livenessProbe:
+        httpGet: {path: /healthz, port: http}
+        periodSeconds: 20
+        timeoutSeconds: 5
+      readinessProbe:
+        httpGet: {path: /readyz, port: http}
+        periodSeconds: 10
+        timeoutSeconds: 5
+      startupProbe:
+        httpGet: {path: /healthz, port: http}
+        periodSeconds: 2
+        failureThreshold: 30
+      {{- end }}
       resources:
         {{- toYaml .resources | nindent 8 }}
       securityContext:
@@ -103,11 +122,30 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{- /* What every run gets. */ -}}
+{{- /* What a CronJob's run gets. */ -}}
 {{- define "rebalancer.runArgs" -}}
 - run
-- --policy=/etc/rebalancer/policy
 - --lease={{ include "rebalancer.state" . }}
+{{ include "rebalancer.everyRunArgs" . }}
+{{- end -}}
+
+{{- /* What a Deployment's process gets. Without the right to act it may not write the Lease either. */ -}}
+{{- define "rebalancer.serveArgs" -}}
+- serve
+- --every={{ .Values.serve.every }}
+- --listen=:{{ .Values.serve.port }}
+{{- if .Values.serve.showReport }}
+- --show-report
+{{- end }}
+{{- if eq (include "rebalancer.mode" .) "enforce" }}
+- --lease={{ include "rebalancer.state" . }}
+{{- end }}
+{{ include "rebalancer.everyRunArgs" . }}
+{{- end -}}
+
+{{- /* What every run gets. */ -}}
+{{- define "rebalancer.everyRunArgs" -}}
+- --policy=/etc/rebalancer/policy
 - --memory={{ include "rebalancer.state" . }}-memory
 {{- with .Values.namespace }}
 - --namespace={{ . }}

@@ -27,6 +27,7 @@ _FLAG: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+_PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 _NAME: Schema = {
     "type": "string",
     "maxLength": 253,
@@ -123,6 +124,16 @@ _OWN: dict[str, Schema] = {
     ),
     "usage": _closed({"secretName": _NAME}),
     "notify": _closed({"secretName": _NAME, "template": {"type": "string", "minLength": 1}}),
+    "kind": {"enum": ["CronJob", "Deployment"]},
+    "serve": _closed(
+        {
+            "every": {"type": "string", "minLength": 1},
+            "replicas": _number(1),
+            "port": _PORT,
+            "showReport": _FLAG,
+            "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
+        }
+    ),
     "schedule": {"type": "string", "minLength": 1},
     "timeZone": _TEXT,
     "suspend": _FLAG,
@@ -183,7 +194,7 @@ _OWN: dict[str, Schema] = {
                     "ports": {
                         "type": "array",
                         "minItems": 1,
-                        "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+                        "items": _PORT,
                     },
                 }
             ),

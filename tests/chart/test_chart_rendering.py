@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rebalancer.commands.run import command as run_command
+from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
     ACT_RULES,
     DRAIN_RULES,
@@ -334,6 +335,64 @@ def test_every_argument_is_one_that_the_command_knows():
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
 
 
+def served(values=None):
+    """What is rendered of a Deployment, and its container."""
+    manifests = render({"kind": "Deployment", **(values or {})})
+    assert not [each for each in manifests if each["kind"] == "CronJob"]
+    pod = one(manifests, "Deployment")["spec"]["template"]["spec"]
+    return manifests, pod["containers"][0]
+
+
+def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
+    manifests, container = served()
+    name = f"rebalancing-{NAME}"
+    cron_job = render()
+    for kind, wanted in (("ClusterRole", name), ("Role", NAME)):
+        assert rules(one(manifests, kind, wanted)) == rules(one(cron_job, kind, wanted))
+    known = {flag for parameter in serve_command.params for flag in parameter.opts}
+    arguments = container["args"]
+    assert arguments[0] == "serve"
+    assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
+    assert f"--lease=rebalancing/{NAME}" in arguments
+    assert "--show-report" not in arguments
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_a_deployment_that_does_not_enforce_may_only_read_and_follow(mode):
+    manifests, container = served({"mode": mode})
+    bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
+    watches = {*FOLLOW_RULES, Rule("watch", "", "pods")}
+    assert rules(one(manifests, "ClusterRole", bound)) == {*READ_RULES, *watches}
+    assert not [argument for argument in container["args"] if argument.startswith("--lease")]
+
+
+def test_a_deployment_is_probed_where_it_listens():
+    manifests, container = served({"serve": {"port": 9999, "service": {"enabled": True}}})
+    assert container["ports"] == [{"name": "http", "containerPort": 9999}]
+    assert "--listen=:9999" in container["args"]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    spec = one(manifests, "Deployment")["spec"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Always"
+    labels = spec["template"]["metadata"]["labels"]
+    selectors = (spec["selector"]["matchLabels"], one(manifests, "Service")["spec"]["selector"])
+    for selector in selectors:
+        assert selector.items() <= labels.items()
+        # No pod of a Job of this release.
+        assert selector["app.kubernetes.io/component"] == "serve"
+
+
+def test_a_suspended_deployment_has_no_pods():
+    manifests, _ = served({"suspend": True, "serve": {"replicas": 2}})
+    assert one(manifests, "Deployment")["spec"]["replicas"] == 0
+
+
+def test_a_deployment_s_network_policy_lets_its_port_in():
+    manifests, _ = served({"networkPolicy": {"enabled": True}})
+    ports = [{"protocol": "TCP", "port": 8080}]
+    assert one(manifests, "NetworkPolicy")["spec"]["ingress"] == [{"ports": ports}]
+
+
 def test_the_job_is_tried_once_and_ends_before_the_next_tick():
     cron_job = one(render(), "CronJob")["spec"]
     job = cron_job["jobTemplate"]["spec"]
@@ -360,6 +419,13 @@ CHANGED = {
     "namespace": "shop",
     "extraArgs": ["--max-requests=4"],
     "sharedState": "other/rebalancer-kube",
+    "kind": "Deployment",
+    "serve.every": "*/3 * * * *",
+    "serve.replicas": 3,
+    "serve.port": 18080,
+    "serve.showReport": True,
+    "serve.service.enabled": True,
+    "serve.service.annotations": {"prometheus.io/scrape": "true"},
     "schedule": "0 22 * * *",
     "timeZone": "Asia/Tokyo",
     "suspend": True,
@@ -433,6 +499,9 @@ NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
+    "serve": {"kind": "Deployment"},
+    "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
+    "serve.service.enabled": {"kind": "Deployment"},
     "metrics.job": {"metrics": PUSHED},
     "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
     "metrics.rules.enabled": {"metrics": PUSHED},

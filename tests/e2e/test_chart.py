@@ -47,6 +47,9 @@ KINDS = (
 )
 
 
+SERVED = {"kind": "Deployment", "serve": {"replicas": 2, "service": {"enabled": True}}}
+
+
 def objects_of_the_release(api):
     return [
         f"{path} {found['metadata']['name']}"
@@ -56,7 +59,9 @@ def objects_of_the_release(api):
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"mode": "observe"}, EVERYTHING], ids=["", "observe", "all"]
+    "values",
+    [{}, {"mode": "observe"}, EVERYTHING, SERVED],
+    ids=["", "observe", "all", "deployment"],
 )
 def test_every_manifest_is_valid_to_the_last_field(cluster, values):
     cluster.apply([objects.namespace(NAMESPACE)])

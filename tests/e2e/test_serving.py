@@ -19,7 +19,7 @@ from tests.e2e.product import NO_WAIT, Product, grant
 APPS = 3
 PATIENT = 300
 """Seconds that something may take on a machine that does much else."""
-LEASE = "default/rebalancer"
+LEASE = "default/turns"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 POLICY = yaml.safe_load(NO_WAIT)
 POLICY["strategies"]["leaving"] = {}
@@ -37,13 +37,13 @@ def product(cluster, tmp_path):
             *ACT_RULES,
             *FOLLOW_RULES,
             *EVENT_RULES,
-            *lease_rules("default", "rebalancer"),
+            *lease_rules("default", "turns"),
         ),
     )
     with contextlib.suppress(Exception):
-        cluster.api.delete(f"{LEASES}/rebalancer")
+        cluster.api.delete(f"{LEASES}/turns")
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    cluster.apply([{**lease, "metadata": {"name": "rebalancer", "namespace": "default"}}])
+    cluster.apply([{**lease, "metadata": {"name": "turns", "namespace": "default"}}])
     return made
 
 
@@ -90,7 +90,7 @@ def serve(product, tmp_path):
 
 
 def holder(cluster):
-    found = cluster.api.get(f"{LEASES}/rebalancer")
+    found = cluster.api.get(f"{LEASES}/turns")
     return str((found.get("spec") or {}).get("holderIdentity") or "")
 
 

@@ -5,6 +5,7 @@ import socket
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -75,6 +76,11 @@ class HandClock:
         return self.time
 
 
+def silent_for(seconds: float) -> Any:
+    """What follows the cluster, and has heard nothing for so long."""
+    return SimpleNamespace(silent_for=lambda: seconds)
+
+
 def test_it_is_well_while_it_works_and_hears_from_the_server():
     clock = HandClock()
     vitals = Vitals(clock, deadline=120)
@@ -85,9 +91,9 @@ def test_it_is_well_while_it_works_and_hears_from_the_server():
     clock.time += 2
     assert (health().status, health().body) == (503, b"nothing was done for 241 s\n")
     vitals.seen = clock.time
-    vitals.follower = SimpleNamespace(silent_for=lambda: LONGEST_SILENCE - 1)
+    vitals.follower = silent_for(LONGEST_SILENCE - 1)
     assert health().status == 200
-    vitals.follower = SimpleNamespace(silent_for=lambda: LONGEST_SILENCE + 1)
+    vitals.follower = silent_for(LONGEST_SILENCE + 1)
     assert b"the API server has not reported changes for 301 s" in health().body
 
 

@@ -74,6 +74,7 @@ def test_what_each_run_sees_is_what_would_be_read(cluster, tmp_path):
 
             def same():
                 assert served.error is None
+                assert served.vitals.follower is not None
                 seen = served.vitals.follower.snapshot(())
                 fresh = read_cluster(client, clock=cluster.clock.now).snapshot
                 return contents(seen) == contents(fresh)
