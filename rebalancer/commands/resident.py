@@ -5,6 +5,7 @@ Each run is what ``rebalancer run`` does after its lists: the same plan, evictio
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -238,6 +239,8 @@ class Resident:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self.vitals.reported(ended.report, ended.remembered, now)
+        # What a run leaves refers to itself in circles: few objects with large arrays, for which the collector would wait.
+        gc.collect()
         self._environment.committed.set()
         self.vitals.runs += 1
         self._ended_at = self._environment.clock.now()
