@@ -82,7 +82,7 @@ class Ground:
         self.api.patch(f"{PODS}/{name}", {"metadata": {"annotations": {stages.NEVER_ENDS: None}}})
         self.wait(lambda: self.api.find(f"{PODS}/{name}") is None, f"pod {name} gone")
 
-    def wait(self, predicate: Callable[[], Any], what: str, timeout: float = 15.0) -> Any:
+    def wait(self, predicate: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
         """Wait until a predicate holds, and return what it returned."""
         return wait_until(predicate, timeout, what)
 

@@ -53,7 +53,7 @@ def place(
         status = ground.api.get(path).get("status", {})
         return bool(status.get("readyReplicas", 0) == len(nodes) == status.get("replicas"))
 
-    ground.wait(settled, f"{name} settled", 30)
+    ground.wait(settled, f"{name} settled")
     found = operations.pods(ground.api, "default", selector)
     assert sorted(pod["spec"]["nodeName"] for pod in found) == sorted(nodes)
 

@@ -143,12 +143,12 @@ def test_waiting_ends_with_a_change(feed):
     timer = threading.Timer(0.05, lambda: feed.take(ADDED, record("c")))
     timer.start()
     began = time.monotonic()
-    feed.wait(60.0)
-    assert time.monotonic() - began < 30
+    feed.wait(600.0)
+    assert time.monotonic() - began < 300
     timer.join()
     # A change that came while nobody waited is not waited for.
     feed.take(MODIFIED, record("c"))
-    feed.wait(60.0)
+    feed.wait(600.0)
     assert names(feed) == ["c"]
 
 

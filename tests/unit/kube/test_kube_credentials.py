@@ -16,7 +16,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
-from tests.unit.kube.scripted import SECRET, kubeconfig
+from tests.unit.kube.scripted import HANGS, SECRET, kubeconfig
 
 
 def call(stop: Stop | None = None) -> Call:
@@ -193,9 +193,10 @@ def test_a_credential_plugin_that_hangs_is_given_up(
 ) -> None:
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
     path = with_plugin(tmp_path, SECRET)
-    (tmp_path / "plugin.py").write_text("import time; time.sleep(3)")
+    (tmp_path / "plugin.py").write_text(HANGS)
     with pytest.raises(ClusterReadError, match=r"gave no answer: it answers too slowly"):
         authorization({}, file=path)
+    (tmp_path / "over").touch()
 
 
 def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
@@ -209,11 +210,12 @@ def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
     (tmp_path / "token").write_text("second")
     assert found.authorization(call()) == "Bearer second"
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
-    plugin.write_text("import time; time.sleep(3)")
+    plugin.write_text(HANGS)
     with pytest.raises(
         ClusterReadError, match=r"credential plugin .* gave no answer: it answers too slowly"
     ):
         found.authorization(call())
+    (tmp_path / "over").touch()
 
 
 def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_nothing_waits_for_an_event(
         time.sleep(0.01)
     assert client.get("/x").ok
     assert events.close() == "2 events were not written: there was no time"
-    assert time.monotonic() - started < 60.0
+    assert time.monotonic() - started < 300.0
 
 
 def test_without_events_there_is_nothing_to_end(server: ScriptedServer, tmp_path: Path) -> None:
