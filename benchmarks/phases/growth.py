@@ -131,17 +131,17 @@ def _severities(sizes: Sequence[Size], rounds: int) -> str:
         found = measure(severity, sizes, rounds, cpu)
         pods = [shape(severity, *size).pods for size in sizes]
         # A phase of a few milliseconds does not tell how it grows.
-        told = {
+        tables = {
             phase: exponent(pods, values)
             for phase, values in found.items()
             if not math.isnan(values[-1]) and values[-1] >= 0.02
         }
-        worst = max(told, key=lambda phase: told[phase])
+        worst = max(tables, key=lambda phase: tables[phase])
         sums = [
             _cell(sum(v[i] for v in found.values() if not math.isnan(v[i])))
             for i in range(len(sizes))
         ]
-        lines.append(f"| {severity} | {' | '.join(sums)} | {worst} | {told[worst]:.2f} |")
+        lines.append(f"| {severity} | {' | '.join(sums)} | {worst} | {tables[worst]:.2f} |")
         print(lines[-1], file=sys.stderr)
     return "\n".join(lines)
 

@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self.owner.answer(asked)
             time.sleep(answer.after)
         finally:
-            # Before the answer: whoever has it may have sent the next request already.
+            # Before the answer: a client that has it may have sent the next request already.
             self.owner.entered(-1)
         try:
             self._say(answer)

@@ -22,7 +22,9 @@ def writer(client: Client) -> EventWriter:
     return EventWriter(client, clock=lambda: NOW, instance="pod-x")
 
 
-def test_a_move_is_told_on_the_pod_and_on_its_owner(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_move_is_reported_on_the_pod_and_on_its_owner(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     server.on("POST", EVENTS, Say({}, 201))
     events = writer(client_of(server.url, tmp_path))
     events.write(POD, OWNER, "zone skew 2")
