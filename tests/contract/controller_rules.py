@@ -8,9 +8,9 @@ import pytest
 
 from tests.contract.ground import (
     BUDGETS,
-    UNENDING,
     LABELS,
     PODS,
+    UNENDING,
     Ground,
     condition,
     names_of,
