@@ -121,7 +121,10 @@ class Course:
         self._client = client
         self._order = emptying.order()
         self._reported: object = None
+        self._most = 0
+        """Pods that were in the way at once, at most."""
         self._version = (0, 0)
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, wait_batch: float) -> str | None:
         """Cordon all, empty them; return None once they are, else why they are not.
@@ -131,9 +134,12 @@ class Course:
         """
         from rebalancer.nodes.draining import empty  # noqa: PLC0415
 
+        names = self._names
+        text = names[0] if len(names) == 1 else f"{len(names):,} nodes"
         why: str | None = "it was cut off"
         try:
-            why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
+            with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
+                why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -199,7 +205,10 @@ class Course:
             clock=self._emptying.environment.clock.unix,
             version=self._version,
         )
-        return left_of(pods, self._emptying.orders)
+        left = left_of(pods, self._emptying.orders)
+        self._most = max(self._most, left.pods)
+        self._reached(self._most - left.pods, self._most)
+        return left
 
     def evict(self) -> str | None:
         """See Steps."""

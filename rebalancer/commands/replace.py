@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,6 +104,7 @@ class _Course:
         self._drain = Course(emptying, self._client, names, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, pace: Pace) -> str | None:
         """Cordon all; replace them; return None once all are, else why they are not."""
@@ -113,7 +114,8 @@ class _Course:
             begun = self._drain.cordon_all()
             self._batch_until = begun + self._wait_batch
             pace = replace(pace, batch_until=self._batch_until)
-            why = replace_all(self, pace, stop, self._by, clock.unix)
+            with self._emptying.progress.course("replacing", "nodes") as self._reached:
+                why = replace_all(self, pace, stop, self._by, clock.unix)
         except ClusterReadError as error:
             why = stop.reason() or str(error)
         finally:
@@ -124,7 +126,10 @@ class _Course:
     def stages(self) -> Mapping[str, Stage | None]:
         """See Replacing."""
         nodes = {name: read_node(self._client, name) for name in self._names}
-        return {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        left = sum(stage is None or stage.phase is not Phase.DONE for stage in stages.values())
+        self._reached(len(nodes) - left, len(nodes))
+        return stages
 
     def stage(self, name: str) -> Stage | None:
         """See Replacing."""
