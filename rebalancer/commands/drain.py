@@ -15,13 +15,22 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
-from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, SET, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY,
+    PROGRESS,
+    SET,
+    examples,
+    output_flag,
+    with_flags,
+)
 from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.nodes.choice import Choice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
+from rebalancer.report.data_text import DATA_FORMS
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -258,21 +267,21 @@ EMPTYING: list[Callable[..., Any]] = [
         default=-1,
         show_default=True,
         metavar="SECONDS",
-        help="Of each evicted pod; negative: its own.",
+        help="Time that each evicted pod has to end; negative: its own.",
     ),
     click.option(
         "--timeout",
         default="0s",
         show_default=True,
         metavar="DURATION",
-        help="Give up after so long; 0s: never. For all nodes together.",
+        help="Give up after this time, for all nodes together: 90s, 5m; 0s: never.",
     ),
     click.option(
         "--wait-batch",
         default="6h",
         show_default=True,
         metavar="DURATION",
-        help="Wait so long for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
+        help="How long to wait for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
         "results of finished ones are read; then give up.",
     ),
     click.option(
@@ -286,13 +295,13 @@ EMPTYING: list[Callable[..., Any]] = [
         help="Also evict pods for which no landing is foreseen: their replacements may stay Pending, as after kubectl "
         "drain. Without it such a pod refuses the whole order.",
     ),
-    click.option("--reason", default="", metavar="TEXT", help="Written on the nodes."),
+    click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
     click.option(
         "--lease",
         metavar="NS/NAME",
         help="Lease that keeps this and runs apart: each waits while the other evicts. It must exist.",
     ),
-    output_flag("table", "json", of="report"),
+    output_flag("table", *DATA_FORMS, of="report"),
     click.option(
         "--max-requests",
         type=click.IntRange(min=1),
@@ -321,11 +330,36 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
     _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
 
 
-@click.command("drain", cls=KubectlFlags)
+_EXIT_CODES = """\b
+Exit codes:
+  0  all nodes are empty, or would be
+  2  a flag is wrong
+  3  refused by the pre-flight or by the cluster: nothing was changed
+  4  not all are empty
+
+"""
+
+
+@click.command(
+    "drain",
+    cls=KubectlFlags,
+    epilog=_EXIT_CODES
+    + examples(
+        "rebalancer drain node-a1 --ignore-daemonsets --dry-run=client",
+        "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",
+    ),
+)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=names.nodes)
-@click.option("-l", "--selector", help="Nodes with these labels, as kubectl takes them.")
 @click.option(
-    "--pod-selector", help="Only pods with these labels; the nodes need be empty of these only."
+    "-l",
+    "--selector",
+    metavar="LABELS",
+    help="Nodes with these labels, as kubectl takes them: pool=old.",
+)
+@click.option(
+    "--pod-selector",
+    metavar="LABELS",
+    help="Only pods with these labels; the nodes need be empty of these only.",
 )
 @with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
@@ -340,9 +374,6 @@ def command(**flags: Any) -> int:
     First a pre-flight: nothing is changed if a node can never become empty, a flag is missing, or the other nodes
     do not hold the pods. Then all nodes are cordoned, and their pods evicted as in a run: planned together, within
     the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. Nothing is ever
-    deleted. A drain that was killed is gone on with by calling it again.
-
-    Exit codes: 0 all nodes are empty (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the
-    cluster, nothing was changed · 4 not empty.
+    deleted. Call it again to go on with a drain that was killed.
     """
     return int(drain(DrainOptions(**flags), system_environment(patience=PATIENCE)))

@@ -13,7 +13,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flags import CLUSTER, POLICY, SET, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, SET, examples, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
@@ -177,10 +177,41 @@ class _Course:
             self._emptying.progress.note("waiting", f"waiting  for {why}")
 
 
-@click.command("replace", cls=KubectlFlags)
-@click.option("-l", "--selector", help="Old nodes by labels, as kubectl takes them.")
-@click.option("--kubelet-below", metavar="VERSION", help="Old nodes: kubelet older than 1.36.")
-@click.option("--older-than", metavar="DURATION", help="Old nodes: created longer ago than 30d.")
+_EXIT_CODES = """\b
+Exit codes:
+  0  all are replaced, or would be, or none is old
+  2  a flag is wrong
+  3  refused by the pre-flight or by the cluster: nothing was changed
+  4  not all are replaced
+
+"""
+
+
+@click.command(
+    "replace",
+    cls=KubectlFlags,
+    epilog=_EXIT_CODES
+    + examples(
+        "rebalancer replace --kubelet-below 1.36 --ignore-daemonsets --dry-run=client",
+        "rebalancer replace -l pool=old --ignore-daemonsets --then ./remove-machine",
+    ),
+)
+@click.option(
+    "-l",
+    "--selector",
+    metavar="LABELS",
+    help="Old nodes: with these labels, as kubectl takes them: pool=old.",
+)
+@click.option(
+    "--kubelet-below",
+    metavar="VERSION",
+    help="Old nodes: their kubelet is older than this version, such as 1.36.",
+)
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    help="Old nodes: they were created longer ago than this, such as 30d.",
+)
 @with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
@@ -212,8 +243,5 @@ def command(**flags: Any) -> int:
     do not hold what leaves; how many are missing is said. Nodes without batch work come first. New nodes are
     begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
     it goes on from there.
-
-    Exit codes: 0 all are replaced (or would be), or none is old · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
-    nothing was changed · 4 not all.
     """
     return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=PATIENCE)))
