@@ -18,7 +18,7 @@ def drawn(given):
 
 def on_nodes(panel):
     """Node -> (number, state) of each square that lies on it."""
-    found = {box.title: [] for box in panel.nodes}
+    found: dict[str, list[tuple[str, str]]] = {box.title: [] for box in panel.nodes}
     for square in panel.squares:
         (box,) = (
             box
