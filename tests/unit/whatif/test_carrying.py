@@ -56,11 +56,12 @@ def test_replacements_that_take_longer_than_the_policy_allows_hold_the_rest_back
 
 @pytest.mark.parametrize(("is_ready", "more"), [(False, 1), (True, 0)], ids=["stuck", "ready"])
 def test_a_pod_that_was_not_ready_adds_to_the_ready_ones_once_it_is_replaced(is_ready, more):
-    *objects, pod = [node("n-a"), node("n-b"), *workload("web", ["n-a", "n-b", "n-a"])]
+    pods = workload("web", ["n-a", "n-b", "n-a"])
+    pod = pods[-1]
     pod["status"]["conditions"][0]["status"] = str(is_ready)
     budget = disruption_budget("web", "web", allowed=1, healthy=2 + is_ready)
     loaded = load_policy(None, REGISTRY)
-    snapshot = snapshot_of([*objects, pod, budget])
+    snapshot = snapshot_of([node("n-a"), node("n-b"), *pods, budget])
     world = World(snapshot, lambda of: scheduler_profile(loaded.policy, of), None)
 
     def counted():
