@@ -20,6 +20,7 @@ from rebalancer.commands.flags import (
     POLICY,
     PROGRESS,
     SET,
+    Whole,
     examples,
     output_flag,
     with_flags,
@@ -263,7 +264,7 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--grace-period",
-        type=int,
+        type=Whole(),
         default=-1,
         show_default=True,
         metavar="SECONDS",
@@ -304,7 +305,7 @@ EMPTYING: list[Callable[..., Any]] = [
     output_flag("table", *DATA_FORMS, of="report"),
     click.option(
         "--max-requests",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         default=8,
         show_default=True,
         metavar="N",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -26,6 +26,16 @@ def with_flags(
         return function
 
     return decorate
+
+
+class Whole(click.IntRange):
+    """A whole number in the digits 0 to 9; Python's ``int`` also reads those of other scripts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if isinstance(value, str) and not value.isascii():
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def examples(*lines: str) -> str:
@@ -217,7 +227,7 @@ RUN = [
     ),
     click.option(
         "--max-requests",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         default=DEFAULTS.max_requests,
         show_default=True,
         metavar="N",

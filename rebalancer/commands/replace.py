@@ -13,7 +13,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flags import CLUSTER, POLICY, SET, examples, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
@@ -216,7 +216,7 @@ Exit codes:
 @with_flags(EMPTYING)
 @click.option(
     "--max-unavailable",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=1,
     show_default=True,
     metavar="N",

@@ -13,7 +13,7 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
-from rebalancer.commands.flags import POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
@@ -146,7 +146,7 @@ def _has_windows(policy: Policy) -> bool:
 )
 @click.option(
     "--cycles",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=20,
     show_default=True,
     metavar="N",
@@ -188,7 +188,7 @@ def _has_windows(policy: Policy) -> bool:
 )
 @click.option(
     "--seed",
-    type=int,
+    type=Whole(),
     metavar="N",
     help="Draw landings from their distribution. Default: the most probable.",
 )

@@ -26,6 +26,8 @@ def stopped(
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
     end = f" {_count(impossible, 'constraint')} cannot be satisfied at all." if impossible else ""
+    if not after:
+        return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _unjudged(after)) is not None:
         return unjudged + end
     if left == 0:

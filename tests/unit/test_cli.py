@@ -85,3 +85,10 @@ def test_every_flag_has_a_text_and_names_what_it_takes(name: str) -> None:
             metavar = flag.make_metavar(click.Context(COMMANDS[name]))
             assert "RANGE" not in metavar, flag.name
             assert metavar not in {"TEXT", "INTEGER", "FLOAT"} or flag.name == "reason", flag.name
+
+
+def test_numbers_are_written_in_the_digits_0_to_9() -> None:
+    for words in (["run", "--max-requests", "\uff18"], ["simulate", "--cycles", "\u0665"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert "is no whole number" in done.output

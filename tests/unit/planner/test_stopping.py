@@ -21,6 +21,7 @@ def skips(*codes):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
+        (([], [], {}, Backlog()), "Nothing was judged: no strategy is on."),
         (([], [], after(0), Backlog()), "Nothing to do: every rule holds."),
         (([MOVE], [], after(0), Backlog()), "After these moves every rule holds."),
         (
