@@ -378,3 +378,68 @@ def test_no_thread_outlives_it(cluster: EmbeddedCluster) -> None:
         follower.snapshot(())
     named = [t.name for t in threading.enumerate() if t.name.startswith("watch-")]
     assert named == []
+
+
+def kept_by(follower: Follower) -> dict[str, int]:
+    """How much of everything is kept."""
+    pods, objects = follower._fold._pods, follower._fold._objects
+    return {
+        "pods": len(pods._rows),
+        "changes": len(pods._news),
+        "changed": len(pods._newest),
+        "classes": len(pods._classes),
+        "keys": len(pods._class_ids),
+        "controllers": len(pods._controllers),
+        "states": len(pods._state_ids),
+        "names of nodes": len(pods._node_names),
+        "going": len(follower._ending),
+        "without": len(follower._absent),
+        **{kind: len(of) for kind, of in objects.items() if of},
+    }
+
+
+def test_what_is_gone_leaves_nothing(cluster: EmbeddedCluster) -> None:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with Follower(client, kept, None, seconds=600) as follower:
+        for number in range(4):
+            for act in (join, roll_out, evict, settle_in, wait):
+                act(cluster, number)
+            cluster.settle()
+            leave(cluster, number)
+            cluster.settle()
+            same_soon(cluster, follower)
+            follower.fresh((), captured_at=cluster.clock.now(), version=(1, 36))
+            follower.compact(())
+        anew = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+        assert anew is not None
+        with Follower(client, anew, None, seconds=600) as fresh:
+            assert kept_by(follower) == kept_by(fresh)
+
+
+def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: EmbeddedCluster) -> None:
+    client, heard = client_of(cluster), Heard()
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with Follower(client, kept, None, seconds=600) as follower:
+        early, late, after = (
+            pod["metadata"]["name"] for pod in cluster.objects("Pod", "default")[:3]
+        )
+        cluster.delete("Pod", early)
+        same_soon(cluster, follower)
+        follower.fresh((), captured_at=START, version=(1, 36))
+        cluster.delete("Pod", late)
+        same_soon(cluster, follower)
+        with follower.heard_by(heard) as whole:
+            assert whole
+            names = {name for _, name in heard.events}
+            assert late in names
+            assert early not in names
+            cluster.delete("Pod", after)
+            until(lambda: after in {name for _, name in heard.events})
+        # A relist between snapshot and listener: what it did not hear is not whole.
+        follower.fresh((), captured_at=START, version=(1, 36))
+        assert follower.list_pods()
+        with follower.heard_by(heard) as whole:
+            assert not whole
