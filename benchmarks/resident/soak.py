@@ -1,0 +1,155 @@
+"""`python -m benchmarks.resident.soak --minutes 10`: `serve` under churn on an embedded cluster whose watches break off.
+
+Pods go and come, nodes join and leave, Deployments roll out; answers break off and fail at random, and the server forgets its
+history now and then. At random instants what `serve` knows must be what a fresh list gives. Its memory is that of this
+process, which also holds the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import random
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.commands.options import RunOptions
+from rebalancer.commands.resident import Resident
+from rebalancer.commands.vitals import Vitals
+from rebalancer.embedded import manifests
+from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.kube.client import connect
+from rebalancer.kube.follow import Follower
+from rebalancer.kube.read import read_cluster
+from tests.same import contents
+
+_say = functools.partial(print, flush=True)
+_APPS, _REPLICAS, _NODES = 40, 5, 12
+_EVERY = 1.0
+"""Seconds between two runs."""
+_PATIENCE = 120.0
+_POLICY = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\nstrategies: {duplicates: {}}\n"
+
+
+class _Cluster:
+    """An embedded cluster, and what befalls it."""
+
+    def __init__(self, cluster: EmbeddedCluster, seed: int) -> None:
+        self.cluster, self._random, self._joined = cluster, random.Random(seed), 0
+        for number in range(_NODES):
+            cluster.add_node(f"node-{number}", "abc"[number % 3])
+        for app in range(_APPS):
+            self._apply(app, 0)
+        cluster.settle()
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        cluster.apply({**lease, "metadata": {"name": "turns"}})
+
+    def _apply(self, app: int, release: int) -> None:
+        labels = {"app": f"app-{app}", "release": str(release)}
+        self.cluster.apply(manifests.deployment(f"app-{app}", _REPLICAS, labels=labels))
+
+    def change(self, step: int) -> None:
+        """Let something happen, then let it settle."""
+        cluster, chance = self.cluster, self._random
+        pods = cluster.objects("Pod", "default")
+        for pod in chance.sample(pods, min(len(pods), 3)):
+            cluster.delete("Pod", pod["metadata"]["name"])
+        if step % 5 == 0:
+            self._apply(chance.randrange(_APPS), step)
+        if step % 7 == 0:
+            cluster.add_node(f"joined-{step}", "c")
+            if step > 7:
+                cluster.remove_node(f"joined-{step - 7}")
+        if step % 11 == 0:
+            cluster.forget_history()
+        cluster.faults.add(
+            Fault("GET", truncate=chance.randrange(1, 4000), skip=chance.randrange(9))
+        )
+        cluster.faults.add(Fault("GET", drop=True, skip=chance.randrange(9)))
+        if step % 3 == 0:
+            cluster.faults.add(Fault(status=500, times=3))
+        cluster.settle()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Soak, and say at each look how long it took until both were the same, and what memory is used."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.resident.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    stop, ends = threading.Event(), time.monotonic() + 60 * chosen.minutes
+    with EmbeddedCluster() as embedded, tempfile.TemporaryDirectory() as folder:
+        befallen = _Cluster(embedded, chosen.seed)
+        resident, vitals = _resident(embedded, Path(folder), stop)
+        thread = threading.Thread(target=resident.live)
+        thread.start()
+        step, differs = 0, False
+        while time.monotonic() < ends and thread.is_alive() and not differs:
+            step += 1
+            befallen.change(step)
+            if step % 10 == 0:
+                embedded.faults.clear()
+                took = _same(embedded, vitals)
+                differs = took is None
+                same = "never the same" if took is None else f"the same after {took:.1f} s"
+                _say(f"step {step}: {vitals.runs} runs, {same}, {_megabytes():.0f} MB")
+                embedded.faults.requests.clear()
+        lived = thread.is_alive()
+        stop.set()
+        thread.join()
+    return int(differs or not lived)
+
+
+def _resident(
+    cluster: EmbeddedCluster, folder: Path, stop: threading.Event
+) -> tuple[Resident, Vitals]:
+    policy = folder / "policy.yaml"
+    policy.write_text(_POLICY)
+    options = RunOptions(
+        policy_path=str(policy),
+        kubeconfig=str(cluster.kubeconfig),
+        quiet=True,
+        deadline=60,
+        lease="default/turns",
+    )
+    environment = Environment(SystemClock(), {}, _Nowhere(), _Nowhere(), stop)
+    vitals = Vitals(environment.clock, options.deadline)
+    return Resident(options, environment, lambda _: _EVERY, vitals), vitals
+
+
+class _Nowhere(io.StringIO):
+    """Keeps nothing of what is written."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def _same(cluster: EmbeddedCluster, vitals: Vitals) -> float | None:
+    """Return the seconds until what is known is what a fresh list gives, None if that never comes."""
+    client = connect(kubeconfig=cluster.kubeconfig, environ={})
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < _PATIENCE:
+        follower: Follower | None = vitals.follower
+        if follower is not None:
+            known = contents(follower.snapshot(()))
+            if known == contents(read_cluster(client, clock=cluster.clock.now).snapshot):
+                return took
+        time.sleep(0.2)
+    return None
+
+
+def _megabytes() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
