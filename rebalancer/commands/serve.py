@@ -19,6 +19,7 @@ from rebalancer.commands.flags import (
     SCOPE,
     STATE,
     deadline_flag,
+    examples,
     output_flag,
     with_flags,
 )
@@ -44,7 +45,13 @@ def _address(
         raise click.BadParameter(str(error)) from None
 
 
-@click.command("serve")
+@click.command(
+    "serve",
+    epilog=examples(
+        "rebalancer serve --lease default/rebalancer --memory default/memory --listen :8080",
+        "rebalancer serve --mode observe --every '*/5 * * * *'",
+    ),
+)
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option(
     "--every",
