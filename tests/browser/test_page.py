@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Move, Plan, Score, Skip
+from rebalancer.plan.plan import Code, Cost, Explanation, Landing, Later, Move, Plan, Score, Skip
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
@@ -58,8 +58,7 @@ def report_of(size):
         outcomes[1], status=Status.FAILED, message="the server gave up", landed=None
     )
     scores = Score(Cost(float(size)), size // 10, ("one rule cannot hold",))
-    plan = Plan(
-        moves=tuple(moves),
+    explanation = Explanation(
         skips=tuple(
             Skip("team-0", f"pod-{i}", "node-00", "taints", code, "why")
             for i, code in enumerate(Code)
@@ -70,6 +69,7 @@ def report_of(size):
         stopped="After these moves every rule holds.",
         funnel={"pods": 2 * size, "movable": 2 * size, "candidates": size, "moves": size},
     )
+    plan = Plan(tuple(moves), Later(lambda: explanation))
     return RunReport(
         dry_run=False,
         source="https://cluster.example:6443",
