@@ -14,7 +14,7 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, MarksError, Rebal
 from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
@@ -107,7 +107,7 @@ def act(
 ) -> Execution | None:
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
-    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``.
+    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``; what is not ordered has the policy's grace period.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
@@ -130,6 +130,9 @@ def act(
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
     clock = run.environment.clock
+    asked = run.loaded.policy.method.grace_period
+    if not ordered and asked is not None:
+        grace_seconds = int(asked.total_seconds())
     run.environment.committed.set()
     started = clock.now()
 
@@ -181,7 +184,14 @@ def _marker(
     return marker
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "rebalancer run --dry-run",
+        "rebalancer run --yes --lease default/rebalancer --memory default/memory",
+        "rebalancer run --snapshot cluster.zip -o html > report.html",
+    ),
+)
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")
