@@ -11,6 +11,7 @@ from rebalancer.plan.plan import Cause
 from rebalancer.planner import candidates as module
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.promises import Pair
 from rebalancer.planner.settings import Settings
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import draft_of
@@ -31,9 +32,9 @@ class Naming:
     """A term that names pairs with a gain, and says which classes are related."""
 
     entry: Entry
-    gains: dict
-    others: tuple = ()
-    asked: list = field(default_factory=list)
+    gains: dict[Pair, float]
+    others: tuple[int, ...] = ()
+    asked: list[list[int] | None] = field(default_factory=list)
 
     def candidates(self, classes=None):
         wanted = None if classes is None else classes.tolist()
@@ -56,7 +57,7 @@ class Naming:
 class Aging(Naming):
     """One that judges pods by themselves, in this order."""
 
-    pods: tuple = ()
+    pods: tuple[int, ...] = ()
     cause: Cause = Cause.AGE
     in_place: bool = True
 

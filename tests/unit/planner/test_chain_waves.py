@@ -9,7 +9,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.chain_waves import ChainWaves
-from rebalancer.planner.chains import Step
+from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Verdict
@@ -33,12 +33,12 @@ LANDS = Verdict(Prediction(np.array([N2], np.int32), np.ones(1)), (0.0,) * 3, (0
 
 
 @dataclass
-class Scripted:
+class Scripted(Chains):
     """Chains that answer what the test says; notes for which pods they were asked."""
 
-    steps: dict
+    steps: dict[int, Step]
     exhausted: bool = False
-    asked: list = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
 
     def first(self, pod, cls, node, may_go):
         self.asked.append(pod)
@@ -70,7 +70,8 @@ class Scene:
 
     def helps(self, name, first):
         """Let ``first`` go first for ``name``."""
-        self.chains.steps[self.row(name)] = Step(self.row(first), *self.pair(first), LANDS)
+        cls, node = self.pair(first)
+        self.chains.steps[self.row(name)] = Step(self.row(first), cls, node, LANDS)
 
     def moved(self, wave=1):
         return [

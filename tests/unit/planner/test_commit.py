@@ -63,9 +63,10 @@ def test_the_strategy_with_the_largest_share_is_named_with_its_reason():
 
 def test_where_no_share_is_a_gain_the_strategy_that_promised_it_is_named():
     scene = Scene()
-    promised = scene.candidates.promise(scene.pair).strategy
+    promise = scene.candidates.promise(scene.pair)
+    assert promise is not None
     chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"other": 0.0}), 1)
-    assert chosen.strategy == promised == "duplicates"
+    assert chosen.strategy == promise.strategy == "duplicates"
 
 
 def test_of_a_strategy_without_a_term_that_names_the_pair_its_name_is_the_reason():
@@ -103,7 +104,8 @@ def test_one_that_goes_first_names_the_other_and_why():
 def test_quota_is_used_only_by_replacements_that_come_beside_their_victims(
     kind, taken, monkeypatch
 ):
-    scene, used = Scene(kind=kind), []
+    scene = Scene(kind=kind)
+    used: list[int] = []
     monkeypatch.setattr(scene.quota, "take", used.append)
     scene.commit.move(0, scene.pair, verdict(landing(N1), {"duplicates": 1.0}), 1)
     assert len(used) == taken

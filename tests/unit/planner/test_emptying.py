@@ -38,7 +38,7 @@ def emptier(objects=OBJECTS, *, kept=None, needed=1, settings=RELENTLESS, select
     return draft, Emptier(draft, of, emptiable, mask(*others, size=size))
 
 
-def told(choice):
+def result(choice):
     nodes = np.flatnonzero(choice.nodes).tolist()
     return nodes, {node: verdict.code for node, verdict in choice.verdicts.items()}
 
@@ -47,7 +47,7 @@ def test_the_empty_node_and_the_one_whose_pods_fit_elsewhere_are_chosen():
     draft, chooser = emptier()
     before = draft.state.node_of.tolist(), draft.state.pod_count.tolist()
     choice = chooser.more(mask())
-    assert told(choice) == (
+    assert result(choice) == (
         [1, 2],
         {0: NodeCode.NO_PLACE, 1: NodeCode.EMPTIED, 2: NodeCode.EMPTY},
     )
@@ -58,7 +58,7 @@ def test_the_empty_node_and_the_one_whose_pods_fit_elsewhere_are_chosen():
 
 def test_no_more_are_emptied_than_the_requests_leave():
     _, chooser = emptier(needed=2)
-    nodes, codes = told(chooser.more(mask()))
+    nodes, codes = result(chooser.more(mask()))
     assert nodes == [2]
     assert codes[1] is NodeCode.NO_PLACE
 
@@ -68,7 +68,7 @@ def test_pods_that_fit_nowhere_keep_their_node():
     full = [*NODES, *workload("web", ["n0", "n1", "n2"], cpu="3")]
     _, chooser = emptier(full)
     choice = chooser.more(mask())
-    assert told(choice)[0] == []
+    assert result(choice)[0] == []
     assert {verdict.code for verdict in choice.verdicts.values()} == {NodeCode.NO_PLACE}
 
 
@@ -107,7 +107,7 @@ def test_a_pod_that_the_select_leaves_out_keeps_its_node():
 
 def test_nodes_that_were_begun_stay_chosen_while_their_pods_have_landings():
     _, chooser = emptier()
-    assert told(chooser.still(mask(1))) == ([1], {1: NodeCode.EMPTIED})
+    assert result(chooser.still(mask(1))) == ([1], {1: NodeCode.EMPTIED})
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_nodes_that_were_begun_stay_chosen_while_their_pods_have_landings():
 )
 def test_nodes_that_were_begun_and_cannot_be_emptied_any_more_are_given_up(more, kept, code):
     _, chooser = emptier([*OBJECTS, *more], kept=kept)
-    nodes, codes = told(chooser.still(mask(1)))
+    nodes, codes = result(chooser.still(mask(1)))
     assert (nodes, codes[1]) == ([], code)
 
 
 def test_while_something_else_comes_first_no_more_nodes_are_begun():
     _, chooser = emptier()
-    nodes, codes = told(chooser.waiting(mask(2)))
+    nodes, codes = result(chooser.waiting(mask(2)))
     assert nodes == [2]
     assert (codes[0], codes[1]) == (NodeCode.WAITS, NodeCode.WAITS)
 
