@@ -63,7 +63,9 @@ def test_a_patch_of_a_node_is_kept_apart_from_what_else_is_patched(tmp_path):
             }
         )
 
-    path.write_text("".join(f"{one}\n" for one in (patch("nodes"), patch("nodes", 409), patch("pods"))))
+    path.write_text(
+        "".join(f"{one}\n" for one in (patch("nodes"), patch("nodes", 409), patch("pods")))
+    )
     asked = Audit(path).read()
     assert [(one.user, one.node, one.body) for one in asked.patched] == [("storm-main", "n0", body)]
     assert (asked.evicted, asked.others) == ([], 1)
