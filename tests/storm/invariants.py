@@ -301,11 +301,14 @@ def marks_removed(record: Record) -> Iterator[str]:
     left = ", ".join(record.marks_left)
     if not set(MARKING) & set(record.hit_kinds):
         yield f"{left} were left marked, though every request for it went well"
-    for ran in record.runs:
-        report = ran.report
-        said = " ".join(report["warnings"]) if report else ran.err
-        if ran.code == _DONE or (ran.reads_out and "mark" not in said):
-            yield f"{ran.identity} left {left} marked, and ended with {ran.code} without a word of it"
+    if not any(ran.code != _DONE and _warns_of_marks(ran) for ran in record.runs):
+        codes = ", ".join(str(ran.code) for ran in record.runs)
+        yield f"{left} were left marked without a word of it (exit {codes})"
+
+
+def _warns_of_marks(ran: Ran) -> bool:
+    report = ran.report
+    return not ran.reads_out or "mark" in (" ".join(report["warnings"]) if report else ran.err)
 
 
 def few_marks(record: Record) -> Iterator[str]:

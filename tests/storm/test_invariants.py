@@ -185,6 +185,8 @@ def test_every_invariant_has_been_seen_violated():
         ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
         ("o", {"marks_left": ["n0"], "runs": [ran(out="", code=-9, killed=START + 15)]}),
         ("o", {**LEFT, "runs": [ran(code=4, out=report("the mark on node n0 is left"))]}),
+        # Another run that comes meanwhile leaves at once, and has nothing to say of it.
+        ("o", {**LEFT, "runs": [ran(code=4, out=report("the mark on node n0 is left")), ran()]}),
         (
             "g",
             {
