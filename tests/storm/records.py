@@ -30,9 +30,9 @@ class History:
     def __init__(self) -> None:
         self.changes: list[Change] = []
 
-    def add(self, at: float, kind: str, found: Any, what: str = "MODIFIED") -> None:
+    def add(self, at: float, kind: str, obj: Any, what: str = "MODIFIED") -> None:
         """Add one."""
-        self.changes.append(Change(len(self.changes) + 1, at, kind, what, found))
+        self.changes.append(Change(len(self.changes) + 1, at, kind, what, obj))
 
     def pod(self, at: float, app: str, uid: str, what: str = "MODIFIED", **state: Any) -> None:
         """Add a change of a pod."""
@@ -40,8 +40,8 @@ class History:
 
     def node(self, at: float, name: str, *taints: Any) -> None:
         """Add a change of a node: the taints that it has from then on."""
-        found = {"metadata": {"name": name, "uid": name}, "spec": {"taints": list(taints)}}
-        self.add(at, "Node", found)
+        node = {"metadata": {"name": name, "uid": name}, "spec": {"taints": list(taints)}}
+        self.add(at, "Node", node)
 
     def holder(self, at: float, identity: str) -> None:
         """Add a change of the Lease."""

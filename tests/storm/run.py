@@ -292,12 +292,14 @@ class Stage:
                 marked = self._world.marked()
             self._world.calm()
         evicted = self._ground.audit.read().evicted
-        return sum(found.answered for found in evicted), codes, marked
+        return sum(eviction.answered for eviction in evicted), codes, marked
 
     def _catch_up(self, evicted: list[Evicted]) -> None:
         until = time.monotonic() + 5
         while time.monotonic() < until:
-            if self._ground.recorder.caught_up({found.uid for found in evicted if found.answered}):
+            if self._ground.recorder.caught_up(
+                {eviction.uid for eviction in evicted if eviction.answered}
+            ):
                 break
             time.sleep(0.05)
 

@@ -47,7 +47,11 @@ class Drained:
 
 
 def drained(
-    cluster: EmbeddedCluster, *names: str, stop: threading.Event | None = None, **options: Any
+    cluster: EmbeddedCluster,
+    *names: str,
+    stop: threading.Event | None = None,
+    clock: SystemClock | None = None,
+    **options: Any,
 ) -> Drained:
     """Drain the nodes; a refusal of the flags is an exit code, too."""
     out, err = io.StringIO(), io.StringIO()
@@ -58,7 +62,9 @@ def drained(
         "timeout": "60s",
         **options,
     }
-    environment = Environment(SystemClock(), {}, out, err, stop or threading.Event())
+    environment = Environment(
+        clock or SystemClock(), {}, out, err, threading.Event() if stop is None else stop
+    )
     try:
         code = int(drain(DrainOptions(**chosen), environment))
     except RebalancerError as error:

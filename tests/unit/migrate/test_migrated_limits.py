@@ -83,7 +83,7 @@ def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
         ("{nodeSelector: a=b}", "nodeSelector", "had no effect there: only nodeFit reads it"),
     ],
 )  # fmt: skip
-def test_what_we_do_in_any_case_is_told_and_still_enforced(profile, evictor, key, note):
+def test_what_we_do_in_any_case_is_reported_and_still_enforced(profile, evictor, key, note):
     ours, notes = profile(evictor)
     assert ours == DUPLICATES
     assert f"6: {ARGS}.{key}: {note}" in notes
@@ -126,7 +126,10 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
         ("maxNoOfPodsToEvictPerNode: 5000", "", "differs: perNode is of pods in flight, not of a run; at most 5"),
         ("maxNoOfPodsToEvictPerNamespace: 9", "budgets: {perNamespace: 9}\n", None),
         ("maxNoOfPodsToEvictPerNamespace: 0", "budgets: {perNamespace: 0}\n", None),
-        ("gracePeriodSeconds: 5", "", "not carried over: pods keep their own grace period"),
+        ("gracePeriodSeconds: 5", "method: {gracePeriod: 5s}\n", None),
+        ("gracePeriodSeconds: 90", "method: {gracePeriod: 1m30s}\n", None),
+        ("gracePeriodSeconds: 0", "method: {gracePeriod: 1s}\n", "differs: with 0 a pod is gone before its processes end, and below 0 it is 1 there as well: 1s"),
+        ("gracePeriodSeconds: 99999999", "method: {gracePeriod: 8784h}\n", None),
         ("evictionFailureEventNotification: true", "", "not carried over: the report names what was refused, and why"),
         ("tracing: {sampleRate: 1.0}", "", "had no effect there: nothing reads it"),
         ("metricsCollector: {enabled: true}", "", "always so here: metrics.k8s.io is read where the signal of low-utilisation asks for it"),
@@ -135,8 +138,8 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
 def test_keys_at_the_top(profile, top, ours, note):
     text, notes = profile("{}", f"{top}\n")
     assert text == ours + DUPLICATES
-    told = [text for text in notes if text.startswith("9: ")]
-    assert told == ([] if note is None else [f"9: {top.partition(':')[0]}: {note}"])
+    notes_there = [text for text in notes if text.startswith("9: ")]
+    assert notes_there == ([] if note is None else [f"9: {top.partition(':')[0]}: {note}"])
 
 
 # -- namespaces ----------------------------------------------------------------------------------------
