@@ -57,6 +57,7 @@ def drained(
     cluster: EmbeddedCluster,
     *names: str,
     stop: threading.Event | None = None,
+    clock: SystemClock | None = None,
     err: io.StringIO | None = None,
     **options: Any,
 ) -> Drained:
@@ -69,7 +70,9 @@ def drained(
         "timeout": "60s",
         **options,
     }
-    environment = Environment(SystemClock(), {}, out, err, stop or threading.Event())
+    environment = Environment(
+        clock or SystemClock(), {}, out, err, threading.Event() if stop is None else stop
+    )
     try:
         code = int(drain(DrainOptions(**chosen), environment))
     except RebalancerError as error:

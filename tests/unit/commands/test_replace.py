@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
 from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
+from tests.unit.clocks import LeapingClock, Once
 from tests.unit.commands.draining import Drained, Terminal, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED
 
@@ -28,8 +29,10 @@ def short_pauses(monkeypatch):
     monkeypatch.setattr(replacing, "_PAUSE", 0.2)
 
 
-def replaced(cluster, err=None, **options):
+def replaced(cluster, until=None, err=None, **options):
+    """Replace; what it says on standard error is its last once that holds the text ``until``."""
     out, err = io.StringIO(), err or io.StringIO()
+    clock = LeapingClock(Once(lambda: until is not None and until in err.getvalue()))
     chosen: dict[str, Any] = {
         "kubeconfig": str(cluster.kubeconfig),
         "selector": "generation=old",
@@ -42,7 +45,7 @@ def replaced(cluster, err=None, **options):
         code = int(
             replace_nodes(
                 ReplaceOptions(**chosen),
-                Environment(SystemClock(), {}, out, err, threading.Event()),
+                Environment(clock, {}, out, err, threading.Event()),
             )
         )
     except RebalancerError as error:
@@ -147,7 +150,7 @@ def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 2))
         cluster.settle()
-        done = replaced(cluster, policy_path=str(policy), timeout="2s")
+        done = replaced(cluster, policy_path=str(policy), until="window is closed")
         assert done.code == 4
         assert "window is closed" in done.err
         assert done.report["outcomes"] == []

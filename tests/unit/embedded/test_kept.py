@@ -148,7 +148,7 @@ def test_pages_of_other_sites_in_a_browser_are_refused(
     playground: tuple[EmbeddedCluster, Path], headers: dict[str, str], status: int
 ) -> None:
     port = playground[0].url.rpartition(":")[2]
-    http = HTTPConnection("127.0.0.1", int(port), timeout=10)
+    http = HTTPConnection("127.0.0.1", int(port), timeout=600)
     http.request(
         "GET", "/api/v1/nodes", None, {name: v.format(port=port) for name, v in headers.items()}
     )
