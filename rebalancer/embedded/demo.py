@@ -70,7 +70,7 @@ def run_demo(
         screen.show([f"    {report}"])
     screen.say(
         "That was all. The same on a cluster of yours, without touching anything: "
-        "rebalancer run --dry-run"
+        "rebalancer plan"
     )
     return 0
 
