@@ -122,6 +122,8 @@ def _scores(
         return [f"feasible sets differ in {wrong}"]
     if not set(sampled.tolist()) <= set(feasible.tolist()):
         return [f"infeasible: {[names[n] for n in set(sampled.tolist()) - set(feasible.tolist())]}"]
+    if len(sampled) != min(len(feasible), limit):
+        return [f"{len(sampled)} nodes scored, not {min(len(feasible), limit)}"]
     tally.sampled += len(feasible) > limit
     evaluation = model.evaluate(state, cls, among=sampled)
     found = [

@@ -6,7 +6,15 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from rebalancer.base.plain_text import shown
@@ -111,10 +119,18 @@ class ConfigMapKey(Section):
         return namespace, name
 
 
+# By this, what is wrong is said of the form that is meant. Tags must not be keys.
+ConfigSource = Annotated[
+    Annotated[str, Field(min_length=1), Tag("a file")]
+    | Annotated[ConfigMapKey, Tag("a ConfigMap")],
+    Discriminator(lambda given: "a file" if isinstance(given, str) else "a ConfigMap"),
+]
+
+
 class Scheduler(Section):
     """Differences between the cluster's scheduler and a default kube-scheduler of the API server's version."""
 
-    from_config: Annotated[str, Field(min_length=1)] | ConfigMapKey | None = Field(
+    from_config: ConfigSource | None = Field(
         default=None,
         description="File with the scheduler's KubeSchedulerConfiguration (a relative path starts at the policy's"
         " folder), or {configMap: NAMESPACE/NAME, key: config.yaml}, which needs get on it. Then no key but version"
