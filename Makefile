@@ -24,7 +24,7 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo --report demo-report.html
 
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables and outputs in README and docs again
 	$(BIN)/python -m tests.docs
@@ -40,7 +40,7 @@ e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at th
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
 
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
-	$(BIN)/python -m pytest -p no:randomly -m prometheus $(PYTEST_ARGS) tests/prometheus
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus
 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests
@@ -49,7 +49,7 @@ e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, cont
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
-	$(BIN)/python -m pytest -p no:randomly -m ticks --capture=no tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ticks -m ticks --capture=no tests
 
 storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on
 	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN))

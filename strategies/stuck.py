@@ -102,19 +102,20 @@ def _not_ready_since(snapshot: Snapshot) -> NDArray[np.float64]:
 
 
 def _node_at_fault(snapshot: Snapshot, stuck: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the pods (P,) whose class is Ready on other nodes only, on at least as many as it is stuck on."""
+    """Return the pods (P,) whose siblings are Ready on other nodes only, on at least as many as they are stuck on."""
     pods = snapshot.pods
+    if not len(pods):
+        return np.zeros(0, bool)
     ready = pods.living & pods.ready
     size = max(1, len(snapshot.nodes))
-    pair = pods.cls.astype(np.int64) * size + pods.node
+    group = snapshot.siblings[pods.cls]
+    pair = group.astype(np.int64) * size + pods.node
     ready_pairs, stuck_pairs = np.unique(pair[ready]), np.unique(pair[stuck])
     count = len(snapshot.classes)
     nodes_ready = np.bincount(ready_pairs // size, minlength=count)
     nodes_stuck = np.bincount(stuck_pairs // size, minlength=count)
     enough = (nodes_ready >= nodes_stuck) & (nodes_ready > 0)
-    if not len(pods):
-        return np.zeros(0, bool)
-    at_fault: NDArray[np.bool_] = enough[pods.cls] & ~np.isin(pair, ready_pairs)
+    at_fault: NDArray[np.bool_] = enough[group] & ~np.isin(pair, ready_pairs)
     return at_fault
 
 

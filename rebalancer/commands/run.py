@@ -107,7 +107,7 @@ def act(
 ) -> Execution | None:
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
-    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``.
+    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``; what is not ordered has the policy's grace period.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
@@ -130,6 +130,9 @@ def act(
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
     clock = run.environment.clock
+    asked = run.loaded.policy.method.grace_period
+    if not ordered and asked is not None:
+        grace_seconds = int(asked.total_seconds())
     run.environment.committed.set()
     started = clock.now()
 

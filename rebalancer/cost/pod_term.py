@@ -16,7 +16,7 @@ class PodTerm:
 
     Judged are the living pods on nodes that the strategy may select, but for those that belong to their node. A pod
     counts one, and counts no more once its replacement is placed: on any node, the same one as well, unless
-    ``elsewhere`` asks for a node that has no judged pod of its class.
+    ``elsewhere`` asks for a node that has no judged pod of its class, nor of its siblings'.
     """
 
     entry = Entry.SOFT
@@ -54,7 +54,10 @@ class PodTerm:
         self._bad = self._nodes_of_judged() if elsewhere else {}
 
     def _nodes_of_judged(self) -> dict[int, Int32s]:
-        return {cls: np.unique(self._node[self._cls == cls]) for cls in self._of_class}
+        """Return class -> the nodes where pods of it, or siblings of another class, are judged."""
+        siblings = self._view.snapshot.siblings
+        of = siblings[self._cls]
+        return {cls: np.unique(self._node[of == siblings[cls]]) for cls in self._of_class}
 
     # -- of single pods: see Judging ---------------------------------------------------------------
 

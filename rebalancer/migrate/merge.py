@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.durations import format_duration
 from rebalancer.migrate.budgets import budgets
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.options import defaults, equivalent
@@ -20,6 +22,8 @@ from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.protect import Protect
 
 _OBSERVED = "what it limited only observes"
+_LONGEST = 366 * 86_400
+"""Seconds of the longest grace period that a policy can write."""
 
 
 @dataclass
@@ -53,6 +57,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
         "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
         "select": select,
         "budgets": budgets(peer.top, notes),
+        "method": _method(peer.top, notes),
         "usage": measured.usage,
         "protect": {
             key: protect[key] for key in default if protect.get(key, default[key]) != default[key]
@@ -64,6 +69,18 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
         for name, one in sorted(strategies.items())
     }
     return data
+
+
+def _method(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
+    seconds = top.value.grace_period_seconds
+    if seconds is None:
+        return {}
+    if seconds < 1:
+        text = (
+            "with 0 a pod is gone before its processes end, and below 0 it is 1 there as well: 1s"
+        )
+        notes.add(top.at("gracePeriodSeconds"), Fate.DIFFERS, text)
+    return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _LONGEST)))}
 
 
 def _written(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[str, Any]:
@@ -153,9 +170,6 @@ def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
     if policy.eviction_failure_event_notification:
         text = "the report names what was refused, and why"
         notes.add(top.at("evictionFailureEventNotification"), Fate.LOST, text)
-    if policy.grace_period_seconds is not None:
-        text = "pods keep their own grace period"
-        notes.add(top.at("gracePeriodSeconds"), Fate.LOST, text)
     if policy.tracing is not None:
         notes.add(top.at("tracing"), Fate.IDLE, "nothing reads it")
     if policy.metrics_collector.enabled:

@@ -32,6 +32,8 @@ class Code(enum.StrEnum):
     """The landing cannot be predicted (another scheduler, resource claims, an unreadable spec)."""
     LEAVING_NODE = "LeavingNode"
     """More than 5 % of the landings are on nodes marked for deletion."""
+    AVOIDED_NODE = "AvoidedNode"
+    """More than 5 % of the landings are on nodes that the policy's ``landings`` leaves out."""
     PDB = "PodDisruptionBudget"
     """A PodDisruptionBudget allows no disruption now."""
     PDB_CONFLICT = "TwoPodDisruptionBudgets"

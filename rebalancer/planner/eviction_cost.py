@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rebalancer.snapshot.columns import Floats
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import POD_INDEX, POD_NAME, PodClass, Snapshot
 
 # Karpenter's weights of deletion cost and priority (designs/balanced-consolidation.md).
 _DELETION_COST_SCALE = 2.0**27
@@ -14,6 +14,8 @@ _LEAST, _MOST = 0.1, 10.0
 # A pod that just started is as reluctant as one that costs twice as much; that halves every hour.
 _YOUTH = 1.0
 _YOUTH_HALF_LIFE = 3600.0
+# Far below any difference in cost; it only decides between equals.
+_ORDER = 1e-6
 _VOLUME = 0.5
 _LONG_GRACE_SECONDS = 120
 _LONG_GRACE = 0.25
@@ -42,6 +44,27 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
 
 
 def reluctance(snapshot: Snapshot) -> Floats:
-    """Return by what factor (P,) younger pods are a later choice among their equals: from 1 to 2."""
-    age = np.maximum(0.0, snapshot.captured_at - snapshot.pods.created)
-    return 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
+    """Return by what factor (P,) pods are a later choice among their equals.
+
+    From 1 to 2 for younger ones. Those of a StatefulSet are as young as the youngest of them, so that the highest
+    ordinal goes first, as where it scales in or rolls; they differ by no more than that asks for.
+    """
+    pods = snapshot.pods
+    if not len(pods):
+        return np.zeros(0)
+    ordinal = np.array([_ordinal(cls) for cls in snapshot.classes], float)[pods.cls]
+    youngest = np.zeros(len(snapshot.classes))
+    np.maximum.at(youngest, snapshot.siblings[pods.cls], pods.created)
+    numbered = np.isfinite(ordinal)
+    created = np.where(numbered, youngest[snapshot.siblings[pods.cls]], pods.created)
+    age = np.maximum(0.0, snapshot.captured_at - created)
+    later = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
+    return later * (1.0 + _ORDER / (1.0 + ordinal))
+
+
+def _ordinal(cls: PodClass) -> float:
+    """Return the ordinal of the one pod of a StatefulSet that is of ``cls``, infinite for any other class."""
+    if cls.controller != "StatefulSet.apps":
+        return np.inf
+    written = cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2]
+    return float(written) if written.isdecimal() else np.inf

@@ -19,7 +19,14 @@ from rebalancer.planner.steer import Steer
 # So many that promise too little anyway are judged all the same, to show people where they would land.
 _CLOSELY = 300
 # What another landing could change.
-_BY_LANDING = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN, Code.LEAVING_NODE)
+_BY_LANDING = (
+    Code.NO_GAIN,
+    Code.COMES_BACK,
+    Code.UNSURE,
+    Code.LOW_GAIN,
+    Code.LEAVING_NODE,
+    Code.AVOIDED_NODE,
+)
 
 _UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not mend that"
 

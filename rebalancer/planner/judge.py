@@ -13,15 +13,15 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.scheduler.prediction import Prediction, takers_text
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Bools, Int32s
 
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
 # mends so much less than was hoped for breaks one rule as it mends another.
 GAMBLE = 0.05
-# More than this share of the landings on nodes marked for deletion, and the move is refused.
-_LEAVING_SHARE = 0.05
+# More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
+_UNWANTED_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
 # So many nodes that draw a replacement in vain are noted.
 DRAWING = 2
@@ -225,7 +225,7 @@ class Judge:
         expected = self._expect(pod, node, prediction)
         if isinstance(expected, Verdict):
             return expected
-        refused = self._leaving(prediction)
+        refused = self._unwanted(prediction)
         where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
             refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
@@ -302,7 +302,7 @@ class Judge:
     ) -> tuple[Code, str] | None:
         prediction, changes, gain = expected.prediction, expected.changes, expected.gain
         nodes, probability = prediction.nodes, prediction.probability
-        if (refused := self._leaving(prediction)) is not None:
+        if (refused := self._unwanted(prediction)) is not None:
             return refused
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
         sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
@@ -331,12 +331,18 @@ class Judge:
             )
         return self._too_little(prediction, gain, cost)
 
-    def _leaving(self, prediction: Prediction) -> tuple[Code, str] | None:
-        about_to_go = self._view.snapshot.nodes.leaving[prediction.nodes]
-        share = float(prediction.probability[about_to_go].sum())
-        if share <= _LEAVING_SHARE:
-            return None
-        return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"
+    def _unwanted(self, prediction: Prediction) -> tuple[Code, str] | None:
+        """Return that a landing may be on a node on which none should be, if so."""
+        nodes = self._view.snapshot.nodes
+        share = _share(prediction, nodes.leaving)
+        if share > _UNWANTED_SHARE:
+            return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"
+        if nodes.avoided is not None:
+            share = _share(prediction, nodes.avoided)
+            if share > _UNWANTED_SHARE:
+                text = f"{share:.0%} of its landings are on nodes that landings leaves out"
+                return Code.AVOIDED_NODE, f"{text} ({self._where(prediction)})"
+        return None
 
     def _too_little(
         self, prediction: Prediction, gain: tuple[float, float, float], cost: float
@@ -374,6 +380,11 @@ class Judge:
             fed = takers_text(self._view.snapshot, prediction)
             return Code.NO_ROOM, "no node takes its replacement" + (f": {fed}" if fed else "")
         return None
+
+
+def _share(prediction: Prediction, nodes: Bools) -> float:
+    """Return how probable a landing on one of ``nodes`` (N,) is."""
+    return float(prediction.probability[nodes[prediction.nodes]].sum())
 
 
 def is_gamble(verdict: Verdict) -> bool:

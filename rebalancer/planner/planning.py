@@ -28,6 +28,7 @@ from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.avoided import with_avoided
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import to_be_empty, with_empty_marks, without_passing_marks
 from rebalancer.snapshot.model import Snapshot
@@ -249,7 +250,7 @@ class Planning:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
-        snapshot = with_methods(policy, snapshot)
+        snapshot = with_avoided(with_methods(policy, snapshot), policy.landings)
         return Problem(
             snapshot,
             SchedulerModel(snapshot, self.scheduler_profile(snapshot)),

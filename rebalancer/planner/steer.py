@@ -58,7 +58,10 @@ class Steer:
     def _best(self, steering: Steering, pod: int, node: int) -> list[int]:
         """Return the places in ``steering.nodes`` that mend most, then need the fewest marks, then even out most."""
         nodes, marks = steering.nodes, steering.marks
-        open_ = (marks <= self._most) & (nodes != node) & ~self._view.snapshot.nodes.leaving[nodes]
+        all_nodes = self._view.snapshot.nodes
+        open_ = (marks <= self._most) & (nodes != node) & ~all_nodes.leaving[nodes]
+        if all_nodes.avoided is not None:
+            open_ &= ~all_nodes.avoided[nodes]
         places = np.flatnonzero(open_)
         if not len(places):
             return []

@@ -20,6 +20,7 @@ from pydantic.alias_generators import to_camel
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, RequestedToCapacityRatio
 from rebalancer.policy.params import Section
+from rebalancer.policy.select import LabelsField
 from rebalancer.policy.values import Duration, LabelKey, Limit, LimitField, PositiveDuration
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
@@ -187,6 +188,25 @@ class Scheduler(Section):
     def version_pair(self) -> tuple[int, int] | None:
         """Return the version as (major, minor), or None for the API server's."""
         return None if self.version is None else (1, int(self.version[2:]))
+
+
+class Landings(Section):
+    """Nodes on which no replacement should land. The scheduler chooses: what would land there is not moved."""
+
+    min_node_age: PositiveDuration | None = Field(
+        default=None,
+        description="Not on nodes that were made, or became Ready, less than this time ago; absent: on any.",
+    )
+    exclude: LabelsField | None = Field(
+        default=None,
+        description="Not on nodes with these labels, or matchLabels and matchExpressions.",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_some(self) -> Landings:
+        if self.exclude is not None and not self.exclude:
+            raise ValueError("exclude names no labels, and would leave out every node")
+        return self
 
 
 class Safety(Section):

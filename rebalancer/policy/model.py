@@ -13,11 +13,12 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
-from rebalancer.policy.cluster import Safety, Scheduler
+from rebalancer.policy.cluster import Landings, Safety, Scheduler
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
 from rebalancer.policy.usage import UsageSettings
+from rebalancer.policy.values import GracePeriod
 from rebalancer.policy.windows import Window, is_open, next_allowed
 
 
@@ -64,12 +65,16 @@ class Steer(enum.StrEnum):
 
 
 class Methods(Section):
-    """How pods are moved that an eviction would leave without a replica."""
+    """How pods are moved: their grace period, and what becomes of those that would leave no replica."""
 
     single_replicas: Method = Field(
         default=Method.EVICT,
         description="restart: single replicas of Deployments that surge are moved by a restart of the rollout, the new"
         " pod Ready before the old one goes, also where protect.singleReplicas holds. Needs get and patch on deployments.",
+    )
+    grace_period: GracePeriod | None = Field(
+        default=None,
+        description="gracePeriodSeconds of the evictions, from 1s; absent: each pod's own.",
     )
 
 
@@ -138,6 +143,9 @@ class Policy(Section):
         " Needs get and patch on nodes.",
     )
     method: Methods = Field(default=Methods(), description="How pods are moved.")
+    landings: Landings = Field(
+        default=Landings(), description="Nodes on which no replacement should land."
+    )
     protect: Protect = Field(default=Protect(), description="Which pods are not moved.")
     scheduler: Scheduler = Field(
         default=Scheduler(), description="Differences of the cluster's scheduler from the default."

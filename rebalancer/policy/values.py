@@ -105,6 +105,18 @@ PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 """A time span above 0 and of at most a year."""
 
 
+def _grace(span: timedelta) -> timedelta:
+    if span.total_seconds() < 1 or span.total_seconds() % 1:
+        raise ValueError(
+            f'"{format_duration(span)}" should be whole seconds, at least 1s: with 0 a pod is gone before its processes end'
+        )
+    return span
+
+
+GracePeriod = Annotated[PositiveDuration, AfterValidator(_grace)]
+"""A grace period of pods, in whole seconds."""
+
+
 def _label_key(text: str) -> str:
     if not is_label_key(text):
         raise ValueError(

@@ -25,6 +25,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.UNSURE: "it would improve in too few of the likely landings",
     Code.UNPREDICTED: "the landing cannot be predicted",
     Code.LEAVING_NODE: "it would land on nodes that are about to go",
+    Code.AVOIDED_NODE: "it would land on nodes that the policy's landings leaves out",
     Code.PDB: "a PodDisruptionBudget allows no disruption now",
     Code.PDB_CONFLICT: "the API refuses evictions of pods with two PodDisruptionBudgets",
     Code.BUDGET: "a budget of the policy is used up",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from rebalancer.policy.select import LabelSelect
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, frozen
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Notice
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pod_state import PodState
+
+POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
+_OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
+"""Labels that a StatefulSet gives to each of its pods alone (pkg/controller/statefulset/stateful_set_utils.go)."""
 
 
 class PodFlag(enum.IntFlag):
@@ -53,6 +57,8 @@ class Nodes:
     """(N,) version of the kubelet, empty where it is not known."""
     created: Floats
     """Unix seconds."""
+    ready_since: Floats
+    """Unix seconds of the last change of the condition Ready, 0 if unknown."""
     heartbeat: Floats
     """Unix seconds of the newest condition heartbeat, 0 if unknown."""
     images: Mapping[str, tuple[int, Int32s]]
@@ -64,6 +70,8 @@ class Nodes:
     """Feature -> (N,) nodes whose kubelet declares it (KEP-5328)."""
     unreadable: Mapping[int, str]
     """Nodes whose object could not be understood, with the reason."""
+    avoided: Bools | None = None
+    """(N,) nodes on which the policy wants no replacement; None: there are none."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -302,6 +310,23 @@ class Snapshot:
     def class_index(self) -> ClassIndex:
         """Selector look-ups over the classes."""
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
+
+    @cached_property
+    def siblings(self) -> Int32s:
+        """(C,) number of the pods of one controller and template that each class is of.
+
+        Pods of a StatefulSet carry their own ordinal and name as labels, and name claims of their own: each is a class
+        by itself. What they share is the StatefulSet and its revision, which is a label, too.
+        """
+        numbers: dict[Hashable, int] = {}
+        group = np.empty(len(self.classes), np.int32)
+        for index, cls in enumerate(self.classes):
+            key: Hashable = index
+            if cls.controller == "StatefulSet.apps":
+                own = cls.labels.items() - {(k, cls.labels.get(k)) for k in _OF_ONE_REPLICA}
+                key = (cls.controller_uid, frozenset(own))
+            group[index] = numbers.setdefault(key, len(numbers))
+        return frozen(group)
 
     def nodes_matching(self, select: LabelSelect) -> Bools:
         """Return the nodes (N,) with these labels."""

@@ -44,14 +44,15 @@ def fold_nodes(
         taint_set=taint_set,
         taint_sets=taint_sets,
         unschedulable=np.array([node.spec.unschedulable for node in ordered], bool),
-        ready=np.array([ready for ready, _ in conditions], bool),
+        ready=np.array([ready for ready, *_ in conditions], bool),
         leaving=np.array(list(map(is_leaving, ordered, notices)), bool),
         notices={row: of for row, of in enumerate(notices) if of},
         kubelet=tuple(
             n.status.node_info.kubelet_version if n.status.node_info else "" for n in ordered
         ),
         created=np.array([unix_seconds(n.metadata.creation_timestamp) for n in ordered], float),
-        heartbeat=np.array([heartbeat for _, heartbeat in conditions], float),
+        ready_since=np.array([since for _, since, _ in conditions], float),
+        heartbeat=np.array([heartbeat for *_, heartbeat in conditions], float),
         images=_fold_images(ordered),
         attach_limits=_fold_attach_limits(names, csi_nodes),
         index={name: row for row, name in enumerate(names)},
@@ -79,13 +80,15 @@ def _fold_taints(nodes: Sequence[o.Node]) -> tuple[tuple[tuple[o.Taint, ...], ..
     return tuple(ids), column
 
 
-def _ready(node: o.Node) -> tuple[bool, float]:
-    ready, heartbeat = False, 0.0
+def _ready(node: o.Node) -> tuple[bool, float, float]:
+    """Return whether a node is Ready, since when that has been so, and its newest heartbeat."""
+    ready, since, heartbeat = False, 0.0, 0.0
     for condition in node.status.conditions or ():
         if condition.type == "Ready":
             ready = condition.status == "True"
+            since = unix_seconds(condition.last_transition_time)
         heartbeat = max(heartbeat, unix_seconds(condition.last_heartbeat_time))
-    return ready, heartbeat
+    return ready, since, heartbeat
 
 
 def _fold_images(nodes: Sequence[o.Node]) -> dict[str, tuple[int, Int32s]]:

@@ -77,6 +77,7 @@ def workload(
         ],
         **(spec or {}),
     }
+    own = kind == "StatefulSet"
     count = len(nodes) if replicas is None else replicas
     objects: list[Object] = []
     controller = kind
@@ -96,7 +97,7 @@ def workload(
                     "name": f"{name}-{index}",
                     "namespace": namespace,
                     "uid": f"{namespace}/{name}-{index}",
-                    "labels": of_pod,
+                    "labels": {**of_pod, **(_of_one_replica(name, index) if own else {})},
                     "annotations": dict(annotations or {}),
                     "creationTimestamp": OLD,
                     "ownerReferences": [_reference(controller, namespace, name)],
@@ -109,6 +110,15 @@ def workload(
             }
         )
     return objects
+
+
+def _of_one_replica(name: str, ordinal: int) -> dict[str, str]:
+    """Return the labels that the controller gives to one pod of a StatefulSet."""
+    return {
+        "apps.kubernetes.io/pod-index": str(ordinal),
+        "statefulset.kubernetes.io/pod-name": f"{name}-{ordinal}",
+        "controller-revision-hash": f"{name}-1",
+    }
 
 
 def api_version(kind: str) -> str:

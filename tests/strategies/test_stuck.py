@@ -32,9 +32,9 @@ def plan(objects, settings=None, **given):
     return plan_of(objects, settings=settings, strategies=[NAME], params={NAME: params(**given)})
 
 
-def web(on, *stuck, **state):
-    """A Deployment with pods on these nodes, those of these numbers stuck."""
-    objects = workload("web", on)
+def web(on, *stuck, kind="Deployment", **state):
+    """A workload with pods on these nodes, those of these numbers stuck."""
+    objects = workload("web", on, kind=kind)
     state = {"main": CRASHES, "ready": False, **state}
     for number in stuck:
         objects = with_state(objects, f"web-{number}", **state)
@@ -86,9 +86,28 @@ def test_a_bad_node_is_no_better_than_another():
         (["n1", "n2", "n3"], [0], True),
     ],
 )
-def test_whose_fault_it_is(on, stuck, at_fault):
-    objects = [*nodes(), *web(on, *stuck)]
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_whose_fault_it_is(on, stuck, at_fault, kind):
+    # Each pod of a StatefulSet has labels of its own, and is a sibling all the same.
+    objects = [*nodes(), *web(on, *stuck, kind=kind)]
     assert bool(plan(objects).before[NAME].violated) is at_fault
+
+
+def test_pods_of_another_revision_of_a_statefulset_are_no_siblings():
+    objects = web(["n1", "n2"], 0, kind="StatefulSet")
+    other = next(item for item in objects if item["metadata"]["name"] == "web-1")
+    other["metadata"]["labels"]["controller-revision-hash"] = "web-2"
+    assert plan([*nodes(), *objects]).before[NAME].violated == 0
+
+
+def test_a_stuck_pod_of_a_statefulset_avoids_the_bad_nodes_of_its_siblings():
+    # n1 and n2 are both bad for web; n2 is emptier than n3.
+    objects = [
+        *nodes(),
+        *workload("fill", ["n1", "n3"], cpu="2"),
+        *web(["n1", "n2", "n3", "n3"], 0, 1, kind="StatefulSet"),
+    ]
+    assert plan(objects).moves == ()
 
 
 @pytest.mark.parametrize(

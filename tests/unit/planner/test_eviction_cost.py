@@ -39,6 +39,36 @@ def test_no_pod_costs_nothing():
     assert eviction_cost(snapshot_of([node("n0")])).tolist() == []
 
 
+def later_first(objects):
+    """Names of the pods, the first choice first."""
+    snapshot = snapshot_of([node("n0"), *objects])
+    order = sorted(zip(reluctance(snapshot).tolist(), snapshot.pods.name, strict=True))
+    return [name for _, name in order]
+
+
+def test_the_highest_ordinal_of_a_statefulset_goes_first():
+    objects = workload("db", ["n0"] * 12, kind="StatefulSet")
+    assert later_first(objects) == [f"db-{ordinal}" for ordinal in reversed(range(12))]
+    # The API server before 1.28 gives no index: the name has it.
+    for item in objects[1:]:
+        del item["metadata"]["labels"]["apps.kubernetes.io/pod-index"]
+    assert later_first(objects)[0] == "db-11"
+
+
+def test_a_young_replica_of_a_statefulset_changes_no_order_in_it():
+    objects = workload("db", ["n0"] * 3, kind="StatefulSet")
+    objects[-1]["metadata"]["creationTimestamp"] = NOW
+    assert later_first(objects) == ["db-2", "db-1", "db-0"]
+    both = later_first([*objects, *workload("web", ["n0"])])
+    assert both == ["web-0", "db-2", "db-1", "db-0"]
+
+
+@pytest.mark.parametrize("labels", [{}, {"apps.kubernetes.io/pod-index": "7"}])
+def test_a_label_that_looks_like_an_ordinal_is_none_outside_a_statefulset(labels):
+    objects = workload("web", ["n0"], labels={"app": "web", **labels})
+    assert reluctance(snapshot_of([node("n0"), *objects])).tolist() == [pytest.approx(1 + 2**-24)]
+
+
 @pytest.mark.parametrize(
     ("created", "factor"),
     [(NOW, 2.0), ("2027-01-15T07:00:00Z", 1.5), ("2027-01-15T06:00:00Z", 1.25)],
