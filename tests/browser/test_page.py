@@ -23,8 +23,8 @@ MOVES = 5000
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 def report_of(size):
@@ -185,12 +185,12 @@ def test_nothing_is_wider_than_the_screen(page, file_of, width, size):
 def test_axe_has_nothing_to_say(page, file_of, width, dark):
     page.open(file_of(60), width=width, dark=dark)
     page.evaluate((files("axe_core_python") / "axe.min.js").read_text() + "; 0")
-    found = page.evaluate(
+    problems = page.evaluate(
         "axe.run().then(r => ({passed: r.passes.length, violations: r.violations.map("
         "v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html).join(' '))}))"
     )
-    assert found["violations"] == []
-    assert found["passed"] > 20
+    assert problems["violations"] == []
+    assert problems["passed"] > 20
 
 
 def test_a_print_has_every_move_and_no_tools(page, file_of):

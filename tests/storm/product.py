@@ -188,7 +188,7 @@ class Process:
     def stop_for(self, seconds: float) -> None:
         """Stop it, and let it go on after so many seconds."""
         self.signal(signal.SIGSTOP)
-        # Noted beforehand, so that nobody gives it up meanwhile.
+        # Noted beforehand, so that it is not given up meanwhile.
         self.ran.continued = time.time() + seconds
 
         def go_on() -> None:

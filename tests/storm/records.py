@@ -30,9 +30,9 @@ class History:
     def __init__(self) -> None:
         self.changes: list[Change] = []
 
-    def add(self, at: float, kind: str, found: Any, what: str = "MODIFIED") -> None:
+    def add(self, at: float, kind: str, obj: Any, what: str = "MODIFIED") -> None:
         """Add one."""
-        self.changes.append(Change(len(self.changes) + 1, at, kind, what, found))
+        self.changes.append(Change(len(self.changes) + 1, at, kind, what, obj))
 
     def pod(self, at: float, app: str, uid: str, what: str = "MODIFIED", **state: Any) -> None:
         """Add a change of a pod."""

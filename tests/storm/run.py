@@ -279,12 +279,14 @@ class Stage:
             codes.append(process.wait(_LONGEST).code)
             self._world.calm()
         evicted, _ = self._ground.audit.read()
-        return sum(found.answered for found in evicted), codes
+        return sum(eviction.answered for eviction in evicted), codes
 
     def _catch_up(self, evicted: list[Evicted]) -> None:
         until = time.monotonic() + 5
         while time.monotonic() < until:
-            if self._ground.recorder.caught_up({found.uid for found in evicted if found.answered}):
+            if self._ground.recorder.caught_up(
+                {eviction.uid for eviction in evicted if eviction.answered}
+            ):
                 break
             time.sleep(0.05)
 

@@ -1,6 +1,6 @@
 """From a seed to a scenario: which requests fail and how, and what else happens beside the run.
 
-The first seeds are combinations that a review has found to break promises; CI plays these. The next ones cover every
+The first seeds are combinations of which a review says that they break promises; CI plays these. The next ones cover every
 pair of kind, fault and phase; those after them are drawn at random.
 """
 
@@ -231,7 +231,7 @@ def _long(seed: int, rng: random.Random) -> Scenario:
 
 
 def _combined() -> Iterator[Scenario]:
-    """Yield what a review has found to break promises, each with the promise that was broken."""
+    """Yield what breaks promises according to a review, each with the promise that was broken."""
 
     def made(*what: Fault | Act, deadline: float = DEADLINE, ready_after: float = 0.3) -> Scenario:
         faults = tuple(one for one in what if isinstance(one, Fault))
@@ -244,14 +244,14 @@ def _combined() -> Iterator[Scenario]:
     # One tenant stops every run, or has another's pods evicted.
     yield made(Act("hostile quantities"), Fault("watch pods", "502 after commit", "second"))
     yield made(Act("hostile anti-affinity"), Fault("memory", "delay", "second"))
-    # Evictions after SIGTERM, after the deadline, and such that nothing is told of.
+    # Evictions after SIGTERM, after the deadline, and such that nothing is reported.
     yield made(Fault("get pod", "delayed answer", "always"), Act("SIGTERM", "get pod 2", 0.2))
     yield made(Fault("eviction", "drop after commit", "second"), Act("SIGTERM", "eviction 2"))
     yield made(Fault("get pod", "delayed answer", "always"))
     yield made(Fault("eviction", "500 after commit", "always"))
     # What is in flight over two runs.
     yield made(Act("next run"), deadline=_SHORT, ready_after=30.0)
-    # Nobody is listened to while the server throttles, or while an answer drips.
+    # Nothing is heard while the server throttles, or while an answer drips.
     yield made(
         Fault("eviction", "429 Retry-After 60", "always"),
         Act("SIGTERM", "eviction 1", 0.3),

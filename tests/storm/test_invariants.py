@@ -37,7 +37,7 @@ def already_unready():
 
 
 def unready_just_now():
-    """One of three becomes unready so short a time before the eviction that nobody can know."""
+    """One of three becomes unready so short a time before the eviction that no run can know."""
     history = History()
     history.add(START - 5, "PodDisruptionBudget", BUDGET)
     for uid in ("u1", "u2", "u3"):
@@ -122,7 +122,7 @@ def test_nothing_is_violated_where_all_was_kept():
     ],
 )
 def test_what_is_violated_is_said(letter, changed):
-    assert letter in {found for found, _ in violations(record(**changed))}
+    assert letter in {each for each, _ in violations(record(**changed))}
 
 
 def test_every_invariant_has_been_seen_violated():
@@ -158,4 +158,4 @@ def test_every_invariant_has_been_seen_violated():
     ],
 )
 def test_what_no_run_can_know_or_do_is_no_violation(letter, changed):
-    assert letter not in {found for found, _ in violations(record(**changed))}
+    assert letter not in {each for each, _ in violations(record(**changed))}

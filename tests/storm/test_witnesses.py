@@ -36,28 +36,28 @@ def test_evictions_that_were_carried_out_are_read_once(tmp_path):
     audit = Audit(path)
     assert audit.read() == ([], 0)
     path.write_text(f"{event(201)}\n{event(429, 'u2')}\n{event(200, 'u3', '', 'delete')}\n")
-    (found,), others = audit.read()
-    assert (found.user, found.pod, found.uid) == ("storm-main", "web-1", "u1")
-    assert found.received % 1 == 0.5
+    (eviction,), others = audit.read()
+    assert (eviction.user, eviction.pod, eviction.uid) == ("storm-main", "web-1", "u1")
+    assert eviction.received % 1 == 0.5
     assert others == 1
     with path.open("a") as file:
         file.write(event(201, "u4"))  # not whole yet
     assert audit.read() == ([], 0)
     with path.open("a") as file:
         file.write("\n")
-    assert [found.uid for found in audit.read()[0]] == ["u4"]
+    assert [eviction.uid for eviction in audit.read()[0]] == ["u4"]
 
 
 def test_an_eviction_whose_client_was_gone_counts_if_its_pod_ended(tmp_path):
     path = tmp_path / "audit.log"
     codes = [(504, "gone"), (504, "alive"), (504, "asked twice"), (201, "asked twice"), (503, "no")]
     path.write_text("".join(f"{event(code, uid)}\n" for code, uid in codes))
-    found, _ = Audit(path).read()
+    evictions, _ = Audit(path).read()
     history = History()
     for uid in ("gone", "asked twice", "no"):
         history.pod(START, "web", uid, ending=True)
     history.pod(START, "web", "alive")
-    assert sorted(done.uid for done in carried_out(found, history.changes)) == [
+    assert sorted(done.uid for done in carried_out(evictions, history.changes)) == [
         "asked twice",
         "gone",
     ]

@@ -119,9 +119,9 @@ class Ran:
     def report(self) -> dict[str, Any] | None:
         """Its report, if it wrote one."""
         with contextlib.suppress(ValueError):
-            found = json.loads(self.out)
-            if isinstance(found, dict) and "moves" in found:
-                return found
+            report = json.loads(self.out)
+            if isinstance(report, dict) and "moves" in report:
+                return report
         return None
 
     def starved_since(self, begun: float) -> float:
@@ -207,9 +207,9 @@ class Recorder:
     def since(self, version: int) -> list[Change]:
         """Return the changes after a revision."""
         with self._lock:
-            found = [change for change in self._changes if change.version > version]
-            self._changes = found.copy()
-        return sorted(found, key=lambda change: change.version)
+            changes = [change for change in self._changes if change.version > version]
+            self._changes = changes.copy()
+        return sorted(changes, key=lambda change: change.version)
 
     def caught_up(self, uids: set[str]) -> bool:
         """Whether the end of each of these pods was seen."""
@@ -248,11 +248,11 @@ def is_ending(change: Change) -> bool:
     return change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
 
 
-def is_ready(found: Mapping[str, Any]) -> bool:
+def is_ready(obj: Mapping[str, Any]) -> bool:
     """Whether a pod is Ready and stays."""
-    conditions = found.get("status", {}).get("conditions", ())
+    conditions = obj.get("status", {}).get("conditions", ())
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return ready and "deletionTimestamp" not in found["metadata"]
+    return ready and "deletionTimestamp" not in obj["metadata"]
 
 
 _CANCELED = 504
@@ -302,12 +302,14 @@ def _evicted(event: Mapping[str, Any], answered: bool) -> Evicted:
 
 def carried_out(evicted: Sequence[Evicted], changes: Sequence[Change]) -> list[Evicted]:
     """Return the evictions that were answered, and of the others each whose pod was seen to end."""
-    answered = {found.uid for found in evicted if found.answered}
+    answered = {eviction.uid for eviction in evicted if eviction.answered}
     ended = {change.uid for change in changes if change.kind == "Pod" and is_ending(change)}
-    open_ = {found.uid: found for found in reversed(evicted) if found.uid not in answered}
-    done = [found for found in evicted if found.answered]
-    done += [found for uid, found in open_.items() if uid in ended]
-    return sorted(done, key=lambda found: found.received)
+    open_ = {
+        eviction.uid: eviction for eviction in reversed(evicted) if eviction.uid not in answered
+    }
+    done = [eviction for eviction in evicted if eviction.answered]
+    done += [eviction for uid, eviction in open_.items() if uid in ended]
+    return sorted(done, key=lambda eviction: eviction.received)
 
 
 def hour_count(data: Mapping[str, str]) -> int | None:

@@ -75,9 +75,9 @@ class World:
         self.forget()
         manifests = self._workloads(scenario.ready_after)
         self.desired = {
-            found["metadata"]["name"]: found["spec"]["replicas"]
-            for found in manifests
-            if "replicas" in found["spec"]
+            manifest["metadata"]["name"]: manifest["spec"]["replicas"]
+            for manifest in manifests
+            if "replicas" in manifest["spec"]
         }
         self._plane.apply(manifests)
         with self.hurrying():
@@ -163,9 +163,9 @@ class World:
         operations.wait_pods_ready(self._api, sum(self.desired.values()), seconds, namespace=APPS)
         # The server spends a budget before it deletes the pod, and gives it back after two minutes where its
         # client died in between; so much time passes here.
-        for found in self._api.list_all(_BUDGETS):
-            if found.get("status", {}).get("disruptedPods"):
-                path = f"{_BUDGETS}/{found['metadata']['name']}/status"
+        for budget in self._api.list_all(_BUDGETS):
+            if budget.get("status", {}).get("disruptedPods"):
+                path = f"{_BUDGETS}/{budget['metadata']['name']}/status"
                 self._api.patch(path, {"status": {"disruptedPods": None}})
         self._wait_budgets()
 
@@ -248,8 +248,8 @@ class World:
 
     def _wait_budgets(self) -> None:
         def counted() -> bool:
-            found = self._api.list_all(_BUDGETS)
-            return all(b.get("status", {}).get("disruptionsAllowed") == 1 for b in found)
+            budgets = self._api.list_all(_BUDGETS)
+            return all(b.get("status", {}).get("disruptionsAllowed") == 1 for b in budgets)
 
         wait_until(counted, 30, "every budget allows one disruption")
 
@@ -312,7 +312,7 @@ class World:
         os.kill(self._plane.pid("kube-controller-manager"), signal.SIGSTOP)
 
     def _stale_status(self) -> None:
-        """Let a replica of the biggest app be gone, with nobody to say so in its owner's status."""
+        """Let a replica of the biggest app be gone, without a word of it in its owner's status."""
         self._stop_controllers()
         victim = self._one_of("web")
         self._api.delete(f"{_PODS}/{victim}", {"gracePeriodSeconds": 0})
@@ -348,7 +348,9 @@ class World:
         wait_until(lambda: not operations.is_ready(self._api.get(path)), 30, "a pod unready")
         owner = f"/apis/apps/v1/namespaces/{APPS}/deployments/bulk-{self._number}"
         wait_until(
-            lambda: self._api.get(owner)["status"].get("readyReplicas", 0) < 6, 30, "its owner told"
+            lambda: self._api.get(owner)["status"].get("readyReplicas", 0) < 6,
+            30,
+            "its owner's status",
         )
 
     def _not_ready(self, names: Sequence[str]) -> None:

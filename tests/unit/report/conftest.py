@@ -37,12 +37,12 @@ def snapshot():
 def policies(tmp_path_factory):
     """Mode -> loaded policy."""
     path = tmp_path_factory.mktemp("policies") / "policy.yaml"
-    found = {}
+    by_name = {}
     for mode in Mode:
         path.write_text(POLICY.format(mode=f"'{mode}'"))
         loaded = load_policy(path, {"anti-affinity": NoParams, "low-utilisation": NoParams})
-        found[mode] = replace(loaded, source="policy.yaml")
-    return found
+        by_name[mode] = replace(loaded, source="policy.yaml")
+    return by_name
 
 
 @pytest.fixture(scope="session")
