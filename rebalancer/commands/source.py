@@ -16,6 +16,8 @@ from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.options import Access
+from rebalancer.policy.cluster import ConfigMapKey
+from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -100,6 +102,7 @@ class Source:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         run = self.run
+        self._read_scheduler(client)
         reading = read_cluster(
             client,
             clock=run.environment.clock.unix,
@@ -112,6 +115,7 @@ class Source:
     def _of_followed(self, client: Client, followed: Followed) -> Reading:
         from rebalancer.kube.fresh import read_fresh  # noqa: PLC0415
 
+        self._read_scheduler(client)
         snapshot, readings = read_fresh(
             client,
             followed.follower,
@@ -121,6 +125,17 @@ class Source:
         )
         self.run.notes.extend(readings.notes)
         return Reading(snapshot, readings.clock_skew or 0.0, followed.follower)
+
+    def _read_scheduler(self, client: Client) -> None:
+        """Read the scheduler's configuration, if the policy names a ConfigMap with it."""
+        run, named = self.run, self.run.loaded.policy.scheduler.from_config
+        if not isinstance(named, ConfigMapKey):
+            return
+        from rebalancer.kube.scheduler_config import read_scheduler_config  # noqa: PLC0415
+
+        configuration = read_scheduler_config(client, named)
+        run.notes.extend(not_followed(configuration))
+        run.planning.schedule_by(configuration)
 
 
 @contextmanager
@@ -191,9 +206,16 @@ def require_rights(
         memory = () if run.memory is None else memory_rules(*run.memory)
         marks = MARK_RULES if run.steers else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
-        acts = (*moves, *marks, *run.rules)
+        acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
         require(client, (*reads, *acts, *lease, *memory))
+
+
+def _scheduler_rules(run: RunContext) -> tuple[Rule, ...]:
+    from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
+
+    named = run.loaded.policy.scheduler.from_config
+    return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
 
 
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
