@@ -9,9 +9,10 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Judging, Packing, Signalling, Unjudged, View
+from rebalancer.cost.term import Entry, Judging, Packing, Signalling, Unjudged, View
 from rebalancer.plan.plan import Cause, Code, NodeCount, Score
 from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
@@ -36,6 +37,7 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        self.ended = EndedPods(problem)
         self.lifted = self._lifted()
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
         blocked = problem.disruptions.forbidden_pods(ready=False)
@@ -150,6 +152,10 @@ class Draft:
                 unjudged.append(why)
             if isinstance(weighted.term, Packing):
                 packed = NodeCount(*weighted.term.packed())
+        if ended := self.ended.left(strategy):
+            weight = next(of.weight for of in self.problem.contributions if of.strategy == strategy)
+            entries[Entry.SOFT] += weight * ended
+            violated += ended
         return Score(
             cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed
         )

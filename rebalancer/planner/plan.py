@@ -76,20 +76,23 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
     before, bounds = draft.scores(), draft.bounds()
     most = SHOWN_LANDINGS if onlooker is None else None
     result = search(draft, callbacks.stop, most)
+    render = Rendering(draft.problem)
+    moved = tuple(render.move(chosen) for chosen in result.chosen)
+    # What has ended goes last: nothing waits for it, and it waits for nothing.
+    removals = draft.ended.remove(draft.allowance, last_wave(moved) + 1)
+    moves = (*moved, *removals.moves)
     after = draft.scores()
     if onlooker is not None:
         onlooker.after(draft, result.chosen)
-    skips = skips_of(draft, result.refusals, result.pairs)
-    render = Rendering(draft.problem)
-    moves = tuple(render.move(chosen) for chosen in result.chosen)
+    skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]
     left = draft.bounds()
-    backlog = _backlog(draft, result, left)
+    backlog = _backlog(draft, result, left, removals.waiting)
     return Plan(
         moves=moves,
         skips=tuple(skips),
         before=before,
         after=after,
-        lower_bound=_bound(bounds, left, result, len(moves), backlog),
+        lower_bound=_bound(bounds, left, result, len(moved), backlog) + len(removals.moves),
         stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
@@ -112,13 +115,21 @@ def _bound(
     return min(bound, moves + backlog.moves) if backlog.moves else bound
 
 
-def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds]) -> Backlog:
-    """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
+def last_wave(moves: Sequence[Move]) -> int:
+    """Return the last wave of ``moves``, 0 if there are none."""
+    return max((move.wave for move in moves), default=0)
+
+
+def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds], removals: int) -> Backlog:
+    """Return how much is left for further runs, at least, of the classes that limits of this one keep back.
+
+    Beside so many ``removals`` of pods that have ended.
+    """
     waiting = result.waiting_classes
-    if not waiting:
+    if not (waiting or removals):
         return Backlog()
     kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
-    moves = max(1, lower_bound(kept_back, ()))
+    moves = removals + (max(1, lower_bound(kept_back, ())) if waiting else 0)
     allowance = draft.allowance
     # A further run makes what budgets allow, or what fits into its time.
     in_time = len(result.chosen) if allowance.short_of_time else len(draft.snapshot.pods)
