@@ -1,5 +1,7 @@
 """Pods that have ended, beside running ones: which are removed, which stay, and that they count nowhere."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,6 @@ from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, workload
-from strategies.failed_pods import FailedPods, FailedPodsParams
 from tests.strategies.pod_states import ago, condition, ended
 
 REGISTRY = Registry.installed()
@@ -49,7 +50,7 @@ def failed(name="dead", *, owner=("ReplicaSet", "apps/v1", "web"), hours=3.0, **
         references = [
             {"kind": kind, "apiVersion": version, "name": of, "uid": uid, "controller": True}
         ]
-    made = {
+    made: dict[str, Any] = {
         "kind": "Pod",
         "apiVersion": "v1",
         "metadata": {
@@ -71,8 +72,7 @@ def failed(name="dead", *, owner=("ReplicaSet", "apps/v1", "web"), hours=3.0, **
         },
         "status": {"phase": "Failed", "reason": "Evicted", **more.pop("status", {})},
     }
-    made["metadata"] |= more
-    return made
+    return {**made, "metadata": {**made["metadata"], **more}}
 
 
 def job(name="work", *, over="Complete", owner=None):
@@ -336,4 +336,4 @@ def test_pods_that_have_ended_count_nowhere(dead):
 
 
 def test_the_contract():
-    check_strategy(FailedPods(), FailedPodsParams())
+    check_strategy(REGISTRY.strategy(NAME))

@@ -11,7 +11,7 @@ from rebalancer.policy.budgets import Budgets
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.workloads import disruption_budget, node, numbered, workload
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
 from tests.unit.planner.conftest import plan_of, problem_of
@@ -35,6 +35,8 @@ def plan(objects, settings=None, **given):
 def web(on, *stuck, kind="Deployment", **state):
     """A workload with pods on these nodes, those of these numbers stuck."""
     objects = workload("web", on, kind=kind)
+    if kind == "StatefulSet":
+        objects = numbered(objects)
     state = {"main": CRASHES, "ready": False, **state}
     for number in stuck:
         objects = with_state(objects, f"web-{number}", **state)

@@ -42,7 +42,8 @@ def failed():
 
 
 def _fail(pod):
-    pod["status"] |= {"phase": "Failed", "reason": "Evicted", "containerStatuses": []}
+    ready = [{"type": "Ready", "status": "False"}]
+    pod["status"] |= {"phase": "Failed", "reason": "Evicted", "conditions": ready}
 
 
 def names(cluster, phase):
