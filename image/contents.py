@@ -46,7 +46,7 @@ def write_contents(root: Path, packages: Path, libraries: Mapping[str, Path]) ->
 
 
 def _distributions(packages: Path) -> list[dict[str, Any]]:
-    found = {
+    by_name = {
         (dist.name.lower(), dist.version): licences.of_distribution(dist)
         for dist in importlib.metadata.distributions(path=[str(packages)])
     }
@@ -58,7 +58,7 @@ def _distributions(packages: Path) -> list[dict[str, Any]]:
             "purl": f"pkg:pypi/{name.replace('_', '-')}@{version}",
             **_licensed(licence),
         }
-        for (name, version), licence in sorted(found.items())
+        for (name, version), licence in sorted(by_name.items())
     ]
 
 

@@ -1,4 +1,4 @@
-"""The shared libraries that an interpreter and its extension modules need, found by ldd."""
+"""The shared libraries that an interpreter and its extension modules need, according to ldd."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def copy(root: Path) -> dict[str, Path]:
     Raises:
         FileNotFoundError: a library is not there.
     """
-    found: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     for file in sorted(_elf_files(root)):
         needed, loaders = _needs(file)
         # Wheels bring some libraries along, and find them by themselves.
         outside = (item for item in needed.items() if not _is_below(item[1], root))
-        found.update(outside)
+        libraries.update(outside)
         for loader in loaders:
             target = root / loader.relative_to("/")
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(loader.resolve(), target)
-            found.pop(loader.name, None)
+            libraries.pop(loader.name, None)
     (root / _TO).mkdir(parents=True, exist_ok=True)
-    for name, path in found.items():
+    for name, path in libraries.items():
         shutil.copy2(path.resolve(), root / _TO / name)
-    return found
+    return libraries
 
 
 def _is_below(path: Path, root: Path) -> bool:

@@ -2,7 +2,7 @@
 
 ``python -m image.oci DIRECTORY ARCHIVE NAME`` writes it with the entry point and user of our image, and prints
 its digest.
-Equal directories give equal archives: names are sorted, owners and times are nobody's and never.
+Equal directories give equal archives: names are sorted, owners and times are 0.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uname = entry.gname = ""
     entry.mtime = 0
     entry.pax_headers = {}
-    # Whoever builds may have a stricter umask than the image's user can do with.
+    # The builder may have a stricter umask than the image's user can do with.
     if entry.isfile():
         entry.mode = 0o755 if entry.mode & 0o100 else 0o644
     elif entry.isdir() and entry.mode & 0o7777 != 0o1777:

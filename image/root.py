@@ -179,7 +179,7 @@ def _compile(root: Path) -> None:
         quiet=2,
         stripdir=str(root),
         prependdir="/",
-        # Nobody can change the sources, so that nothing has to look at them.
+        # The sources cannot be changed, so that nothing has to look at them.
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
 

@@ -32,9 +32,9 @@ import importlib, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 import kubernetes, rebalancer, strategies
 for package in (rebalancer, strategies):
-    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not found.name.endswith("__main__"):
-            importlib.import_module(found.name)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 """
 """The client's own ``__init__`` imports all of its parts; some of its modules are tests that lack what they test."""
 
@@ -46,13 +46,13 @@ def remove(packages: Path) -> None:
         FileNotFoundError: a part is not there: these lists are out of date.
     """
     shutil.rmtree(packages / _FOLDER)
-    found = {
+    unused = {
         dist.name.lower(): dist for dist in importlib.metadata.distributions(path=[str(packages)])
     }
-    if absent := sorted(_DISTRIBUTIONS - found.keys()):
+    if absent := sorted(_DISTRIBUTIONS - unused.keys()):
         raise FileNotFoundError(f"{', '.join(absent)} are not installed: no need to leave them out")
     for name in sorted(_DISTRIBUTIONS):
-        files = found[name].files
+        files = unused[name].files
         if files is None:
             raise FileNotFoundError(f"{name} has no list of its files")
         for file in files:
@@ -72,6 +72,6 @@ def check(packages: Path) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    for path in sorted(folder.rglob("*/"), key=lambda found: len(found.parts), reverse=True):
+    for path in sorted(folder.rglob("*/"), key=lambda path: len(path.parts), reverse=True):
         if not any(path.iterdir()):
             path.rmdir()

@@ -33,5 +33,5 @@ def plain(value: Any, nodes: int) -> Any:
 
 def contents(snapshot: Snapshot) -> dict[str, Any]:
     """All of it, in its order, but for the moment of its capture."""
-    found: dict[str, Any] = plain(snapshot, len(snapshot.nodes))
-    return {name: part for name, part in found.items() if name not in _OF_THE_MOMENT}
+    columns: dict[str, Any] = plain(snapshot, len(snapshot.nodes))
+    return {name: part for name, part in columns.items() if name not in _OF_THE_MOMENT}

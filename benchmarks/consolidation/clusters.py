@@ -81,11 +81,11 @@ def cluster(seed: int) -> Cluster:
 
 def _workloads(random: np.random.Generator, nodes: int) -> list[Workload]:
     """Return workloads that fill about 60 to 85 % of the nodes, and how many replicas each is left with."""
-    found: list[Workload] = []
+    workloads: list[Workload] = []
     room = nodes * 4000 * random.uniform(0.6, 0.85)
     keeps = random.uniform(0.33, 0.67)
     while room > 0:
-        name = f"w{len(found)}"
+        name = f"w{len(workloads)}"
         cpu, memory = int(random.choice(_CPU)), int(random.choice(_MEMORY))
         replicas = int(random.integers(3, 13))
         kind = random.random()
@@ -98,11 +98,11 @@ def _workloads(random: np.random.Generator, nodes: int) -> list[Workload]:
         elif kind < 0.36:
             spec = {"volumes": [{"name": "data", "emptyDir": {}}]}
         left = max(2, round(replicas * keeps))
-        found.append(
+        workloads.append(
             Workload(name, f"{cpu}m", f"{memory}Mi", spec, max(replicas, left), left, rule)
         )
         room -= cpu * replicas
-    return found
+    return workloads
 
 
 def _daemons(nodes: int) -> list[Object]:

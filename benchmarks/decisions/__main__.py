@@ -174,7 +174,7 @@ def _silence(options: argparse.Namespace) -> int:
     from benchmarks.decisions.silence import markdown, outlast  # noqa: PLC0415
     from tests.controlplane import ControlPlane  # noqa: PLC0415
 
-    found, failed = [], 0
+    silences, failed = [], 0
     with (
         ControlPlane() as plane,
         tempfile.TemporaryDirectory(prefix="decisions-") as scratch,
@@ -183,15 +183,17 @@ def _silence(options: argparse.Namespace) -> int:
             plane.reset()
             try:
                 SCENARIOS[name](plane, seed=options.seed, nodes=options.nodes)
-                found.append(outlast(plane, f"{name}, {options.seed}", Path(scratch), options.runs))
+                silences.append(
+                    outlast(plane, f"{name}, {options.seed}", Path(scratch), options.runs)
+                )
             except (TimeoutError, RuntimeError) as error:
                 _say(f"{name} FAILED: {error}")
                 failed += 1
             else:
                 # As it comes: ten drifts take an hour, and what is measured by then should be seen.
-                _say(markdown(found[-1:]))
-    _say(markdown(found))
-    return 1 if failed or any(one.started_again for one in found) else 0
+                _say(markdown(silences[-1:]))
+    _say(markdown(silences))
+    return 1 if failed or any(one.started_again for one in silences) else 0
 
 
 def _small(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ Best = tuple[float, float, float]
 
 def best_of_all(instance: Instance, start: Ints, band: Band | None) -> Best | None:
     """Return least hard, then soft violations, then moves; None if no placement keeps the limits."""
-    found: list[Best] = []
+    best: list[Best] = []
     rows = [list(_rows(instance, start, w)) for w in range(len(start))]
     for chosen in itertools.product(*rows):
         counts = np.array(chosen, np.int64)
@@ -35,8 +35,8 @@ def best_of_all(instance: Instance, start: Ints, band: Band | None) -> Best | No
         ):
             continue
         left = instance.violations(counts)
-        found.append((hard(left), soft(left), float(np.maximum(0, start - counts).sum())))
-    return min(found, default=None)
+        best.append((hard(left), soft(left), float(np.maximum(0, start - counts).sum())))
+    return min(best, default=None)
 
 
 def _rows(instance: Instance, start: Ints, workload: int) -> Iterator[tuple[int, ...]]:

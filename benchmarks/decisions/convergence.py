@@ -92,8 +92,8 @@ def observe(plane: ControlPlane) -> Objects:
     api = plane.api
     workloads = []
     for kind, plural in _WORKLOADS.items():
-        found = api.list_all(f"/apis/apps/v1/{plural}")
-        workloads += [{**item, "kind": kind} for item in found]
+        listed = api.list_all(f"/apis/apps/v1/{plural}")
+        workloads += [{**item, "kind": kind} for item in listed]
     return Objects(
         nodes=api.list_all("/api/v1/nodes"),
         pods=operations.pods(api),

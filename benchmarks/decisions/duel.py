@@ -178,8 +178,8 @@ def _landings(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def _figures(found: Optimum) -> dict[str, Any]:
-    figures = asdict(found)
+def _figures(optimum: Optimum) -> dict[str, Any]:
+    figures = asdict(optimum)
     del figures["counts"]
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
 

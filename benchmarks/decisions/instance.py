@@ -65,11 +65,11 @@ class Instance:
 
     def violations(self, counts: Ints) -> dict[str, float]:
         """Return the pods that still have to move, by kind of rule (preferred ones by weight)."""
-        found: dict[str, float] = dict.fromkeys(KINDS, 0.0)
-        found["placement"] = float(counts[~self.tolerable].sum())
+        totals: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        totals["placement"] = float(counts[~self.tolerable].sum())
         for rule in self.rules:
-            found[rule.kind] += rule.weight * rule.potential(counts)
-        return {kind: round(value, 6) for kind, value in found.items()}
+            totals[rule.kind] += rule.weight * rule.potential(counts)
+        return {kind: round(value, 6) for kind, value in totals.items()}
 
     def deviations(self, counts: Ints) -> tuple[float, float]:
         """Return the standard deviation over nodes of requested cpu and memory, as shares."""

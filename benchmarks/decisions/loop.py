@@ -81,10 +81,10 @@ class Loop:
         snapshot = snapshot_of(world)
         pod = list(snapshot.pods.uid).index(move.uid)
         landed = self._landing(snapshot, pod)
-        found = next(o for o in world if o["metadata"].get("uid") == move.uid)
-        found["metadata"]["uid"] += "'"
-        found["metadata"]["name"] += "r"
-        found["spec"]["nodeName"] = landed
+        moved = next(o for o in world if o["metadata"].get("uid") == move.uid)
+        moved["metadata"]["uid"] += "'"
+        moved["metadata"]["name"] += "r"
+        moved["spec"]["nodeName"] = landed
         return f"{move.pod} {move.node} -> {landed} ({move.reason})"
 
     def _landing(self, snapshot: Snapshot, pod: int) -> str:

@@ -2,7 +2,7 @@
 
 It assigns freely, where a descheduler can only choose victims and the scheduler places: no real plan can
 need fewer. Objective, left to right: least hard violations, then least soft ones, then fewest moves, with
-every node's requested cpu within a band. Capacity, labels and taints, and pods that nobody may move hold.
+every node's requested cpu within a band. Capacity, labels and taints, and pods that may not be moved hold.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def optimum(
     """Return the optimum from ``start``; each of the three steps may take ``seconds``."""
     began = time.monotonic()
     model = _Model(instance, start, band)
-    found = [np.inf, np.inf, np.inf]
+    least = [np.inf, np.inf, np.inf]
     status, bound, counts = "proven", 0.0, None
     for entry, objective in enumerate((model.hard, model.soft, model.moves)):
         if objective or entry == 2:
@@ -59,7 +59,7 @@ def optimum(
             status = f"{names[entry]}: {solved.status}" if status == "proven" else status
         if solved.value == np.inf:
             break
-        found[entry] = solved.value
+        least[entry] = solved.value
         bound = solved.bound
         if entry == 2:
             assert solved.variables is not None
@@ -68,10 +68,10 @@ def optimum(
             model.programme.row(objective, high=solved.value + _SLACK)
     took = time.monotonic() - began
     if counts is None:
-        return Optimum(status, found[0], found[1], found[2], bound, took, None)
-    # By the ruler, not by the objective: rules among pods that nobody may move are no variables.
+        return Optimum(status, least[0], least[1], least[2], bound, took, None)
+    # By the ruler, not by the objective: rules among pods that may not be moved are no variables.
     left = instance.violations(counts)
-    return Optimum(status, hard(left), soft(left), round(found[2], 6), bound, took, counts)
+    return Optimum(status, hard(left), soft(left), round(least[2], 6), bound, took, counts)
 
 
 class _Model:
@@ -182,17 +182,17 @@ class _Model:
         return [need]
 
     def _cap(self, rule: Cap) -> list[int]:
-        found = []
+        rows = []
         for domain in range(rule.domains):
             row, fixed = self._in_domain(rule, domain, rule.members)
             if row:
                 above = self.programme.variable()
                 self.programme.row({above: 1.0, **_negative(row)}, low=fixed - rule.cap)
-                found.append(above)
-        return found
+                rows.append(above)
+        return rows
 
     def _apart(self, rule: Apart) -> list[int]:
-        found = []
+        rows = []
         for domain in range(rule.domains):
             mine, my_fixed = self._in_domain(rule, domain, rule.members)
             theirs, their_fixed = self._in_domain(rule, domain, rule.others)
@@ -204,8 +204,8 @@ class _Model:
             # less >= mine if side is 1, less >= theirs if it is 0: the smaller of the two.
             self.programme.row({less: 1.0, side: -most, **_negative(mine)}, low=my_fixed - most)
             self.programme.row({less: 1.0, side: most, **_negative(theirs)}, low=their_fixed)
-            found.append(less)
-        return found
+            rows.append(less)
+        return rows
 
 
 def _negative(row: dict[int, float]) -> dict[int, float]:

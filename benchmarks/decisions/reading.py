@@ -38,12 +38,12 @@ class Objects:
 def placement(objects: Objects) -> Counter[tuple[str, str]]:
     """Return how many living pods of which workload stand on which node."""
     owner_of = _owners(objects.workloads)
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for pod in objects.pods:
         node = pod["spec"].get("nodeName")
         if node and "deletionTimestamp" not in pod["metadata"]:
-            found[owner_of_pod(pod, owner_of), node] += 1
-    return found
+            counts[owner_of_pod(pod, owner_of), node] += 1
+    return counts
 
 
 def read(objects: Objects) -> Instance:
@@ -84,11 +84,11 @@ def owner_of_pod(pod: Object, owner_of: Mapping[str, str]) -> str:
 
 def _owners(workloads: Sequence[Object]) -> dict[str, str]:
     """Return controller -> top controller, where they differ."""
-    found: dict[str, str] = {}
+    by_uid: dict[str, str] = {}
     for workload in workloads:
         if (above := _controller(workload)) is not None:
-            found[_ref(workload)] = f"{above['kind']}/{_namespace(workload)}/{above['name']}"
-    return found
+            by_uid[_ref(workload)] = f"{above['kind']}/{_namespace(workload)}/{above['name']}"
+    return by_uid
 
 
 def _workload(top: Object, budgets: Sequence[Object]) -> Workload:
@@ -334,29 +334,29 @@ class _Rules:
 # -- small things ------------------------------------------------------------------------------------
 
 
-def _name(found: Object) -> str:
-    return str(found["metadata"]["name"])
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
 
 
-def _namespace(found: Object) -> str:
-    return str(found["metadata"].get("namespace", "default"))
+def _namespace(obj: Object) -> str:
+    return str(obj["metadata"].get("namespace", "default"))
 
 
-def _ref(found: Object) -> str:
-    return f"{found['kind']}/{_namespace(found)}/{_name(found)}"
+def _ref(obj: Object) -> str:
+    return f"{obj['kind']}/{_namespace(obj)}/{_name(obj)}"
 
 
-def _replicas(found: Object) -> int:
-    return int(found["spec"].get("replicas", 1))
+def _replicas(obj: Object) -> int:
+    return int(obj["spec"].get("replicas", 1))
 
 
-def _labels(found: Object) -> Mapping[str, str]:
-    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+def _labels(obj: Object) -> Mapping[str, str]:
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
     return labels
 
 
-def _controller(found: Object) -> Mapping[str, str] | None:
-    owners: list[Mapping[str, str]] = found["metadata"].get("ownerReferences") or []
+def _controller(obj: Object) -> Mapping[str, str] | None:
+    owners: list[Mapping[str, str]] = obj["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), None)
 
 

@@ -140,10 +140,10 @@ def _scaled(chosen: Sequence[App], nodes: Sequence[Size], load: float) -> list[t
             (app, max(2, min(round(app.instances * scale), _most(app, nodes)))) for app in chosen
         ]
 
-    def share(found: Sequence[tuple[App, int]]) -> float:
+    def share(counted: Sequence[tuple[App, int]]) -> float:
         return max(
-            sum(app.size.cpu * n for app, n in found) / sum(node.cpu for node in nodes),
-            sum(app.size.memory * n for app, n in found) / sum(node.memory for node in nodes),
+            sum(app.size.cpu * n for app, n in counted) / sum(node.cpu for node in nodes),
+            sum(app.size.memory * n for app, n in counted) / sum(node.memory for node in nodes),
         )
 
     low, high = 0.0, float(len(nodes))
@@ -176,16 +176,16 @@ def _deployment(index: int, app: App, replicas: int, nodes: Sequence[Size]) -> M
 def _wishes(cap: int | None, zones: int, labels: dict[str, str]) -> dict[str, Any]:
     """Return the cap per node, and as ``zones`` is 1 or 2 the soft or the hard wish for even zones."""
     spreads = [objects.spread(labels, hard=zones == 2)] if zones else []
-    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     if cap == 1:
-        found["affinity"] = objects.require_apart(labels)
+        rules["affinity"] = objects.require_apart(labels)
     elif cap is not None:
         spreads.append(
             objects.spread(labels, objects.HOSTNAME, max_skew=cap, minDomains=_MANY_DOMAINS)
         )
     if spreads:
-        found["topologySpreadConstraints"] = spreads
-    return found
+        rules["topologySpreadConstraints"] = spreads
+    return rules
 
 
 def _pair(size: Size) -> tuple[int, int]:

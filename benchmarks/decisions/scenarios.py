@@ -180,8 +180,8 @@ def budgets(plane: ControlPlane, *, seed: int, nodes: int, shapes: Shapes = _MAD
 
 def _wait_budgets(plane: ControlPlane, count: int) -> None:
     def counted() -> bool:
-        found = plane.api.list_all("/apis/policy/v1/poddisruptionbudgets")
-        seen = [b for b in found if b.get("status", {}).get("observedGeneration") == 1]
+        budgets = plane.api.list_all("/apis/policy/v1/poddisruptionbudgets")
+        seen = [b for b in budgets if b.get("status", {}).get("observedGeneration") == 1]
         return len(seen) == count and all(b["status"]["currentHealthy"] > 0 for b in seen)
 
     wait_until(counted, 60, f"{count} PodDisruptionBudgets counted")

@@ -128,11 +128,11 @@ def _put(plane: ControlPlane, document: Document) -> None:
     )
 
 
-def markdown(found: Sequence[Silence]) -> str:
+def markdown(silences: Sequence[Silence]) -> str:
     """Return the figures as a table."""
-    conditions = [phase.name for phase in found[0].phases] if found else []
+    conditions = [phase.name for phase in silences[0].phases] if silences else []
     head = ("cluster", "evictions until silent", "owners remembered", *conditions)
-    return table(head, (_row(one) for one in found))
+    return table(head, (_row(one) for one in silences))
 
 
 def _row(one: Silence) -> tuple[str, ...]:

@@ -109,13 +109,13 @@ class Start:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        found = read_objects(path.read_bytes())
+        decoded = read_objects(path.read_bytes())
         objects = Objects(
-            nodes=found.of_kind("Node"),
-            pods=found.of_kind("Pod"),
-            workloads=found.of_kind(*_WORKLOADS),
-            budgets=found.of_kind("PodDisruptionBudget"),
-            namespaces=found.of_kind("Namespace"),
+            nodes=decoded.of_kind("Node"),
+            pods=decoded.of_kind("Pod"),
+            workloads=decoded.of_kind(*_WORKLOADS),
+            budgets=decoded.of_kind("PodDisruptionBudget"),
+            namespaces=decoded.of_kind("Namespace"),
         )
         self.instance: Instance = read(objects)
         self._counts = counted(self.instance, placement(objects))
@@ -302,10 +302,10 @@ def _likeness(all_of: Sequence[Compared]) -> Iterator[str]:
         ("a live and a drawn end", [_share(product(one.all_lives, one.drawn)) for one in known]),
         ("two drawn ends", [_share(combinations(one.drawn, 2)) for one in known]),
     )
-    for text, found in shares:
+    for text, share in shares:
         yield (
-            f"- {text} of the same start leave exactly as much of every rule: {mean(found):.0%} of the pairs, "
-            f"on the mean of {len(found)} convergences with {len(known[0].repeated) + 1} live ends each"
+            f"- {text} of the same start leave exactly as much of every rule: {mean(share):.0%} of the pairs, "
+            f"on the mean of {len(share)} convergences with {len(known[0].repeated) + 1} live ends each"
         )
 
 

@@ -91,14 +91,14 @@ def search(examples: int, seed: int, out: Path, say: Callable[[str], None]) -> i
     """Compare so many random worlds; write what is not as good, made smaller, to ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     comparison, rng = Comparison(), random.Random(seed)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     moves = Counter[str]()
     for number in range(examples):
         world = draw(rng)
         if not world.apps:
             continue
         compared = comparison.compare(world)
-        found[compared.what] += 1
+        counts[compared.what] += 1
         moves.update(ours=compared.moves, optimum=round(compared.best.moves))
         if compared.what == "as good":
             continue
@@ -107,7 +107,7 @@ def search(examples: int, seed: int, out: Path, say: Callable[[str], None]) -> i
         say(f"{number}: {compared.line()}\n    {least}")
         text = json.dumps(_record(least, compared), indent=1)
         (out / f"{compared.what.replace(' ', '-')}-{seed}-{number}.json").write_text(text + "\n")
-    say(f"{sum(found.values())} worlds: {dict(found)}; moves {dict(moves)}")
+    say(f"{sum(counts.values())} worlds: {dict(counts)}; moves {dict(moves)}")
     return 0
 
 

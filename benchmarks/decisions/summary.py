@@ -45,8 +45,8 @@ class Pair:
     @property
     def peer(self) -> Mapping[str, Any] | None:
         """Return what the peer did on the same cluster."""
-        found: Mapping[str, Any] | None = self.result["contenders"].get("peer")
-        return found
+        result: Mapping[str, Any] | None = self.result["contenders"].get("peer")
+        return result
 
     @property
     def of_optimum(self) -> float:

@@ -206,33 +206,33 @@ def _name(result: Result) -> str:
 
 
 def _summary(values: Iterable[tuple[float, str]]) -> tuple[str, str]:
-    found = sorted(values)
-    if not found:
+    ordered = sorted(values)
+    if not ordered:
         return "", ""
-    worst, where = found[-1]
-    return f"median {statistics.median(v for v, _ in found):.2f}", f"{worst:.2f} ({where})"
+    worst, where = ordered[-1]
+    return f"median {statistics.median(v for v, _ in ordered):.2f}", f"{worst:.2f} ({where})"
 
 
 def worse(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
     """Return the entries of the end state on which ours is worse than the peer's tenth run."""
     mine, theirs = ours["runs"][-1], peer["runs"][-1]
-    found = [
+    cells = [
         f"{_SHORT[kind]} {mine['violations'][kind]:g} to {theirs['violations'][kind]:g}"
         for kind in KINDS
         if mine["violations"][kind] > theirs["violations"][kind] + 1e-9
     ]
     if mine["pending"] > theirs["pending"]:
-        found.append(f"Pending {mine['pending']} to {theirs['pending']}")
+        cells.append(f"Pending {mine['pending']} to {theirs['pending']}")
     for name, entry in (("sd cpu", "cpu_deviation"), ("sd mem", "memory_deviation")):
         if mine[entry] > theirs[entry] + 0.005:
-            found.append(f"{name} {mine[entry]:.3f} to {theirs[entry]:.3f}")
-    if found:
+            cells.append(f"{name} {mine[entry]:.3f} to {theirs[entry]:.3f}")
+    if cells:
         sums = [
             f"hard {hard(v):g}, soft {soft(v):g}"
             for v in (mine["violations"], theirs["violations"])
         ]
-        found.append(f"in sum {sums[0]} to {sums[1]}")
-    return ", ".join(found)
+        cells.append(f"in sum {sums[0]} to {sums[1]}")
+    return ", ".join(cells)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

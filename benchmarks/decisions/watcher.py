@@ -1,4 +1,4 @@
-"""Watches all pods while somebody evicts: what went, what came where, and whether a budget was breached."""
+"""Watches all pods while pods are evicted: what went, what came where, and whether a budget was breached."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Watcher:
                 if error.status != 404:
                     raise
                 continue  # gone meanwhile
-            wait_until(partial(self._has_seen, version), 30, "the watcher to be told of it all")
+            wait_until(partial(self._has_seen, version), 30, "the watcher to hear of it all")
             return
 
     def _has_seen(self, version: int) -> bool:

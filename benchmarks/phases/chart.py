@@ -13,9 +13,9 @@ _COLOURS = (
 )  # fmt: skip
 
 
-def chart(pods: Sequence[int], found: Mapping[str, Sequence[float]]) -> str:
+def chart(pods: Sequence[int], series: Mapping[str, Sequence[float]]) -> str:
     """Return the chart; a dashed line shows what linear growth looks like."""
-    values = [v for of_phase in found.values() for v in of_phase if math.isfinite(v) and v > 0]
+    values = [v for of_phase in series.values() for v in of_phase if math.isfinite(v) and v > 0]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     x_low, x_high = math.log10(pods[0]), math.log10(pods[-1])
 
@@ -41,7 +41,7 @@ def chart(pods: Sequence[int], found: Mapping[str, Sequence[float]]) -> str:
     parts.append(_line(linear, "#999999", dashed=True))
     parts.append(_text(linear[-1][0] + 6, linear[-1][1] + 4, "linear"))
     ends: list[tuple[float, float, str, str]] = []
-    for colour, (phase, of_phase) in zip(_COLOURS, found.items(), strict=False):
+    for colour, (phase, of_phase) in zip(_COLOURS, series.items(), strict=False):
         points = [
             (x(number), y(value))
             for number, value in zip(pods, of_phase, strict=True)

@@ -173,19 +173,19 @@ def _exceeds(kind: str, what: str, times: float, most: float) -> bool:
 
 
 def main() -> int:
-    """Check all phases over the severities; print what was found; return 1 if something grows too fast."""
+    """Check all phases over the severities; print the exponents; return 1 if something grows too fast."""
     failed = check_drifts()
     for severity in SEVERITIES:
         small, large = (
             Course(shape(severity, SMALL[0] * times, SMALL[1] * times)) for times in (1, TIMES)
         )
         for phase in PHASES:
-            found = growth(_prepared(small, phase), _prepared(large, phase))
-            complaint = found.complaint()
+            exponents = growth(_prepared(small, phase), _prepared(large, phase))
+            complaint = exponents.complaint()
             failed += complaint is not None
             verdict = "ok" if complaint is None else f"TOO FAST: {complaint}"
             print(
-                f"{severity:20} {phase:8} calls {found.calls:5.2f} time {found.time:5.2f}  {verdict}",
+                f"{severity:20} {phase:8} calls {exponents.calls:5.2f} time {exponents.time:5.2f}  {verdict}",
                 flush=True,
             )
     return min(1, failed)

@@ -77,22 +77,22 @@ def measure(
     severity: str, sizes: Sequence[Size], rounds: int, how: Callable[[Callable[[], object]], float]
 ) -> Measured:
     """Return what ``how`` says of each phase at each size, the least of ``rounds`` runs."""
-    found: Measured = {phase: [] for phase in PHASES}
+    seconds: Measured = {phase: [] for phase in PHASES}
     for size in sizes:
         course = Course(shape(severity, *size))
         for phase, (prepare, run) in PHASES.items():
-            if found[phase] and math.isinf(found[phase][-1]):
-                found[phase].append(math.inf)
+            if seconds[phase] and math.isinf(seconds[phase][-1]):
+                seconds[phase].append(math.inf)
                 continue
-            if phase == "report" and math.isinf(found["plan"][-1]):
-                found[phase].append(math.nan)
+            if phase == "report" and math.isinf(seconds["plan"][-1]):
+                seconds[phase].append(math.nan)
                 continue
             least = math.inf
             for _ in range(rounds):
                 arguments = prepare(course)
                 least = min(least, how(lambda: run(course, *arguments)))  # noqa: B023  # run at once
-            found[phase].append(least)
-    return found
+            seconds[phase].append(least)
+    return seconds
 
 
 def exponent(pods: Sequence[int], values: Sequence[float]) -> float:
@@ -106,12 +106,12 @@ def exponent(pods: Sequence[int], values: Sequence[float]) -> float:
     return over / sum((a - middle_x) ** 2 for a in x)
 
 
-def table(sizes: Sequence[Size], found: Mapping[str, Sequence[float]], unit: str) -> str:
+def table(sizes: Sequence[Size], measured: Mapping[str, Sequence[float]], unit: str) -> str:
     """Return a Markdown table: a row per phase, a column per size, and the exponent."""
     heads = [f"{nodes:,} / {pods:,}" for nodes, pods in sizes]
     lines = [f"| {unit} | {' | '.join(heads)} | exponent |", "|---|" + "---|" * (len(sizes) + 1)]
     pods = [size[1] for size in sizes]
-    for phase, values in found.items():
+    for phase, values in measured.items():
         cells = [_cell(value) for value in values]
         lines.append(f"| {phase} | {' | '.join(cells)} | {exponent(pods, values):.2f} |")
     return "\n".join(lines)
@@ -128,20 +128,20 @@ def _severities(sizes: Sequence[Size], rounds: int) -> str:
     lines = [f"| severity | {' | '.join(heads)} | worst phase | its exponent |"]
     lines.append("|---|" + "---|" * (len(sizes) + 2))
     for severity in SEVERITIES:
-        found = measure(severity, sizes, rounds, cpu)
+        measured = measure(severity, sizes, rounds, cpu)
         pods = [shape(severity, *size).pods for size in sizes]
         # A phase of a few milliseconds does not tell how it grows.
-        told = {
+        tables = {
             phase: exponent(pods, values)
-            for phase, values in found.items()
+            for phase, values in measured.items()
             if not math.isnan(values[-1]) and values[-1] >= 0.02
         }
-        worst = max(told, key=lambda phase: told[phase])
+        worst = max(tables, key=lambda phase: tables[phase])
         sums = [
-            _cell(sum(v[i] for v in found.values() if not math.isnan(v[i])))
+            _cell(sum(v[i] for v in measured.values() if not math.isnan(v[i])))
             for i in range(len(sizes))
         ]
-        lines.append(f"| {severity} | {' | '.join(sums)} | {worst} | {told[worst]:.2f} |")
+        lines.append(f"| {severity} | {' | '.join(sums)} | {worst} | {tables[worst]:.2f} |")
         print(lines[-1], file=sys.stderr)
     return "\n".join(lines)
 
@@ -158,9 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.severity is not None:
         print(table(sizes, measure(chosen.severity, sizes, chosen.rounds, cpu), "CPU seconds"))
         return 0
-    found = measure("ordinary", sizes, chosen.rounds, cpu)
-    print(table(sizes, found, "CPU seconds"), end="\n\n", flush=True)
-    _CHART.write_text(chart([pods for _, pods in sizes], found), encoding="utf-8")
+    measured = measure("ordinary", sizes, chosen.rounds, cpu)
+    print(table(sizes, measured, "CPU seconds"), end="\n\n", flush=True)
+    _CHART.write_text(chart([pods for _, pods in sizes], measured), encoding="utf-8")
     memory = measure("ordinary", sizes[:3], 1, peak)
     print(table(sizes[:3], memory, "peak MB of a phase"), end="\n\n", flush=True)
     if not chosen.skip_severities:

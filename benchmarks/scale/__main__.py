@@ -89,16 +89,16 @@ def _commands(names: Sequence[str], plane: ControlPlane, folder: Path) -> dict[s
 
 def _complaints(shape: Shape, taken: Mapping[str, Sequence[Measured]]) -> list[str]:
     """Return why these figures must not be used, if so."""
-    found = []
+    complaints = []
     for name, runs in taken.items():
         for one in runs:
             if one.status not in (0, -9):
-                found.append(f"{name} ended with {one.status}: {one.err[-2000:]}")
+                complaints.append(f"{name} ended with {one.status}: {one.err[-2000:]}")
             elif name.startswith("peer") and one.status == 0:
                 log = peer_log.parse(one.err)
                 if (log.nodes, log.pods) != (shape.nodes, shape.apps * shape.replicas):
-                    found.append(f"{name} saw only {log.nodes} nodes and {log.pods} pods")
-    return found
+                    complaints.append(f"{name} saw only {log.nodes} nodes and {log.pods} pods")
+    return complaints
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class Original:
     @property
     def token_volume(self) -> str | None:
         """The name of the volume with a pod's token, which the API server makes up for each pod."""
-        found = _TOKEN_VOLUME.search(self._bytes)
-        return found[0].decode() if found else None
+        match = _TOKEN_VOLUME.search(self._bytes)
+        return match[0].decode() if match else None
 
     def copy(self, changes: Mapping[str, str]) -> bytes:
         """Return the object with every key of ``changes`` replaced by its value, of the same length."""

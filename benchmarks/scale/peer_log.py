@@ -36,7 +36,7 @@ class PeerLog:
 
 def parse(log: str) -> PeerLog:
     """Return what the log of one run (``--v=1``) tells."""
-    seen = {found["node"]: found["usage"] for found in _USAGE.finditer(log)}
+    seen = {match["node"]: match["usage"] for match in _USAGE.finditer(log)}
     return PeerLog(
         complete=_ENDED in log,
         nodes=len(seen),

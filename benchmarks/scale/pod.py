@@ -99,10 +99,10 @@ def _measure(ground: Ground, rounds: int) -> int:
 
 def _wrapped(ground: Ground) -> dict[str, Any]:
     (cron_job,) = ground.api.list_all("/apis/batch/v1/namespaces/rebalancing/cronjobs")
-    (found,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (only,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     return {
         "command": ["/usr/local/bin/python3"],
-        "args": ["-I", "-c", _WRAPPER, *found["args"]],
+        "args": ["-I", "-c", _WRAPPER, *only["args"]],
     }
 
 

@@ -77,8 +77,8 @@ def varied(text: bytes) -> bytes:
     return text.replace(b"fedcba9876543210" * 4, container)
 
 
-def _renamed(found: re.Match[bytes]) -> bytes:
-    return _name(found.lastgroup or "", found[0])
+def _renamed(match: re.Match[bytes]) -> bytes:
+    return _name(match.lastgroup or "", match[0])
 
 
 @lru_cache(maxsize=100_000)

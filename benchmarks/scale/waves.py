@@ -1,7 +1,7 @@
 """`python -m benchmarks.scale.waves 1000:10000`: what a look at the cluster costs between two waves.
 
 Each wave, another process replaces some pods, as evictions do. Then the cluster is read anew, or what a
-follower has heard is made into a snapshot; or nobody looks, which is what has to be taken off. CPU is of the
+follower has heard is made into a snapshot; or there is no look, which is what has to be taken off. CPU is of the
 whole process, watches included, and of the API server.
 """
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fill(plane, shape, _say)
         hand = _Hand(plane, chosen.moves)
         spent = {
-            "nobody looks": _waves(plane, hand, chosen.waves, _nobody),
+            "no look": _waves(plane, hand, chosen.waves, _no_look),
             "read anew": _waves(plane, hand, chosen.waves, _reader),
             "followed": _waves(plane, hand, chosen.waves, _follower),
         }
@@ -105,8 +105,8 @@ def _replace(url: str, ca_file: Path, token: str, wave: int, moves: int) -> None
     if api.find(f"{space}/serviceaccounts/default") is None:
         api.post(f"{space}/serviceaccounts", {"metadata": {"name": "default"}})
     path = f"{space}/pods"
-    found = api.get(f"{path}?limit={moves + 1}")["items"]
-    for old, other in zip(found, [*found[1:], found[0]], strict=True):
+    listed = api.get(f"{path}?limit={moves + 1}")["items"]
+    for old, other in zip(listed, [*listed[1:], listed[0]], strict=True):
         new = _fresh(old, f"{old['metadata']['name'][:50]}-w{wave}", other["spec"]["nodeName"])
         api.delete(f"{path}/{old['metadata']['name']}", {"gracePeriodSeconds": 0})
         api.post(path, new)
@@ -128,7 +128,7 @@ def _fresh(old: dict[str, Any], name: str, node: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _nobody(_: ControlPlane) -> Iterator[Look]:
+def _no_look(_: ControlPlane) -> Iterator[Look]:
     yield lambda: None
 
 

@@ -55,21 +55,21 @@ def compare(
     tally.decisions += 1
     if decision.refused is not None:
         tally.refused += 1
-        found = _refusal(model, state, cls, decision.refused)
+        differences = _refusal(model, state, cls, decision.refused)
     elif decision.failed is not None:
         tally.failed += 1
-        found = _failure(model, state, cls, decision.failed)
+        differences = _failure(model, state, cls, decision.failed)
     elif not decision.scores:
-        found = _single(model, state, cls, snapshot, decision)
+        differences = _single(model, state, cls, snapshot, decision)
     else:
         tally.scored += 1
-        found = _scores(tally, model, state, cls, snapshot, decision)
+        differences = _scores(tally, model, state, cls, snapshot, decision)
     landing = model.predict(state, cls)
     names = {snapshot.nodes.names[node] for node in landing.nodes}
     tally.node_predicted += not decision.node or decision.node in names
-    found = [f"{name}: {difference}" for difference in found]
-    tally.differences += found
-    return found
+    differences = [f"{name}: {difference}" for difference in differences]
+    tally.differences += differences
+    return differences
 
 
 def _refusal(model: SchedulerModel, state: ClusterState, cls: int, said: str) -> list[str]:
@@ -121,12 +121,12 @@ def _scores(
         return [f"infeasible: {[names[n] for n in set(sampled.tolist()) - set(feasible.tolist())]}"]
     tally.sampled += len(feasible) > limit
     evaluation = model.evaluate(state, cls, among=sampled)
-    found = [
+    differences = [
         d for plugin in DEFAULT_WEIGHTS for d in _column(tally, plugin, evaluation, decision, index)
     ]
     # Further plug-ins (DynamicResources) may speak up, as long as they say nothing.
     others = [p for p in decision.scores if p not in DEFAULT_WEIGHTS]
-    return found + [f"{p} scores, too" for p in others if any(decision.scores[p].values())]
+    return differences + [f"{p} scores, too" for p in others if any(decision.scores[p].values())]
 
 
 def _column(
@@ -134,12 +134,14 @@ def _column(
 ) -> list[str]:
     theirs = decision.scores.get(plugin, {})
     column = ours.scores.get(plugin)
-    found = []
+    differences = []
     for node in sorted(decision.scored):
         mine = 0 if column is None else int(column[index[node]])
         if mine != theirs.get(node, 0):
-            found.append(f"{plugin} on {node}: {mine}, the scheduler's is {theirs.get(node, 0)}")
+            differences.append(
+                f"{plugin} on {node}: {mine}, the scheduler's is {theirs.get(node, 0)}"
+            )
     tally.values[plugin] += len(decision.scored)
     if len(set(theirs.values())) > 1:
         tally.varying[plugin] += len(theirs)
-    return found[:3]
+    return differences[:3]

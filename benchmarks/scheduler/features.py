@@ -81,8 +81,8 @@ def unparsable_preference(rng: random.Random, pod: Manifest) -> None:
 
 
 def _node_affinity(pod: Manifest) -> Manifest:
-    found: Manifest = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    return found
+    affinity: Manifest = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    return affinity
 
 
 def _expression(rng: random.Random) -> Manifest:
@@ -236,13 +236,13 @@ def _term(rng: random.Random, selector: Manifest, key: str | None = None) -> Man
 
 
 def _required(pod: Manifest, kind: str) -> list[Any]:
-    found: list[Any] = (
+    terms: list[Any] = (
         pod["spec"]
         .setdefault("affinity", {})
         .setdefault(kind, {})
         .setdefault("requiredDuringSchedulingIgnoredDuringExecution", [])
     )
-    return found
+    return terms
 
 
 def _preferred(rng: random.Random, pod: Manifest, kind: str, term: Manifest) -> None:

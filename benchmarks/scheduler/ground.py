@@ -171,7 +171,7 @@ class Ground:
         self.journal.forget()
 
     def _delete_all(self, path: str) -> None:
-        found = self._api.find(path) or {"items": []}
+        listed = self._api.find(path) or {"items": []}
 
         def delete(thing: Manifest) -> None:
             one = f"{path}/{thing['metadata']['name']}"
@@ -183,7 +183,7 @@ class Ground:
                 if error.status != 404:
                     raise
 
-        list(self._pool.map(delete, found["items"]))
+        list(self._pool.map(delete, listed["items"]))
 
     def _create(self, manifest: Manifest) -> None:
         made = self._api.post(self._api.collection(manifest), manifest)
@@ -225,5 +225,5 @@ def _ref(pod: Manifest) -> str:
 
 
 def _volumes(pod: Manifest) -> list[Manifest]:
-    found: list[Manifest] = pod["spec"].get("volumes", [])
-    return found
+    volumes: list[Manifest] = pod["spec"].get("volumes", [])
+    return volumes

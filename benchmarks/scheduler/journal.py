@@ -85,9 +85,9 @@ class Journal:
         deadline = time.monotonic() + timeout
         while True:
             self.read()
-            found = self.decisions.get(pod)
-            if found is not None and found.done:
-                return found
+            decision = self.decisions.get(pod)
+            if decision is not None and decision.done:
+                return decision
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no decision on {pod} within {timeout:g} s")
             time.sleep(0.005)

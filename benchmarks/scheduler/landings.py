@@ -46,15 +46,15 @@ class Outcomes:
     given: list[tuple[float, bool]] = field(default_factory=list)
     """(probability given to a zone, whether it became that zone), all zones of all decisions."""
 
-    def add(self, snapshot: Snapshot, found: Prediction, feasible: Any, actual: str) -> None:
+    def add(self, snapshot: Snapshot, prediction: Prediction, feasible: Any, actual: str) -> None:
         """Note one landing."""
         zone = snapshot.nodes.labels.column(objects.ZONE)
         row = snapshot.nodes.index[actual]
-        self.node_hit.append(row in found.nodes)
-        self.set_size.append(len(found.nodes))
+        self.node_hit.append(row in prediction.nodes)
+        self.set_size.append(len(prediction.nodes))
         if len(np.unique(zone[feasible])) < 2:
             return
-        mass = np.bincount(zone[found.nodes], found.probability, minlength=len(ZONES))
+        mass = np.bincount(zone[prediction.nodes], prediction.probability, minlength=len(ZONES))
         self.zone_hit.append(bool(mass[zone[row]] > 0))
         self.zone_mass.append(float(mass[zone[row]]))
         self.zones.append(int((mass > 0).sum()))
@@ -97,8 +97,8 @@ class Field:
             pods = self.api.list_all(_PODS)
             return pods if all(map(_ready, pods)) and self._complete(pods) else None
 
-        found: list[dict[str, Any]] | None = wait_until(settled, 300, "all pods ready")
-        return found or []
+        pods: list[dict[str, Any]] | None = wait_until(settled, 300, "all pods ready")
+        return pods or []
 
     def _complete(self, pods: list[dict[str, Any]]) -> bool:
         wanted = 0
@@ -118,9 +118,9 @@ class Field:
 
     def attempts(self, names: set[str]) -> list[str]:
         """Return these pods in the order in which the scheduler first tried them."""
-        found = _ATTEMPT.findall(self._log.read_text(errors="replace"))
+        attempts = _ATTEMPT.findall(self._log.read_text(errors="replace"))
         # A pod of a StatefulSet has the name of the one before: the last first attempt counts.
-        last = {name: position for position, name in enumerate(found) if name in names}
+        last = {name: position for position, name in enumerate(attempts) if name in names}
         return sorted(last, key=lambda name: last[name])
 
     def landings(self, before: set[str], count: int) -> list[dict[str, Any]]:
@@ -191,9 +191,9 @@ class Wave:
         """Evict, and wait for the replacements."""
         for owner in self.names:
             self._place.evict(self._snapshot.pods.name[self._victims[owner]])
-        found = self._place.landings(self._before, len(self.names))
-        owner_of = {_name(pod): _owner(pod) for pod in found}
-        self._landed = {_owner(pod): pod["spec"]["nodeName"] for pod in found}
+        landings = self._place.landings(self._before, len(self.names))
+        owner_of = {_name(pod): _owner(pod) for pod in landings}
+        self._landed = {_owner(pod): pod["spec"]["nodeName"] for pod in landings}
         self.created = [owner_of[name] for name in self._place.attempts(set(owner_of))]
 
     def compare(self, outcomes: Outcomes, order: list[str], *, known: bool = False) -> None:
@@ -211,9 +211,9 @@ class Wave:
                     if earlier in terminating_pods:
                         state.reap(terminating_pods.pop(earlier))
             cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
-            found, feasible = self._model.predict(state, cls), self._model.feasible(state, cls)
-            outcomes.add(snapshot, found, feasible, self._landed[owner])
-            there = snapshot.nodes.index[self._landed[owner]] if known else int(found.nodes[0])
+            prediction, feasible = self._model.predict(state, cls), self._model.feasible(state, cls)
+            outcomes.add(snapshot, prediction, feasible, self._landed[owner])
+            there = snapshot.nodes.index[self._landed[owner]] if known else int(prediction.nodes[0])
             state.place(row, cls, there)
 
     def _waits(self, owner: str) -> bool:
@@ -252,8 +252,8 @@ def main() -> None:
         place = Field(plane, (int(major), int(minor)))
         for run, count in ((one_at_a_time, chosen.single), (in_waves, chosen.waves)):
             began = time.monotonic()
-            found = run(place, rng, count) if count else {}
-            for title, outcomes in found.items():
+            outcome = run(place, rng, count) if count else {}
+            for title, outcomes in outcome.items():
                 took = time.monotonic() - began
                 print(
                     f"{chosen.nodes} nodes, {title}, {took:.0f} s\n{outcomes.report()}", flush=True

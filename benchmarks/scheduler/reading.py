@@ -35,4 +35,4 @@ def read(api: ApiClient, version: tuple[int, int]) -> Snapshot:
 
 
 def _all(api: ApiClient, path: str, kind: type[Any]) -> list[Any]:
-    return [msgspec.convert(found, kind) for found in api.list_all(path)]
+    return [msgspec.convert(obj, kind) for obj in api.list_all(path)]

@@ -10,11 +10,13 @@ from typing import Protocol
 
 import numpy as np
 
+from rebalancer.base.environment import collector_paused
 from rebalancer.cost.bound import EntryBounds, lower_bound
 from rebalancer.cost.signals import Signals
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Backlog, Code, Move, Plan, Skip
+from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.ended import Removals
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of
@@ -76,19 +78,35 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
     before, bounds = draft.scores(), draft.bounds()
     most = SHOWN_LANDINGS if onlooker is None else None
     result = search(draft, callbacks.stop, most)
-    render = Rendering(draft.problem)
-    moved = tuple(render.move(chosen) for chosen in result.chosen)
-    # What has ended goes last: nothing waits for it, and it waits for nothing.
-    removals = draft.ended.remove(draft.allowance, last_wave(moved) + 1)
-    moves = (*moved, *removals.moves)
-    after = draft.scores()
     if onlooker is not None:
         onlooker.after(draft, result.chosen)
+    render = Rendering(draft.problem)
+    moves = tuple(render.move(chosen) for chosen in result.chosen)
+    # What has ended goes last: nothing waits for it, and it waits for nothing.
+    removals = draft.ended.remove(draft.allowance, last_wave(moves) + 1)
+
+    def explained() -> Explanation:
+        with collector_paused():
+            return _explained(draft, result, moves, removals, before, bounds)
+
+    return Plan((*moves, *removals.moves), Later(explained), warnings=notices(draft))
+
+
+def _explained(
+    draft: Draft,
+    result: Searched,
+    moved: Sequence[Move],
+    removals: Removals,
+    before: Mapping[str, Score],
+    bounds: Sequence[EntryBounds],
+) -> Explanation:
+    """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
+    after = draft.scores()
+    moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]
     left = draft.bounds()
     backlog = _backlog(draft, result, left, removals.waiting)
-    return Plan(
-        moves=moves,
+    return Explanation(
         skips=tuple(skips),
         before=before,
         after=after,
@@ -96,7 +114,6 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
         stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
-        warnings=notices(draft),
     )
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Code, Move, Plan
+from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
@@ -71,8 +71,7 @@ class _Review:
         refused = list(_refused(ended, removals.moves, draft))
         outcomes |= {one.move.uid: one for one in refused}
         left += removals.moves
-        plan = Plan(
-            moves=(*moves, *(one.move for one in refused), *removals.moves),
+        explanation = Explanation(
             skips=(),
             before=before,
             after=draft.scores(),
@@ -86,8 +85,9 @@ class _Review:
                 "planned": len(self._moves) + len(ended),
                 "moves": len(left),
             },
-            warnings=notices(draft),
         )
+        moves = (*moves, *(one.move for one in refused), *removals.moves)
+        plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
         return Decision(plan, draft.signals(), outcomes)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
@@ -233,7 +233,7 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
         move,
         owner=owner.ref if owner is not None else "",
         cost=round(float(problem.costs[pod]), 6),
-        budgets=problem.disruptions.refs(cls),
+        budgets=problem.disruptions.refs(pod),
     )
 
 

@@ -132,8 +132,8 @@ def _of_page(browser: websocket.WebSocket, folder: Path) -> websocket.WebSocket:
     until = time.monotonic() + _PATIENCE
     while True:
         browser.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
-        found = json.loads(browser.recv())["result"]["targetInfos"]
-        pages = [one["targetId"] for one in found if one["type"] == "page"]
+        targets = json.loads(browser.recv())["result"]["targetInfos"]
+        pages = [one["targetId"] for one in targets if one["type"] == "page"]
         if pages:
             break
         if time.monotonic() > until:

@@ -68,12 +68,12 @@ def render(
 
 def one(manifests: list[Manifest], kind: str, name: str | None = None) -> Manifest:
     """Return the only manifest of a kind (and a name)."""
-    (found,) = (
+    (only,) = (
         manifest
         for manifest in manifests
         if manifest["kind"] == kind and name in (None, manifest["metadata"]["name"])
     )
-    return found
+    return only
 
 
 def pod_spec(cron_job: Manifest) -> Manifest:

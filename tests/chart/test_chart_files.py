@@ -30,10 +30,10 @@ def test_the_schema_knows_every_key_of_the_policy():
 
 @pytest.mark.parametrize("path", OWN, ids=".".join)
 def test_every_value_of_the_schema_has_a_default(path):
-    found = values()
+    value = values()
     for part in path:
-        assert part in found
-        found = found[part]
+        assert part in value
+        value = value[part]
 
 
 def test_every_default_is_in_the_schema():

@@ -395,7 +395,7 @@ CHANGED = {
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
     "serviceAccount.create": False,
-    "serviceAccount.name": "somebody",
+    "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},
     "resources": {"requests": {"cpu": "1"}},
     "priorityClassName": "system-cluster-critical",

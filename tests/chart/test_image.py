@@ -106,12 +106,12 @@ def test_the_licence_of_every_dependency_is_known_and_allowed():
     text = (root.SOURCE / "image" / "requirements.txt").read_text()
     names = re.findall(r"^(\S+)==\S+ \\$", text, re.MULTILINE)
     in_the_image = [name for name in names if name not in unused._DISTRIBUTIONS]
-    found = {
+    named = {
         name: licences.of_distribution(importlib.metadata.distribution(name))
         for name in in_the_image
     }
-    assert len(found) > 20
-    assert found["certifi"] == "MPL-2.0"
+    assert len(named) > 20
+    assert named["certifi"] == "MPL-2.0"
 
 
 def described(folder, **fields):

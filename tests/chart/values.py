@@ -21,8 +21,8 @@ def shipped() -> dict[str, bytes]:
 
 def values() -> dict[str, Any]:
     """Return the defaults."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-    return found
+    loaded: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return loaded
 
 
 def leaves(properties: Mapping[str, Any], prefix: Path = ()) -> Iterator[Path]:

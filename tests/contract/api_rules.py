@@ -7,7 +7,16 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.ground import BUDGETS, HELD, LABELS, PODS, Ground, condition, names_of, version
+from tests.contract.ground import (
+    BUDGETS,
+    LABELS,
+    PODS,
+    UNENDING,
+    Ground,
+    condition,
+    names_of,
+    version,
+)
 from tests.controlplane import ApiError, objects, operations, stages
 
 _LISTS = {
@@ -112,8 +121,8 @@ def test_label_selectors_choose(ground: Ground, selector: str, expected: list[st
         config_map("three", tier="db"),
         config_map("four"),
     )
-    found = ground.api.get(f"{MAPS}?labelSelector={quote(selector)}")["items"]
-    ours = [name for name in names_of(found) if name in ("one", "two", "three", "four")]
+    matches = ground.api.get(f"{MAPS}?labelSelector={quote(selector)}")["items"]
+    ours = [name for name in names_of(matches) if name in ("one", "two", "three", "four")]
     assert ours == expected
 
 
@@ -145,23 +154,23 @@ def test_an_unknown_field_selector_is_a_bad_request(ground: Ground) -> None:
     assert "field label not supported: spec.color" in body["message"]
 
 
-def test_what_is_not_there_is_not_found(ground: Ground) -> None:
-    status, body = refusal(ground.api.get, f"{PODS}/nobody")
+def test_what_is_not_there_is_404(ground: Ground) -> None:
+    status, body = refusal(ground.api.get, f"{PODS}/absent")
     assert body == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": 'pods "nobody" not found',
+        "message": 'pods "absent" not found',
         "reason": "NotFound",
-        "details": {"name": "nobody", "kind": "pods"},
+        "details": {"name": "absent", "kind": "pods"},
         "code": 404,
     }
     assert status == 404
-    _, grouped = refusal(ground.api.get, f"{BUDGETS}/nobody")
-    assert grouped["message"] == 'poddisruptionbudgets.policy "nobody" not found'
+    _, grouped = refusal(ground.api.get, f"{BUDGETS}/absent")
+    assert grouped["message"] == 'poddisruptionbudgets.policy "absent" not found'
     assert grouped["details"] == {
-        "name": "nobody",
+        "name": "absent",
         "group": "policy",
         "kind": "poddisruptionbudgets",
     }
@@ -256,7 +265,7 @@ def test_access_can_be_asked_for(ground: Ground) -> None:
 
 def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> None:
     ground.nodes("a")
-    name = ground.web(1, pod_annotations=HELD)[0]
+    name = ground.web(1, pod_annotations=UNENDING)[0]
     before = ground.pod(name)
     answer = ground.evict(name)
     assert (answer["kind"], answer["status"], answer["code"]) == ("Status", "Success", 201)
@@ -272,7 +281,7 @@ def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> N
 
 
 def test_a_pod_that_is_not_there_cannot_be_evicted(ground: Ground) -> None:
-    status, body = refusal(ground.evict, "nobody")
+    status, body = refusal(ground.evict, "absent")
     assert (status, body["reason"]) == (404, "NotFound")
 
 
@@ -388,7 +397,7 @@ def test_unready_pods_follow_the_budgets_policy(ground: Ground, policy: str, exp
 
 def test_evicting_a_terminating_pod_succeeds_and_changes_nothing(ground: Ground) -> None:
     ground.nodes("a")
-    name = ground.web(1, pod_annotations=HELD)[0]
+    name = ground.web(1, pod_annotations=UNENDING)[0]
     ground.evict(name)
     marked = ground.pod(name)["metadata"]["deletionTimestamp"]
     assert ground.evict(name)["status"] == "Success"
@@ -413,7 +422,7 @@ def watched(ground: Ground, path: str, act: Any, enough: int) -> list[dict[str, 
     return events
 
 
-def test_a_watch_tells_what_happens_in_order(ground: Ground) -> None:
+def test_a_watch_reports_what_happens_in_order(ground: Ground) -> None:
     start = version(ground.api.get(MAPS))
 
     def act() -> None:

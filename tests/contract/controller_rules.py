@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.contract.ground import BUDGETS, HELD, LABELS, PODS, Ground, condition, names_of, version
+from tests.contract.ground import (
+    BUDGETS,
+    LABELS,
+    PODS,
+    UNENDING,
+    Ground,
+    condition,
+    names_of,
+    version,
+)
 from tests.controlplane import ApiError, objects, operations, stages
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -155,15 +164,15 @@ def test_a_deployment_owns_a_replica_set_that_owns_pods(ground: Ground) -> None:
     assert status["observedGeneration"] == deployment["metadata"]["generation"]
 
 
-def controller(found: dict[str, Any]) -> tuple[str, str]:
+def controller(obj: dict[str, Any]) -> tuple[str, str]:
     """Return kind and uid of an object's controller."""
-    (reference,) = [r for r in found["metadata"]["ownerReferences"] if r.get("controller")]
+    (reference,) = [r for r in obj["metadata"]["ownerReferences"] if r.get("controller")]
     return reference["kind"], reference["uid"]
 
 
 def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground: Ground) -> None:
     ground.nodes("a")
-    victim, _ = ground.web(2, pod_annotations=HELD)
+    victim, _ = ground.web(2, pod_annotations=UNENDING)
     recorder = Recorder(ground)
     ground.evict(victim)
     events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
@@ -258,9 +267,9 @@ def test_a_rolling_update_replaces_all_pods_and_never_goes_below_its_floor(groun
     ground.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
 
     def done() -> bool:
-        found = ground.api.get(f"{DEPLOYMENTS}/web")
-        status = found["status"]
-        seen = status["observedGeneration"] == found["metadata"]["generation"]
+        deployment = ground.api.get(f"{DEPLOYMENTS}/web")
+        status = deployment["status"]
+        seen = status["observedGeneration"] == deployment["metadata"]["generation"]
         return bool(seen and status.get("updatedReplicas") == status.get("readyReplicas") == 4)
 
     ground.wait(done, "the rollout done")
@@ -363,7 +372,7 @@ def test_three_replicas_that_would_stand_apart_stand_in_three_zones(ground: Grou
     assert hosts == ["node-a", "node-b", "node-c"]
 
 
-def test_a_new_zone_moves_nothing_until_somebody_evicts(ground: Ground) -> None:
+def test_a_new_zone_moves_nothing_until_a_pod_is_evicted(ground: Ground) -> None:
     ground.nodes("a", "b")
     ground.web(3, affinity=objects.prefer_apart(LABELS))
     crowded = crowd(ground)
@@ -397,10 +406,10 @@ def test_a_cordon_is_a_taint_and_keeps_pods_away(ground: Ground) -> None:
 
 def taints(ground: Ground, node: str) -> dict[str, set[str]]:
     """Return the taints of a node: key -> effects."""
-    found: dict[str, set[str]] = {}
+    effects: dict[str, set[str]] = {}
     for taint in ground.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", []):
-        found.setdefault(taint["key"], set()).add(taint["effect"])
-    return found
+        effects.setdefault(taint["key"], set()).add(taint["effect"])
+    return effects
 
 
 def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground: Ground) -> None:
@@ -410,7 +419,7 @@ def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground
     ground.api.patch("/api/v1/nodes/node-a", annotations)
     expected = {"NoSchedule", "NoExecute"}
     ground.wait(lambda: taints(ground, "node-a").get(NOT_READY) == expected, "the taints")
-    # The kubelet itself reported: nobody speaks for its pods.
+    # The kubelet itself reported: nothing else reports on its pods.
     assert operations.is_ready(ground.pod(name))
     annotations["metadata"]["annotations"][stages.NODE_NOT_READY] = "false"
     ground.api.patch("/api/v1/nodes/node-a", annotations)

@@ -7,7 +7,7 @@ from typing import Any
 from tests.controlplane import ApiClient, objects, operations, stages, wait_until
 
 LABELS = {"app": "web"}
-HELD = {stages.NEVER_ENDS: "true"}
+UNENDING = {stages.NEVER_ENDS: "true"}
 """Annotations of a pod that goes on terminating until `Ground.let_end`, so that it can be looked at."""
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -43,8 +43,8 @@ class Ground:
 
     def names(self) -> list[str]:
         """Return the names of all pods that are not terminating, in order."""
-        found = operations.pods(self.api, "default")
-        return [p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]]
+        pods = operations.pods(self.api, "default")
+        return [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
 
     def pod(self, name: str) -> Json:
         """Return a pod."""
@@ -60,10 +60,10 @@ class Ground:
         expected = len(operations.pods(self.api, "default", "app=web"))
 
         def settled() -> Json | None:
-            found = dict(self.api.get(f"{BUDGETS}/{name}"))
-            status = found.get("status", {})
-            seen = status.get("observedGeneration") == found["metadata"]["generation"]
-            return found if seen and status.get("currentHealthy", 0) >= expected else None
+            budget = dict(self.api.get(f"{BUDGETS}/{name}"))
+            status = budget.get("status", {})
+            seen = status.get("observedGeneration") == budget["metadata"]["generation"]
+            return budget if seen and status.get("currentHealthy", 0) >= expected else None
 
         return wait_until(settled, 10, f"budget {name} observed") or {}
 
@@ -78,18 +78,18 @@ class Ground:
         return self.api.post(f"{PODS}/{name}/eviction", eviction)
 
     def let_end(self, name: str) -> None:
-        """Let a pod end that was told never to, and wait until it is gone."""
+        """Let a pod end that was set never to, and wait until it is gone."""
         self.api.patch(f"{PODS}/{name}", {"metadata": {"annotations": {stages.NEVER_ENDS: None}}})
         self.wait(lambda: self.api.find(f"{PODS}/{name}") is None, f"pod {name} gone")
 
-    def wait(self, predicate: Callable[[], Any], what: str, timeout: float = 15.0) -> Any:
+    def wait(self, predicate: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
         """Wait until a predicate holds, and return what it returned."""
         return wait_until(predicate, timeout, what)
 
 
-def version(found: Mapping[str, Any]) -> int:
+def version(obj: Mapping[str, Any]) -> int:
     """Return an object's or a list's resourceVersion as the number that it is on both grounds."""
-    return int(found["metadata"]["resourceVersion"])
+    return int(obj["metadata"]["resourceVersion"])
 
 
 def names_of(items: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -97,9 +97,9 @@ def names_of(items: Iterable[Mapping[str, Any]]) -> list[str]:
     return [str(item["metadata"]["name"]) for item in items]
 
 
-def condition(found: Mapping[str, Any], kind: str) -> Json:
+def condition(obj: Mapping[str, Any], kind: str) -> Json:
     """Return a condition of an object, empty if there is none."""
-    for entry in found.get("status", {}).get("conditions", ()):
+    for entry in obj.get("status", {}).get("conditions", ()):
         if entry["type"] == kind:
             return dict(entry)
     return {}

@@ -53,9 +53,9 @@ def place(
         status = ground.api.get(path).get("status", {})
         return bool(status.get("readyReplicas", 0) == len(nodes) == status.get("replicas"))
 
-    ground.wait(settled, f"{name} settled", 30)
-    found = operations.pods(ground.api, "default", selector)
-    assert sorted(pod["spec"]["nodeName"] for pod in found) == sorted(nodes)
+    ground.wait(settled, f"{name} settled")
+    pods = operations.pods(ground.api, "default", selector)
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(nodes)
 
 
 def nodes(ground: Ground, **zones: Any) -> None:
@@ -139,9 +139,9 @@ def test_three_and_one_is_exactly_one_move_in_dry_run_and_in_earnest(ground, run
 
 def test_five_that_want_a_node_each_on_three_stay_and_are_reported(ground, run):
     nodes(ground, n0="a", n1="a", n2="a")
-    wish = require_apart({"app": "web"})
+    affinity = require_apart({"app": "web"})
     # Only by nodeName can five be there: the scheduler would have left two without a node.
-    place(ground, "web", ["n0", "n1", "n2", "n0", "n1"], affinity=wish)
+    place(ground, "web", ["n0", "n1", "n2", "n0", "n1"], affinity=affinity)
     done = run()
     assert done.evicted == []
     assert "5 pods" in str(done.report["before"]["anti-affinity"]["unsatisfiable"])
@@ -158,8 +158,8 @@ def test_ten_big_pods_and_one_slot_make_one_move(ground, run):
     nodes(
         ground, n0=("a", {"cpu": "96", "memory": "256Gi"}), n1=("a", {"cpu": "9", "memory": "20Gi"})
     )
-    wish = prefer_apart({"app": "web"}, HOST)
-    place(ground, "web", ["n0"] * 10, cpu="8", memory="16Gi", affinity=wish)
+    affinity = prefer_apart({"app": "web"}, HOST)
+    place(ground, "web", ["n0"] * 10, cpu="8", memory="16Gi", affinity=affinity)
     assert landed(run()) == [("n0", "n1")]
     assert run().evicted == []
 
@@ -204,8 +204,8 @@ def test_a_vanishing_node_is_no_place_to_move_to(ground, run):
     leaving = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}
     nodes(ground, na="a", nb=("b", {"taints": [leaving]}))
     everywhere = [{"operator": "Exists"}]
-    wish = prefer_apart({"app": "web"})
-    place(ground, "web", ["na", "na"], affinity=wish, tolerations=everywhere)
+    affinity = prefer_apart({"app": "web"})
+    place(ground, "web", ["na", "na"], affinity=affinity, tolerations=everywhere)
     assert run().evicted == []
 
 

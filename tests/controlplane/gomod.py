@@ -1,7 +1,7 @@
 """The go.mod of a control plane of any Kubernetes version.
 
 k8s.io/kubernetes is not made to be required by others: its staging modules stand in its go.mod at
-v0.0.0 with a replacement by a folder. Whoever requires it replaces each by the published module.
+v0.0.0 with a replacement by a folder. A module that requires it replaces each by the published module.
 """
 
 import json

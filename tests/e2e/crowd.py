@@ -27,9 +27,9 @@ def gather(plane: ControlPlane, apps: int, ready_after: str = "500ms") -> None:
     operations.wait_nodes_ready(plane.api, present)
     for name in (f"app-{i:02d}" for i in range(apps)):
         labels = {"app": name, "crowd": "yes"}
-        wish = objects.prefer_apart({"app": name}, objects.ZONE)
+        affinity = objects.prefer_apart({"app": name}, objects.ZONE)
         slow = {stages.READY_AFTER: ready_after}
-        made = objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=wish)
+        made = objects.deployment(name, 3, labels=labels, pod_annotations=slow, affinity=affinity)
         plane.apply([made, _budget(name)])
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     plane.apply([node(ZONES[2])])
@@ -51,7 +51,7 @@ def wait_budgets(plane: ControlPlane, seconds: float = 30) -> None:
 
     def counted() -> bool:
         budgets = plane.api.list_all(_BUDGETS)
-        return all(found.get("status", {}).get("disruptionsAllowed") == 1 for found in budgets)
+        return all(budget.get("status", {}).get("disruptionsAllowed") == 1 for budget in budgets)
 
     wait_until(counted, seconds, "every budget allows one disruption")
 
@@ -63,9 +63,9 @@ def come_to_rest(plane: ControlPlane, apps: int) -> None:
     operations.wait_pods_ready(plane.api, 3 * apps, 60, selector="crowd=yes")
     # The server spends a budget before it deletes the pod. Where its client dies in between, the disruption
     # controller gives the budget back after two minutes (its DeletionTimeout); so much time passes here.
-    for found in plane.api.list_all(_BUDGETS):
-        if found["status"].get("disruptedPods"):
-            path = f"{_BUDGETS_HERE}/{found['metadata']['name']}/status"
+    for budget in plane.api.list_all(_BUDGETS):
+        if budget["status"].get("disruptedPods"):
+            path = f"{_BUDGETS_HERE}/{budget['metadata']['name']}/status"
             plane.api.patch(path, {"status": {"disruptedPods": None}})
     wait_budgets(plane)
 
@@ -82,9 +82,9 @@ def standing_still(plane: ControlPlane) -> Iterator[None]:
 
 def pods(plane: ControlPlane) -> dict[str, dict[str, Any]]:
     """Return the crowd's pods that do not terminate, by uid."""
-    found = operations.pods(plane.api, "default", "crowd=yes")
+    listed = operations.pods(plane.api, "default", "crowd=yes")
     return {
-        pod["metadata"]["uid"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]
+        pod["metadata"]["uid"]: pod for pod in listed if "deletionTimestamp" not in pod["metadata"]
     }
 
 
@@ -120,8 +120,8 @@ class BudgetWatcher:
         while not self._end.wait(0.1):
             # While the server is down there is nothing to see.
             with contextlib.suppress(Exception):
-                for found in self._api.list_all(_BUDGETS):
-                    status = found["status"]
+                for budget in self._api.list_all(_BUDGETS):
+                    status = budget["status"]
                     if status["currentHealthy"] < status["desiredHealthy"]:
-                        self.broken.append(f"{found['metadata']['name']}: {status}")
+                        self.broken.append(f"{budget['metadata']['name']}: {status}")
                 self.samples += 1

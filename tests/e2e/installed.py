@@ -67,8 +67,8 @@ class Installed:
     def cron_job(self) -> Manifest:
         """The release's CronJob."""
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
-        (found,) = self.api.list_all(path)
-        return found
+        (listed,) = self.api.list_all(path)
+        return listed
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class Installed:
         return f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self.name}"
 
     def free_lease(self) -> None:
-        """Take the Lease from whoever has it: a killed run keeps it for its term."""
+        """Take the Lease from the run that has it: a killed run keeps it for its term."""
         self.api.patch(self.lease_path, {"spec": None})
 
     def kubeconfig_with_token(self, bound_to: str | None = None) -> Path:

@@ -49,9 +49,9 @@ KINDS = (
 
 def objects_of_the_release(api):
     return [
-        f"{path} {found['metadata']['name']}"
+        f"{path} {each['metadata']['name']}"
         for path in KINDS
-        for found in api.list_all(f"{path}?labelSelector={INSTANCE}")
+        for each in api.list_all(f"{path}?labelSelector={INSTANCE}")
     ]
 
 
@@ -94,10 +94,10 @@ def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
     jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
     def of_the_schedule():
-        found = operations.pods(cluster.api, NAMESPACE)
+        pods = operations.pods(cluster.api, NAMESPACE)
         return [
             p
-            for p in found
+            for p in pods
             if not p["metadata"]["name"].startswith("rebalancer-kube-rebalancer-test")
         ]
 
@@ -112,7 +112,7 @@ def test_the_cron_job_makes_a_pod_and_nothing_stays_after_uninstall(cluster):
     wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
 
 
-def test_a_second_release_is_told_of_the_first_and_can_share_its_state(cluster):
+def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster):
     cluster.apply([objects.namespace(name) for name in (NAMESPACE, "other")])
     first = Release(cluster.kubeconfig, NAMESPACE)
     second = Release(cluster.kubeconfig, "other", "again")
@@ -160,15 +160,15 @@ def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply
     name = "rebalancer-kube-rebalancer"
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}"
     memory = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}-memory"
-    held = {"holderIdentity": "a-run", "leaseDurationSeconds": 60, "leaseTransitions": 7}
-    cluster.api.put(lease, {**cluster.api.get(lease), "spec": held})
+    acquired = {"holderIdentity": "a-run", "leaseDurationSeconds": 60, "leaseTransitions": 7}
+    cluster.api.put(lease, {**cluster.api.get(lease), "spec": acquired})
     cluster.api.put(memory, {**cluster.api.get(memory), "data": {"owners": "remembered"}})
 
     release.upgrade(
         {"mode": "observe", "commonLabels": {"team": "blue"}}, apply, chart=newer(tmp_path)
     )
     release.upgrade({}, apply, chart=newer(tmp_path / "again"))
-    assert cluster.api.get(lease)["spec"] == held
+    assert cluster.api.get(lease)["spec"] == acquired
     assert cluster.api.get(memory)["data"] == {"owners": "remembered"}
     assert cluster.api.get(memory)["metadata"]["labels"]["helm.sh/chart"].endswith("99.0.0")
 
@@ -208,14 +208,14 @@ def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
 
 
 def container(installed):
-    (found,) = installed.cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    return found
+    (only,) = installed.cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return only
 
 
 def zones(plane):
-    found = operations.pods(plane.api, "default", "app=nginx")
+    pods = operations.pods(plane.api, "default", "app=nginx")
     return sorted(
-        pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"]
+        pod["spec"]["nodeName"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
     )
 
 

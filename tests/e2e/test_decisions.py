@@ -40,10 +40,10 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
 
 def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path: Path):
     SCENARIOS["scale-down"](cluster, seed=0, nodes=9)
-    found = outlast(cluster, "scale-down, 0", tmp_path, runs=3)
-    assert sum(found.until) > 5, "the scenario left nothing to mend"
-    assert found.remembered > 0
-    assert {phase.name: phase.evictions for phase in found.phases} == {
+    ran = outlast(cluster, "scale-down, 0", tmp_path, runs=3)
+    assert sum(ran.until) > 5, "the scenario left nothing to mend"
+    assert ran.remembered > 0
+    assert {phase.name: phase.evictions for phase in ran.phases} == {
         "memory kept": (0, 0, 0),
         "cool-downs expired": (0, 0, 0),
         "memory emptied": (0, 0, 0),

@@ -104,7 +104,7 @@ profiles:
 
 @pytest.fixture
 def judged(tmp_path):
-    """Tell what the descheduler says against a policy, and what we say; both nothing if it is right."""
+    """Return what the descheduler says against a policy, and what we say; both nothing if it is right."""
 
     def outcome(text):
         policy, kubeconfig = tmp_path / "policy.yaml", tmp_path / "kubeconfig"

@@ -150,7 +150,7 @@ def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed
     assert not [r for r in log.evictions(ACCOUNT) if r.name.startswith("sums")]
 
 
-def test_two_drains_at_once_empty_the_node_and_evict_nobody_twice(cluster):
+def test_two_drains_at_once_empty_the_node_and_evict_no_pod_twice(cluster):
     article(cluster, job_seconds=2)
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     cluster.apply([{**lease, "metadata": {"name": "turns", "namespace": "default"}}])

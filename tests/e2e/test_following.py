@@ -71,7 +71,7 @@ sys.exit(command(sys.argv[1:]))
 
 
 def patient(product):
-    """Run the product as one that lists nothing again for being told of it late, as on a busy machine it is."""
+    """Run the product as one that lists nothing again for hearing of it late, as on a busy machine it is."""
     return product.run(start=("-c", PATIENT))
 
 
@@ -130,12 +130,12 @@ def drain(cluster):
 
 
 def same_soon(client, follower):
-    """What happens is told within a moment; kubelets and controllers go on meanwhile."""
+    """What happens arrives within a moment; kubelets and controllers go on meanwhile."""
     until = time.monotonic() + 240
     while True:
-        found = contents(follower.snapshot(()))
+        seen = contents(follower.snapshot(()))
         wanted = contents(read_cluster(client, clock=time.time).snapshot)
-        if found == wanted:
+        if seen == wanted:
             return
-        assert time.monotonic() < until, [key for key in found if found[key] != wanted[key]]
+        assert time.monotonic() < until, [key for key in seen if seen[key] != wanted[key]]
         time.sleep(0.2)

@@ -161,7 +161,7 @@ def test_pod_can_be_made_unready(web: ControlPlane) -> None:
 
 @pytest.mark.parametrize(("fails", "field"), [("false", "succeeded"), ("true", "failed")])
 def test_job_ends(cluster: ControlPlane, fails: str, field: str) -> None:
-    """A Job's pod completes, or fails where it is told to."""
+    """A Job's pod completes, or fails where it is set to."""
     annotations = {stages.FAILS: fails, stages.COMPLETE_AFTER: "200ms"}
     cluster.apply(
         [

@@ -16,8 +16,8 @@ AT_ONCE = {"budgets": {"perOwner": "100%"}}
 
 
 def running(plane):
-    found = operations.pods(plane.api, "default", "app=web")
-    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    pods = operations.pods(plane.api, "default", "app=web")
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
 def per_node(plane):

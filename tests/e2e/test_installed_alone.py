@@ -33,7 +33,7 @@ def test_a_second_run_leaves_at_once_and_says_until_when(installed):
     with crowd.standing_still(installed.plane):
         first = installed.start()
         wait_until(lambda: crowd.moved(installed.plane), 30, "the first run's first move")
-        # It cannot end now: whoever waited for it would not end either.
+        # It cannot end now: what waited for it would not end either.
         second = installed.run()
         assert first.popen.poll() is None
     assert second.code == 0
@@ -52,8 +52,11 @@ def test_a_dead_holders_lease_blocks_no_longer_than_its_term(installed):
     assert blocked.code == 0
     assert blocked.report["heldBy"]["holder"] == "a-dead-run"
     # What it may do and whose the Lease is: nothing else was asked of the server.
-    assert {found.resource for found in asked.requests()} == {"selfsubjectaccessreviews", "leases"}
-    assert {found.verb for found in asked.requests() if found.resource == "leases"} == {"get"}
+    assert {request.resource for request in asked.requests()} == {
+        "selfsubjectaccessreviews",
+        "leases",
+    }
+    assert {request.verb for request in asked.requests() if request.resource == "leases"} == {"get"}
     assert crowd.moved(installed.plane) == 0
     # It looks expired, and is watched for its term.
     hold(installed, "a-dead-run", 5, ago=3601)

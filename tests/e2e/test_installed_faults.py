@@ -27,16 +27,16 @@ def check_and_finish(installed, done, log):
     """What the run says is what was done; the next one does the rest."""
     crowd.come_to_rest(installed.plane, APPS)
     assert done.code in (0, 4), done.err
-    told = {move["pod"] for move in done.evicted}
+    reported = {move["pod"] for move in done.evicted}
     assert len(done.report["moves"]) == APPS
     if done.code == 0:
-        assert len(told) == APPS
+        assert len(reported) == APPS
     else:
         undone = [move for move in done.report["moves"] if move["outcome"] != "evicted"]
         assert done.report["cut"] or all(move["message"] for move in undone)
-    assert crowd.moved(installed.plane) == len(told)
+    assert crowd.moved(installed.plane) == len(reported)
     # The server may have died before it could log one, but it logs none that was not made.
-    assert {found.name for found in log.evictions()} <= told
+    assert {eviction.name for eviction in log.evictions()} <= reported
     installed.free_lease()
     rest = installed.run()
     assert rest.code == 0, rest.err

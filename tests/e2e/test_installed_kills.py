@@ -30,7 +30,7 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
     installed = Installed(cluster, tmp_path, policy=POLICY)
     log = audit.AuditLog(cluster.audit_log)
     points = random.Random(0)
-    cut, held = [], 0
+    cut, expired = [], 0
     with crowd.BudgetWatcher(cluster) as watcher:
         begins, goes_on = whole_run(installed, log)
         for number in range(KILLS):
@@ -44,7 +44,7 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
             done = carried_out(log, cluster)
             assert done == plan[: len(done)]
             cut.append(len(done))
-            held += expire_lease(installed)
+            expired += expire_lease(installed)
         moved = PER_RUN + sum(cut)
         assert crowd.moved(cluster) == moved
         # A killed run takes no more than its last wave, of one move here, from the hour's count.
@@ -53,9 +53,9 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
     assert watcher.samples > KILLS
     assert watcher.broken == []
     record_property("evictions before the kill", [cut.count(n) for n in range(PER_RUN + 1)])
-    record_property("Leases left by the dead", held)
+    record_property("Leases left by the dead", expired)
     assert {0, 1, 2} <= set(cut)
-    assert held > 0
+    assert expired > 0
 
 
 def whole_run(installed, log):
@@ -74,14 +74,14 @@ def whole_run(installed, log):
 
 def planned(installed):
     """The pods that the next run will move, in the plan's order, as a dry run says just before."""
-    told = installed.run("--dry-run")
-    assert told.code == 0, told.err
-    return [(move["namespace"], move["pod"]) for move in told.report["moves"]]
+    dry_run = installed.run("--dry-run")
+    assert dry_run.code == 0, dry_run.err
+    return [(move["namespace"], move["pod"]) for move in dry_run.report["moves"]]
 
 
 def evicted(log):
     """The pods that runs have evicted, in the order in which the server did it."""
-    return [(found.namespace, found.name) for found in log.evictions(ACCOUNT)]
+    return [(eviction.namespace, eviction.name) for eviction in log.evictions(ACCOUNT)]
 
 
 def carried_out(log, plane):
@@ -91,8 +91,10 @@ def carried_out(log, plane):
     is seen from the pod.
     """
     standing = {pod["metadata"]["name"] for pod in crowd.pods(plane).values()}
-    asked = [found for found in log.requests() if found.kind == audit.EVICTION]
-    order = dict.fromkeys((found.namespace, found.name) for found in asked if found.user == ACCOUNT)
+    asked = [request for request in log.requests() if request.kind == audit.EVICTION]
+    order = dict.fromkeys(
+        (request.namespace, request.name) for request in asked if request.user == ACCOUNT
+    )
     return [ref for ref in order if ref[1] not in standing]
 
 
@@ -112,7 +114,7 @@ def kill(installed, log, evictions, seconds):
 
 
 def expire_lease(installed):
-    """Let the term of a dead holder's Lease pass; tell whether there was one."""
+    """Let the term of a dead holder's Lease pass; return whether there was one."""
     spec = installed.api.get(installed.lease_path).get("spec") or {}
     if not spec.get("holderIdentity"):
         return False

@@ -20,15 +20,15 @@ ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 
 def asked(log, *, answered_well=False):
     """What runs have asked for (and got, with ``answered_well``), as rules, but for asking what they may."""
-    found = set()
+    rights = set()
     for request in log.requests():
         if request.agent != USER_AGENT or request.kind == ASKING:
             continue
         if answered_well and request.code >= 400:
             continue
         what = (request.verb, request.group, request.resource)
-        found.add(Rule(*what, request.namespace, request.name))
-    return found
+        rights.add(Rule(*what, request.namespace, request.name))
+    return rights
 
 
 def covers(granted, wanted):

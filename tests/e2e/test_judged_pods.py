@@ -23,9 +23,9 @@ strategies:
 
 
 def pods_of(plane, app):
-    found = operations.pods(plane.api, "default", f"app={app}")
+    pods = operations.pods(plane.api, "default", f"app={app}")
     return sorted(
-        (pod for pod in found if "deletionTimestamp" not in pod["metadata"]),
+        (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]),
         key=lambda pod: pod["metadata"]["name"],
     )
 

@@ -69,12 +69,12 @@ def test_what_was_measured_is_read_with_exactly_the_documented_rights(two_nodes,
         }
         done, path = captured(two_nodes, tmp_path, RULES)
     assert reading.readings.notes == ()
-    found = [[0, 1235], [0, 300 * MIB]], [False, True], [[252], [2 * MIB]]
-    assert columns(reading.snapshot) == found
+    values = [[0, 1235], [0, 300 * MIB]], [False, True], [[252], [2 * MIB]]
+    assert columns(reading.snapshot) == values
     assert {(rule.verb, rule.group, rule.resource) for rule in RULES} == asked
     assert done.code == ExitCode.DONE, done.err
     assert "usage" not in done.err
-    assert columns(load_snapshot(path)) == found
+    assert columns(load_snapshot(path)) == values
 
 
 def test_a_cluster_without_a_metrics_server_is_read_and_a_note_says_what_is_missing(
@@ -93,7 +93,7 @@ def test_a_cluster_without_a_metrics_server_is_read_and_a_note_says_what_is_miss
     assert load_snapshot(path).usage is None
 
 
-def test_a_metrics_server_that_does_not_answer_holds_nobody_up(two_nodes, tmp_path):
+def test_a_metrics_server_that_does_not_answer_holds_nothing_up(two_nodes, tmp_path):
     with metrics.silent(two_nodes.api):
         client = client_with(two_nodes, RULES)
         log = audit.AuditLog(two_nodes.audit_log)

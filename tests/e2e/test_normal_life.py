@@ -43,13 +43,13 @@ def add_nodes(plane, *names):
 
 
 def zones_of(plane, app):
-    found = operations.pods(plane.api, selector=f"app={app}")
+    pods = operations.pods(plane.api, selector=f"app={app}")
     zone = {
         node["metadata"]["name"]: node["metadata"]["labels"][objects.ZONE]
         for node in plane.api.list_all("/api/v1/nodes")
     }
     return Counter(
-        zone[pod["spec"]["nodeName"]] for pod in found if "deletionTimestamp" not in pod["metadata"]
+        zone[pod["spec"]["nodeName"]] for pod in pods if "deletionTimestamp" not in pod["metadata"]
     )
 
 
@@ -103,8 +103,8 @@ class Meanwhile:
         return not self._before <= self._standing()
 
     def _standing(self):
-        found = operations.pods(self._plane.api, selector=f"app={self._app}")
-        return {p["metadata"]["uid"] for p in found if "deletionTimestamp" not in p["metadata"]}
+        pods = operations.pods(self._plane.api, selector=f"app={self._app}")
+        return {p["metadata"]["uid"] for p in pods if "deletionTimestamp" not in p["metadata"]}
 
 
 def until_silent(product, most=8):
@@ -147,9 +147,9 @@ def test_an_unsettled_workload_waits_and_the_others_do_not(cluster, tmp_path, ch
     assert done.code == ExitCode.DONE, done.err
     assert owners(done.evicted) == {"calm"}
     assert sorted(zones_of(cluster, "calm").values()) == [3, 3, 3]
-    told = [skip for skip in done.report["skipped"] if skip["pod"].startswith("busy-")]
-    assert told
-    assert {skip["code"] for skip in told} == {"Protected"}
+    skipped = [skip for skip in done.report["skipped"] if skip["pod"].startswith("busy-")]
+    assert skipped
+    assert {skip["code"] for skip in skipped} == {"Protected"}
 
 
 # -- it happens between the plan and an eviction ---------------------------------------------------
@@ -260,10 +260,10 @@ def settled(plane, app, replicas):
     operations.wait_pods_ready(plane.api, replicas, 60, selector=f"app={app}")
 
     def seen():
-        found = plane.api.get(deployment(app))
-        status = found["status"]
+        workload = plane.api.get(deployment(app))
+        status = workload["status"]
         return (
-            status.get("observedGeneration") == found["metadata"]["generation"]
+            status.get("observedGeneration") == workload["metadata"]["generation"]
             and status.get("updatedReplicas") == status.get("readyReplicas") == replicas
         )
 

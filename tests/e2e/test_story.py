@@ -16,14 +16,14 @@ def zones_of(plane, label):
         node["metadata"]["name"]: node["metadata"]["labels"][label]
         for node in plane.api.list_all("/api/v1/nodes")
     }
-    found = operations.pods(plane.api, selector="app=nginx")
+    pods = operations.pods(plane.api, selector="app=nginx")
     return Counter(
-        zone[pod["spec"]["nodeName"]] for pod in found if "deletionTimestamp" not in pod["metadata"]
+        zone[pod["spec"]["nodeName"]] for pod in pods if "deletionTimestamp" not in pod["metadata"]
     )
 
 
 @pytest.mark.parametrize(
-    ("nodes", "label", "wish"),
+    ("nodes", "label", "rule"),
     [
         (3, objects.DEPRECATED_ZONE, "prefer-apart"),
         (6, objects.DEPRECATED_ZONE, "prefer-apart"),
@@ -31,8 +31,8 @@ def zones_of(plane, label):
         (6, objects.ZONE, "spread"),
     ],
 )
-def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, wish):
-    drift.article(cluster, nodes=nodes, zone_label=label, rule=wish)
+def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, rule):
+    drift.article(cluster, nodes=nodes, zone_label=label, rule=rule)
     assert sorted(zones_of(cluster, label).values()) == [1, 2]
     product = Product(cluster, tmp_path)
 
@@ -62,7 +62,7 @@ def test_a_reviewed_plan_mends_the_same_and_applied_again_evicts_nothing(cluster
     product = Product(cluster, tmp_path)
     planned = product.run("--dry-run")
     [move] = planned.report["moves"]
-    # Somebody has added a pod of a zone that is well off, with a promise that it does not keep.
+    # A user has added a pod of a zone that is well off, with a promise that it does not keep.
     [lone] = [
         pod
         for pod in operations.pods(cluster.api, selector="app=nginx")
@@ -105,7 +105,7 @@ def test_events_on_pod_and_owner_say_who_and_why(cluster, tmp_path):
 @pytest.mark.parametrize(
     ("what", "name"), [("workload", "deploy/default/nginx"), ("node", "zone-a-0")]
 )
-def test_an_explanation_needs_the_rights_of_a_dry_run_and_tells_its_plan(
+def test_an_explanation_needs_the_rights_of_a_dry_run_and_reports_its_plan(
     cluster, tmp_path, what, name
 ):
     drift.article(cluster)
@@ -113,9 +113,9 @@ def test_an_explanation_needs_the_rights_of_a_dry_run_and_tells_its_plan(
     (tmp_path / "policy.yaml").write_text(NO_WAIT)
     planned = rebalancer("run", "--dry-run", *flags, "--output=json")
     (move,) = planned.report["moves"]
-    told = rebalancer("explain", what, name, *flags, "--output=json")
-    assert told.code == 0, told.err
-    pods = json.loads(told.out)["pods"]
+    explained = rebalancer("explain", what, name, *flags, "--output=json")
+    assert explained.code == 0, explained.err
+    pods = json.loads(explained.out)["pods"]
     moves = {pod["pod"]: pod["plan"]["move"] for pod in pods if pod["plan"]["move"]}
     here = what == "workload" or move["from"] == name
     assert moves == ({move["pod"]: move} if here else {})

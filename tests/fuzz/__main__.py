@@ -33,11 +33,11 @@ atheris.Fuzz()
 
 def fuzz(name: str, seconds: int, crashes: Path) -> tuple[int, str]:
     """Fuzz one target; return its number of executions, and what it printed if it failed."""
-    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as found:
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
         done = subprocess.run(
             [
                 *(sys.executable, "-c", _PROGRAM, name),
-                *(found, str(CORPUS / name)),
+                *(folder, str(CORPUS / name)),
                 f"-max_total_time={seconds}",
                 f"-artifact_prefix={crashes}/{name}-",
                 f"-timeout={_LONGEST}",

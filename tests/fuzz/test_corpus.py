@@ -10,9 +10,9 @@ from tests.fuzz.target import CORPUS, Target, joined, kept, split
 
 
 def target(name: str) -> Target:
-    found = importlib.import_module(f"tests.fuzz.fuzz_{name}").TARGET
-    assert isinstance(found, Target)
-    return found
+    chosen = importlib.import_module(f"tests.fuzz.fuzz_{name}").TARGET
+    assert isinstance(chosen, Target)
+    return chosen
 
 
 INPUTS = [(name, path) for name in TARGETS for path in kept(name)]

@@ -10,7 +10,7 @@ import yaml
 from tests.node import images
 
 CGROUP = "/rebalancer-node"
-"""All pods of the node are below it, so that what is left of them can be found and removed."""
+"""All pods of the node are below it, so that what is left of them can be looked up and removed."""
 
 
 @dataclass(frozen=True)

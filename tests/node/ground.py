@@ -1,4 +1,4 @@
-"""What the node tests stand on: a drifted state told by simulated nodes, and the chart on the real one."""
+"""What the node tests stand on: a drifted state on simulated nodes, and the chart on the real one."""
 
 import contextlib
 import json
@@ -92,8 +92,8 @@ class Ground:
         for zone in ("a", "b"):
             self.add_node(zone)
         operations.wait_nodes_ready(self.api, 3)
-        wish = objects.prefer_apart({"app": app}, objects.ZONE)
-        self.plane.apply([objects.deployment(app, replicas, affinity=wish, **spec)])
+        affinity = objects.prefer_apart({"app": app}, objects.ZONE)
+        self.plane.apply([objects.deployment(app, replicas, affinity=affinity, **spec)])
         operations.wait_pods_ready(self.api, replicas, _SECONDS, selector=f"app={app}")
         self.add_node("c")
         operations.wait_nodes_ready(self.api, 4)
@@ -119,16 +119,16 @@ class Ground:
         jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
         self.api.delete(jobs, {"propagationPolicy": "Background"})
         wait_until(lambda: not operations.pods(self.api), _SECONDS, "all pods gone")
-        for found in self.api.list_all("/api/v1/nodes"):
-            if (name := found["metadata"]["name"]) != NAME:
+        for node in self.api.list_all("/api/v1/nodes"):
+            if (name := node["metadata"]["name"]) != NAME:
                 self.api.delete(f"/api/v1/nodes/{name}")
 
     # -- the runs ------------------------------------------------------------------------------------
 
     def run_pods(self) -> list[dict[str, Any]]:
         """Return the pods of runs, the oldest first."""
-        found = operations.pods(self.api, NAMESPACE)
-        return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        pods = operations.pods(self.api, NAMESPACE)
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def finished(self) -> list[dict[str, Any]]:
         """Return the pods of runs that have ended."""
@@ -176,8 +176,8 @@ class Ground:
 
     def pod_of(self, job: str) -> dict[str, Any] | None:
         """Return the pod of a Job, if there is one."""
-        found = operations.pods(self.api, NAMESPACE, f"batch.kubernetes.io/job-name={job}")
-        return found[0] if found else None
+        pods = operations.pods(self.api, NAMESPACE, f"batch.kubernetes.io/job-name={job}")
+        return pods[0] if pods else None
 
     def wait_finished(self, job: str, seconds: float = _SECONDS) -> dict[str, Any]:
         """Wait until a Job's pod has ended, and return it."""

@@ -48,22 +48,22 @@ def _groups() -> list[Path]:
 
 
 def _members(group: Path) -> list[int]:
-    found: list[int] = []
+    processes: list[int] = []
     for file in group.rglob("cgroup.procs"):
         with contextlib.suppress(OSError):
-            found += [int(line) for line in file.read_text().split()]
-    return found
+            processes += [int(line) for line in file.read_text().split()]
+    return processes
 
 
 def _shims(folder: Path) -> list[int]:
     """Return the shims that answer to our containerd: its address stands in their arguments."""
-    found = []
+    shims = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             arguments = path.read_bytes().decode(errors="replace").split("\0")
             if "shim" in arguments[0] and any(arg.startswith(f"{folder}/") for arg in arguments):
-                found.append(int(path.parent.name))
-    return found
+                shims.append(int(path.parent.name))
+    return shims
 
 
 def _mounts(folder: Path) -> list[str]:

@@ -91,8 +91,8 @@ def test_the_jobs_deadline_stops_it_by_a_signal_and_it_reports(crowded):
 
 def container(ground):
     (cron_job,) = ground.api.list_all("/apis/batch/v1/namespaces/rebalancing/cronjobs")
-    (found,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    return found
+    (only,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return only
 
 
 def test_killed_for_its_memory_the_next_run_goes_on(crowded):
@@ -127,7 +127,7 @@ threading.Thread(target=take_all, daemon=True).start()
 sys.stderr = Listening()
 sys.exit(command(sys.argv[1:]))
 """
-"""The product, in a process that takes all the memory there is as soon as the first eviction is told."""
+"""The product, in a process that takes all the memory there is as soon as the first eviction is reported."""
 
 
 def test_killed_for_its_memory_after_an_eviction_the_next_run_goes_on(crowded):

@@ -34,9 +34,9 @@ def test_it_runs_as_nobody_on_a_read_only_root_without_any_capability(drifted):
     )
     drifted.start_job("look", command=["/usr/local/bin/python3"], args=["-I", "-c", look])
     pod = drifted.wait_finished("look")
-    found = json.loads(drifted.log(pod))
+    seen = json.loads(drifted.log(pod))
     # Seccomp 2: a filter is in force.
-    assert found == [65532, "0" * 16, "1", "2", ["ro"], False]
+    assert seen == [65532, "0" * 16, "1", "2", ["ro"], False]
 
 
 def test_with_observe_the_log_is_the_report_and_nothing_moves(drifted):

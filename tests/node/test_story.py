@@ -1,4 +1,4 @@
-"""The story told by the real image, in the real pod of the real CronJob, on a real node."""
+"""The story, played by the real image, in the real pod of the real CronJob, on a real node."""
 
 from collections.abc import Iterator
 

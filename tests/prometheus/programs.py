@@ -83,8 +83,8 @@ def query(url: str, expression: str) -> list[dict[str, Any]]:
     """Return the time series of an instant query; fails if Prometheus does not accept it."""
     text = urllib.parse.urlencode({"query": expression})
     with urllib.request.urlopen(f"{url}/api/v1/query?{text}", timeout=30) as answer:  # noqa: S310  # ours
-        found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-    return found
+        series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    return series
 
 
 @contextmanager

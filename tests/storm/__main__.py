@@ -40,21 +40,21 @@ def _holds(stage: Ground, seed: int, chosen: argparse.Namespace) -> bool:
     started = time.monotonic()
     try:
         record = stage.play(scenario(seed), chosen.source)
-    except Exception as error:  # noqa: BLE001 - the next one may tell more; this one counts as failed
+    except Exception as error:  # noqa: BLE001 - the next one may show more; this one counts as failed
         _say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
         return False
-    found = violations(record)
+    violated = violations(record)
     codes = ", ".join(str(ran.code) for ran in record.runs)
     _say(
         f"{time.monotonic() - started:5.1f} s  exit {codes}, {len(record.evicted)} evicted"
         f" + {record.clean_evictions}  {record.scenario}"
     )
-    for letter, text in found:
+    for letter, text in violated:
         _say(f"         VIOLATED ({letter}) {text}")
     if chosen.rows:
         with Path(chosen.rows).open("a") as file:
-            file.write(json.dumps(row_of(record, found).as_data()) + "\n")
-    return not found
+            file.write(json.dumps(row_of(record, violated).as_data()) + "\n")
+    return not violated
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,9 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.storm.faults import EFFECTS, Fault
+from tests.storm.faults import EFFECTS, MARKING, Fault
 from tests.storm.schedule import Scenario
-from tests.storm.witnesses import Change, Evicted, Ran, Record, is_ending, is_ready
+from tests.storm.witnesses import (
+    Change,
+    Evicted,
+    NodePatch,
+    Ran,
+    Record,
+    is_ending,
+    is_ready,
+    marks_on,
+    taints_of_others,
+    taints_on,
+)
 
 EXIT_GRACE = 10.0
 """Seconds after the deadline, or after SIGTERM, within which a run must have ended."""
@@ -39,14 +50,14 @@ def planned_only(record: Record) -> Iterator[str]:
         if report is None or ran.killed or users[ran.user] > 1:
             continue
         planned = {move["uid"] for move in report["moves"]}
-        for found in _evicted_by(record, ran):
-            if found.uid not in planned:
-                yield f"{found.pod} ({found.uid}) is not in the plan"
+        for eviction in _evicted_by(record, ran):
+            if eviction.uid not in planned:
+                yield f"{eviction.pod} ({eviction.uid}) is not in the plan"
     apps = _apps(record.changes)
-    for found in record.evicted:
-        app = apps.get(found.uid, "")
+    for eviction in record.evicted:
+        app = apps.get(eviction.uid, "")
         if app not in record.expected:
-            yield f"{found.pod} of {app or 'nothing known'} was evicted, which nothing is gained by"
+            yield f"{eviction.pod} of {app or 'nothing known'} was evicted, which nothing is gained by"
 
 
 def one_of_an_owner(record: Record) -> Iterator[str]:
@@ -72,7 +83,7 @@ def budgets_kept(record: Record) -> Iterator[str]:
             yield f"{moment.pod}: {moment.in_flight} were in flight, inFlight is {most}"
         if moment.of_node + 1 > record.budgets["perNode"]:
             yield f"{moment.pod}: {moment.of_node} of its node were in flight"
-    for user, count in Counter(found.user for found in record.evicted).items():
+    for user, count in Counter(eviction.user for eviction in record.evicted).items():
         runs = sum(ran.user == user for ran in record.runs)
         if count > record.budgets["perRun"] * runs:
             yield f"{count} evictions by {user}, perRun is {record.budgets['perRun']}"
@@ -89,15 +100,15 @@ def with_the_lease(record: Record) -> Iterator[str]:
     for ran in record.runs:
         identities.setdefault(ran.user, []).append(ran.identity)
     holder = ""
-    evicted = {found.uid: found for found in record.evicted}
+    evicted = {eviction.uid: eviction for eviction in record.evicted}
     for change in record.changes:
         if change.kind == "Lease":
             holder = str((change.object.get("spec") or {}).get("holderIdentity") or "") or holder
         elif change.kind == "Pod" and is_ending(change) and change.uid in evicted:
-            found = evicted.pop(change.uid)
-            ours = any(holder.startswith(name) for name in identities.get(found.user, ()))
+            eviction = evicted.pop(change.uid)
+            ours = any(holder.startswith(name) for name in identities.get(eviction.user, ()))
             if holder and not ours:
-                yield f"{found.user} evicted {found.pod} after {holder} had taken the Lease"
+                yield f"{eviction.user} evicted {eviction.pod} after {holder} had taken the Lease"
 
 
 def in_time(record: Record) -> Iterator[str]:
@@ -130,7 +141,7 @@ def says_what_was_done(record: Record) -> Iterator[str]:
     whole = True
     users = Counter(ran.user for ran in record.runs)
     for ran in record.runs:
-        done = {found.uid for found in _evicted_by(record, ran)}
+        done = {eviction.uid for eviction in _evicted_by(record, ran)}
         report = ran.report
         if report is None:
             whole = False
@@ -212,8 +223,8 @@ def nothing_raw(record: Record) -> Iterator[str]:
             yield f"a traceback in {where}: {_last_line(text)}"
         if any(secret in text for secret in record.secrets):
             yield f"a token in {where}"
-        if found := _CONTROL.search(text):
-            yield f"the control character {found[0]!r} in {where}"
+        if match := _CONTROL.search(text):
+            yield f"the control character {match[0]!r} in {where}"
 
 
 def end_state(record: Record) -> Iterator[str]:
@@ -274,9 +285,62 @@ def _does_not_matter(fault: Fault, scenario: Scenario) -> bool:
 
 
 def never_deletes(record: Record) -> Iterator[str]:
-    """(m) It deletes and patches nothing."""
+    """(m) It deletes and patches nothing but, where it steers, the taints of nodes."""
     if record.deleted:
         yield f"{record.deleted} requests to delete or patch"
+    if record.node_patches and not record.scenario.steered:
+        yield f"{len(record.node_patches)} patches of nodes by a run that does not steer"
+
+
+def marks_removed(record: Record) -> Iterator[str]:
+    """(o) A run removes its marks, or says that it could not; after SIGKILL the next run removes them."""
+    if record.marks_later:
+        yield f"after one more run {', '.join(record.marks_later)} were marked"
+    if not record.marks_left or any(ran.killed or ran.code is None for ran in record.runs):
+        return
+    left = ", ".join(record.marks_left)
+    if not set(MARKING) & set(record.hit_kinds):
+        yield f"{left} were left marked, though every request for it went well"
+    if not any(ran.code != _DONE and _warns_of_marks(ran) for ran in record.runs):
+        codes = ", ".join(str(ran.code) for ran in record.runs)
+        yield f"{left} were left marked without a word of it (exit {codes})"
+
+
+def _warns_of_marks(ran: Ran) -> bool:
+    report = ran.report
+    return not ran.reads_out or "mark" in (" ".join(report["warnings"]) if report else ran.err)
+
+
+def few_marks(record: Record) -> Iterator[str]:
+    """(p) No more nodes are marked than the policy says, and no taint of others is touched."""
+    nodes: dict[str, Change] = {}
+    states: dict[tuple[str, str], Change] = {}
+    for change in record.changes:
+        if change.kind != "Node":
+            continue
+        states[change.name, str(change.version)] = change
+        nodes[change.name] = change
+        if change.type == "DELETED":
+            del nodes[change.name]
+        marked = [name for name, node in nodes.items() if marks_on(node.object)]
+        if len(marked) > record.budgets["marks"]:
+            yield f"{', '.join(marked)} are marked, the budget is {record.budgets['marks']}"
+    for patch in record.node_patches:
+        yield from _touched(patch, states)
+
+
+def _touched(patch: NodePatch, states: Mapping[tuple[str, str], Change]) -> Iterator[str]:
+    """Yield what a patch changes beside marks; ``states``: (node, resourceVersion) -> the node."""
+    metadata, spec = patch.body.get("metadata") or {}, patch.body.get("spec") or {}
+    version = str(metadata.get("resourceVersion", ""))
+    if more := sorted({*metadata} - {"uid", "resourceVersion"} | {*spec} - {"taints"}):
+        yield f"{patch.user} changed {', '.join(more)} of node {patch.node}"
+    before = states.get((patch.node, version))
+    if before is None:
+        yield f"{patch.user} patched node {patch.node} as of {version or 'no'} resourceVersion"
+    elif taints_of_others(before.object) != taints_of_others(patch.body):
+        old, new = taints_on(before.object), taints_on(patch.body)
+        yield f"{patch.user} changed the taints of node {patch.node} from {old} to {new}"
 
 
 INVARIANTS: Mapping[str, Invariant] = {
@@ -294,6 +358,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "l": opt_outs_kept,
     "m": never_deletes,
     "n": optional_is_optional,
+    "o": marks_removed,
+    "p": few_marks,
 }
 
 
@@ -355,7 +421,7 @@ class _Pods:
     since: dict[str, float] = field(default_factory=dict)
 
     def owner(self, app: str, least: int | None) -> Owner:
-        ready = sum(found == app for found in self.ready.values())
+        ready = sum(each == app for each in self.ready.values())
         return Owner(app, ready, self.ours[app], self.since.get(app, 0.0), least)
 
     def evict(self, app: str, node: str) -> None:
@@ -373,7 +439,7 @@ class _Pods:
             if self.ours[app]:
                 self.ours[app] -= 1
                 self.nodes[app].pop(0)
-        count = sum(found == app for found in self.ready.values())
+        count = sum(each == app for each in self.ready.values())
         if count >= self.desired.get(app, 0):
             self.since.pop(app, None)
         else:
@@ -382,7 +448,7 @@ class _Pods:
 
 def _moments(record: Record) -> Iterator[Moment]:
     """Yield the evictions in etcd's order, each with what was so just before it."""
-    evicted = {found.uid: found for found in record.evicted}
+    evicted = {eviction.uid: eviction for eviction in record.evicted}
     pods, budgets = _Pods(record.desired), dict[str, int]()
     for change in record.changes:
         if change.kind == "PodDisruptionBudget":
@@ -390,28 +456,28 @@ def _moments(record: Record) -> Iterator[Moment]:
         if change.kind != "Pod":
             continue
         app = _app(change)
-        found = evicted.get(change.uid)
-        if found is not None and is_ending(change):
+        eviction = evicted.get(change.uid)
+        if eviction is not None and is_ending(change):
             del evicted[change.uid]
             node = str(change.object["spec"].get("nodeName", ""))
             if app in record.desired:
                 yield Moment(
-                    found.pod,
-                    found.received,
+                    eviction.pod,
+                    eviction.received,
                     pods.owner(app, budgets.get(app)),
                     change.uid in pods.ready,
                     sum(pods.ours.values()),
                     sum(nodes.count(node) for nodes in pods.nodes.values()),
-                    _started(record, found),
-                    record.sight_hindered and found.user == record.main.user,
+                    _started(record, eviction),
+                    record.sight_hindered and eviction.user == record.main.user,
                 )
             pods.evict(app, node)
         pods.take(change, app)
 
 
-def _started(record: Record, found: Evicted) -> float:
-    begun = [ran.started for ran in record.runs if ran.user == found.user]
-    return max((at for at in begun if at <= found.received), default=0.0)
+def _started(record: Record, eviction: Evicted) -> float:
+    begun = [ran.started for ran in record.runs if ran.user == eviction.user]
+    return max((at for at in begun if at <= eviction.received), default=0.0)
 
 
 def _app(change: Change) -> str:
@@ -423,7 +489,7 @@ def _apps(changes: Sequence[Change]) -> dict[str, str]:
 
 
 def _evicted_by(record: Record, ran: Ran) -> list[Evicted]:
-    return [found for found in record.evicted if found.user == ran.user]
+    return [eviction for eviction in record.evicted if eviction.user == ran.user]
 
 
 def _outputs(ran: Ran) -> Sequence[tuple[str, str]]:

@@ -32,7 +32,7 @@ class Verdict:
     """What became of one mend undone."""
 
     mend: Mend
-    found: Sequence[tuple[str, str]]
+    violations: Sequence[tuple[str, str]]
     """What is violated where it is undone, and not where it stands."""
     anyway: Sequence[tuple[str, str]] = ()
     """What is violated where it stands."""
@@ -64,7 +64,7 @@ class Judge:
         self._standing: dict[int, Sequence[tuple[str, str]]] = {}
 
     def judge(self, mend: Mend) -> Verdict:
-        """Undo a mend and play its seeds until the storm has found it."""
+        """Undo a mend and play its seeds until the storm shows it."""
         source = undone(mend, self._folder, self._tree)
         anyway: list[tuple[str, str]] = []
         for seed in mend.seeds:
@@ -72,8 +72,8 @@ class Judge:
             anyway += standing
             known = {letter for letter, _ in standing}
             for _ in range(_TRIES):
-                found = violations(self._stage.play(scenario(seed), source))
-                if new := [one for one in found if one[0] not in known]:
+                violated = violations(self._stage.play(scenario(seed), source))
+                if new := [one for one in violated if one[0] not in known]:
                     return Verdict(mend, new, anyway)
         return Verdict(mend, (), anyway)
 
@@ -97,7 +97,7 @@ def _verdicts(mends: Sequence[Mend], tree: Path) -> Iterator[Verdict]:
 
 
 def main() -> int:
-    """Undo each mend in turn; return 1 if one is not found."""
+    """Undo each mend in turn; return 1 if one does not show."""
     parser = argparse.ArgumentParser(prog="python -m tests.storm.mutants", description=__doc__)
     parser.add_argument("--only", help="mends whose name or defect has this in it")
     parser.add_argument("--source", type=Path, default=_HERE, help="another tree than this one")
@@ -105,13 +105,13 @@ def main() -> int:
     mends = [mend for mend in MENDS if (chosen.only or "") in f"{mend.defect} {mend.name}"]
     missed = 0
     for verdict in _verdicts(mends, chosen.source.resolve()):
-        letter, text = verdict.found[0] if verdict.found else ("-", "nothing is violated")
-        said = "found " if verdict.found else "MISSED"
+        letter, text = verdict.violations[0] if verdict.violations else ("-", "nothing is violated")
+        said = "shown " if verdict.violations else "MISSED"
         _say(f"{said} {verdict.mend.defect:4} {verdict.mend.name}: ({letter}) {text}")
         for other, why in verdict.anyway:
             _say(f"              violated where it stands, too: ({other}) {why}")
-        missed += not verdict.found
-    _say(f"{len(mends)} mends undone one at a time, {len(mends) - missed} found")
+        missed += not verdict.violations
+    _say(f"{len(mends)} mends undone one at a time, {len(mends) - missed} shown")
     return 1 if missed or not mends else 0
 
 

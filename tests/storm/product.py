@@ -33,6 +33,7 @@ _SEES = ["get", "list", "watch"]
 _RULES: list[dict[str, list[str]]] = [
     *({"apiGroups": [_GROUPS.get(r, "")], "resources": [r], "verbs": _SEES} for r in LISTED),
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["coordination.k8s.io"],
@@ -188,7 +189,7 @@ class Process:
     def stop_for(self, seconds: float) -> None:
         """Stop it, and let it go on after so many seconds."""
         self.signal(signal.SIGSTOP)
-        # Noted beforehand, so that nobody gives it up meanwhile.
+        # Noted beforehand, so that it is not given up meanwhile.
         self.ran.continued = time.time() + seconds
 
         def go_on() -> None:

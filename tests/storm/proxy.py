@@ -128,7 +128,7 @@ class Proxy:
                 exchange.run(server)
         except (OSError, ClosedError):
             raw.close()
-        except Exception as error:  # noqa: BLE001 - told by whoever made the proxy
+        except Exception as error:  # noqa: BLE001 - reported by the one that made the proxy
             self.errors.append(repr(error))
         finally:
             with self._lock:

@@ -108,7 +108,7 @@ def test_a_time_that_is_not_understood_is_named():
     assert any("write a RFC 3339 time, or now" in warning for warning in result.warnings)
 
 
-def test_nobody_lands_on_another_node_that_leaves():
+def test_no_pod_lands_on_another_node_that_leaves():
     announced = {"rebalancer/leave": "now"}
     objects = [
         leaving("n0", annotations=announced),
@@ -131,7 +131,7 @@ def test_who_finds_no_room_together_with_the_others_stays_and_is_named():
     assert [skip.code for skip in result.skips] == [Code.NO_ROOM]
 
 
-def test_another_strategy_moves_nobody_onto_a_node_that_the_policy_wants_empty():
+def test_another_strategy_moves_no_pod_onto_a_node_that_the_policy_wants_empty():
     objects = [node("n0"), node("n1"), *workload("web", ["n1", "n1"])]
     made = plan_of(
         objects,

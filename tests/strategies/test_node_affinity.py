@@ -130,7 +130,7 @@ def test_options_switch_required_and_preferred_off():
         assert {move.owner for move in result.moves} == {owner}
 
 
-def test_a_daemon_sets_pod_is_nobodys_business():
+def test_a_daemon_sets_pod_is_left_alone():
     pods = workload("agent", ["n0"], kind="ReplicaSet", spec=required(disk="ssd"))
     pods = [item for item in pods if item["kind"] == "Pod"]
     pods[0]["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"

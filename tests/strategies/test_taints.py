@@ -94,7 +94,7 @@ def test_a_cordon_drains_nothing_unless_the_policy_says_so():
     assert pairs(plan(objects, exclude=[])) == [("n0", "n1")] * 2
 
 
-def test_a_node_about_to_go_is_left_to_whoever_marked_it():
+def test_a_node_about_to_go_is_left_to_the_one_that_marked_it():
     objects = [node("n0", taints=[taint("ToBeDeletedByClusterAutoscaler")]), node("n1")]
     assert plan([*objects, *workload("web", ["n0", "n0"])]).moves == ()
 

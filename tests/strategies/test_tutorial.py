@@ -18,9 +18,9 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 def tutorial_source() -> str:
     section = CONTRIBUTING.read_text(encoding="utf-8").partition("## Write a strategy")[2]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 @pytest.fixture

@@ -91,15 +91,15 @@ def watch(seconds, until, *followed):
 
 def old_enough(plane):
     """From when on all pods may move: timestamps are of whole seconds."""
-    found = operations.pods(plane.api, "default")
-    created = [datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in found]
+    pods = operations.pods(plane.api, "default")
+    created = [datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods]
     return max(created) + OLD_ENOUGH + timedelta(seconds=1)
 
 
 def places(plane):
     """How many pods of each app stand in each zone's node."""
-    found = operations.pods(plane.api, "default")
-    counts = Counter((pod["metadata"]["labels"]["app"], pod["spec"]["nodeName"]) for pod in found)
+    pods = operations.pods(plane.api, "default")
+    counts = Counter((pod["metadata"]["labels"]["app"], pod["spec"]["nodeName"]) for pod in pods)
     apps = {app for app, _ in counts}
     nodes = [f"crowd-{zone}" for zone in crowd.ZONES]
     return {app: [counts[app, node] for node in nodes] for app in apps}
@@ -107,10 +107,10 @@ def places(plane):
 
 def planned(log):
     """How many moves a run's report speaks of."""
-    found = re.findall(
+    matches = re.findall(
         r"^(?:(\d+) evictions?\b|\d+ pods? evicted of (\d+) planned)", log, re.MULTILINE
     )
-    return sum(int(observed or acted) for observed, acted in found)
+    return sum(int(observed or acted) for observed, acted in matches)
 
 
 def test_two_ticks_mend_and_the_next_five_evict_nothing_while_an_observer_only_reports(
@@ -124,11 +124,11 @@ def test_two_ticks_mend_and_the_next_five_evict_nothing_while_an_observer_only_r
         old = old_enough(drifted)
         # The last run that began before may have looked before, or after.
         watch(400 + 2 * PERIOD, lambda: any(began > old for began in observer.began), observer)
-        found = [
+        runs = [
             (began > old, planned(log))
             for began, log in zip(observer.began, observer.logs, strict=True)
         ]
-        *young, (_, moves), of_old = found
+        *young, (_, moves), of_old = runs
         assert young
         assert set(young) == {(False, 0)}
         assert moves in (0, MOVES)
@@ -141,14 +141,14 @@ def test_two_ticks_mend_and_the_next_five_evict_nothing_while_an_observer_only_r
         assert all(max(counts) - min(counts) == 0 for counts in places(drifted).values())
         done = evictions.evictions()
         assert len(done) == MOVES
-        assert {found.user.split(":")[2] for found in done} == {"rebalancing"}
+        assert {eviction.user.split(":")[2] for eviction in done} == {"rebalancing"}
 
         ticks = 2 + SILENT_TICKS
         watch((SILENT_TICKS + 1) * PERIOD, lambda: len(enforcer.logs) >= ticks, observer, enforcer)
         assert [planned(log) for log in enforcer.logs[1:]] == [0] * (ticks - 1)
         assert evictions.evictions() == done
         assert planned(observer.logs[-1]) == 0
-        said = [f"{found.at:%H:%M:%S} {found.namespace}/{found.name}" for found in done]
+        said = [f"{eviction.at:%H:%M:%S} {eviction.namespace}/{eviction.name}" for eviction in done]
         sys.stdout.write("\n== evictions, as the API server logged them\n" + "\n".join(said) + "\n")
     finally:
         observer.uninstall()

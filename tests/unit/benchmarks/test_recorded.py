@@ -106,14 +106,14 @@ def test_the_ruler_counts_pods_above_a_cap_per_node_but_not_uneven_ones_below():
     nodes = [node(name, "z") for name in ("n0", "n1", "n2")]
     for on, above in ((["n0"] * 2, 0), (["n0"] * 4, 2), (["n0"] * 3 + ["n1"] * 3, 2)):
         objects = as_objects([*nodes, *workload("a", on, spec=capped)])
-        found = read(objects)
-        assert found.violations(counted(found, placement(objects)))["hardSpread"] == above
+        reading = read(objects)
+        assert reading.violations(counted(reading, placement(objects)))["hardSpread"] == above
 
 
 def test_the_ruler_lets_no_pod_onto_a_node_that_is_too_small_for_it():
     nodes = [node("large", cpu="8"), node("small", cpu="1"), node("tight", memory="1Gi")]
     objects = as_objects([*nodes, *workload("a", ["large"] * 2, cpu="2", memory="2Gi")])
-    found = read(objects)
-    assert found.allowed.tolist() == [[True, False, False]]
+    reading = read(objects)
+    assert reading.allowed.tolist() == [[True, False, False]]
     # Both replicas on the only node that can hold them are no duplicates.
-    assert found.violations(counted(found, placement(objects)))["duplicates"] == 0
+    assert reading.violations(counted(reading, placement(objects)))["duplicates"] == 0

@@ -50,9 +50,9 @@ def uids(cluster):
 def places(cluster, app):
     """How many pods of an app stand on each node."""
     cluster.settle()
-    found = cluster.objects("Pod", "default")
+    pods = cluster.objects("Pod", "default")
     return Counter(
-        pod["spec"]["nodeName"] for pod in found if pod["metadata"]["labels"]["app"] == app
+        pod["spec"]["nodeName"] for pod in pods if pod["metadata"]["labels"]["app"] == app
     )
 
 
@@ -218,7 +218,7 @@ def test_a_plan_that_is_too_old_is_refused_unless_its_user_allows_it(drifted, ru
     assert run(plan_path=path, max_age="3h", dry_run=True)[1]["moves"]
 
 
-def test_a_plan_of_another_cluster_is_told_and_moves_nothing(drifted, run):
+def test_a_plan_of_another_cluster_is_reported_and_moves_nothing(drifted, run):
     _, planned = run.planned()
     planned["source"] = "https://elsewhere:6443"
     for move in planned["moves"]:
@@ -322,8 +322,8 @@ def test_what_is_wrong_on_the_command_line_is_a_usage_error(args, says, capsys):
     assert says in capsys.readouterr().err
 
 
-def test_a_snapshot_file_tells_offline_what_is_left(drifted, run, capsys, tmp_path):
-    # Whoever reviews a plan may see what has become of it, without rights to move anything.
+def test_a_snapshot_file_reports_offline_what_is_left(drifted, run, capsys, tmp_path):
+    # One who reviews a plan may see what has become of it, without rights to move anything.
     path, _ = run.planned()
     taken = tmp_path / "cluster.zip"
     assert command(["snapshot", f"--kubeconfig={drifted.kubeconfig}", "-o", str(taken)]) == 0

@@ -38,14 +38,14 @@ def test_a_node_alone_says_why_not(explain):
 
 
 def test_json_has_the_documented_fields(explain):
-    found = json.loads(explain("default/web-0", "-o", "json").stdout)
-    by_name = {one["name"]: one for one in found["nodes"]}
+    report = json.loads(explain("default/web-0", "-o", "json").stdout)
+    by_name = {one["name"]: one for one in report["nodes"]}
     assert by_name["full"]["filteredBy"]["plugin"] == "NodeResourcesFit"
     assert not by_name["full"]["feasible"]
     best = by_name["n-b"]
     assert best["filteredBy"] is None
     assert best["total"] == sum(best["scores"].values())
-    (landing,) = found["landings"]
+    (landing,) = report["landings"]
     assert (landing["node"], landing["probability"]) == ("n-b", 1.0)
     assert "b" in landing["domains"].values()
 
@@ -70,15 +70,15 @@ def test_what_is_not_there_is_said_to_be_so(explain, args, says):
     assert says in done.stderr
 
 
-def test_the_plan_for_the_pod_is_told_and_the_json_says_what_it_is(explain):
+def test_the_plan_for_the_pod_is_reported_and_the_json_says_what_it_is(explain):
     assert "the plan moves it to n-b (b) in wave 1" in explain("web-0").stdout
-    found = json.loads(explain("web-0", "-o", "json").stdout)
-    assert (found["apiVersion"], found["kind"]) == ("rebalancer/v1", "PodExplanation")
-    assert found["plan"]["verdict"] == "moves"
-    assert found["plan"]["move"]["landings"] == [
+    report = json.loads(explain("web-0", "-o", "json").stdout)
+    assert (report["apiVersion"], report["kind"]) == ("rebalancer/v1", "PodExplanation")
+    assert report["plan"]["verdict"] == "moves"
+    assert report["plan"]["move"]["landings"] == [
         {"node": "n-b", "probability": 1, "domains": {"topology.kubernetes.io/zone": "b"}}
     ]
-    assert [wish["strategy"] for wish in found["breaks"]] == ["anti-affinity", "duplicates"]
+    assert [rule["strategy"] for rule in report["breaks"]] == ["anti-affinity", "duplicates"]
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_the_plan_for_the_pod_is_told_and_the_json_says_what_it_is(explain):
         ("workload", "default/web", "WorkloadExplanation"),
     ],
 )
-def test_nodes_and_workloads_tell_of_the_plan_that_a_run_makes(cluster, what, name, kind):
+def test_nodes_and_workloads_report_the_plan_that_a_run_makes(cluster, what, name, kind):
     report = json.loads(called("run", cluster, "-o", "json").stdout)
     done = called("explain", what, name, cluster, "-o", "json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["apiVersion"], found["kind"]) == ("rebalancer/v1", kind)
-    assert [found[key] for key in ("source", "capturedAt", "policyHash")] == [
+    explanation = json.loads(done.stdout)
+    assert (explanation["apiVersion"], explanation["kind"]) == ("rebalancer/v1", kind)
+    assert [explanation[key] for key in ("source", "capturedAt", "policyHash")] == [
         report[key] for key in ("source", "capturedAt", "policyHash")
     ]
-    assert found["warnings"] == report["warnings"]
-    moves = [pod["plan"]["move"] for pod in found["pods"] if pod["plan"]["move"]]
+    assert explanation["warnings"] == report["warnings"]
+    moves = [pod["plan"]["move"] for pod in explanation["pods"] if pod["plan"]["move"]]
     assert moves == report["moves"]
     table = called("explain", what, name, cluster)
     assert table.returncode == 0, table.stderr
@@ -109,9 +109,9 @@ def test_the_policy_of_the_run_is_the_policy_of_the_explanation(cluster, tmp_pat
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {taints: {}}\n")
     done = called("explain", "node", "n-a", cluster, f"--policy={policy}", "-o", "json")
-    found = json.loads(done.stdout)
-    assert {pod["plan"]["verdict"] for pod in found["pods"]} == {"fine"}
-    assert found["policySource"] == str(policy)
+    report = json.loads(done.stdout)
+    assert {pod["plan"]["verdict"] for pod in report["pods"]} == {"fine"}
+    assert report["policySource"] == str(policy)
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ def test_a_run_that_acts_pushes_writes_and_gives_notice(tmp_path):
         assert run(cluster, tmp_path, **options) == ExitCode.DONE
     pushed, notice, pushed_again = asked
     assert (pushed[0], pushed[1]) == ("PUT", "/metrics/job/kube-rebalancer")
-    found = values(pushed[3].decode())
-    assert found["rebalancer_moves", "evicted"] == 1
-    assert found["rebalancer_landings", "as-predicted"] == 1
-    assert found["rebalancer_evictions", "Deployment/default/web"] == 1
-    assert found["rebalancer_rules_unmet", "anti-affinity", "before"] == 1
-    assert found["rebalancer_rules_unmet", "anti-affinity", "after"] == 0
+    metrics = values(pushed[3].decode())
+    assert metrics["rebalancer_moves", "evicted"] == 1
+    assert metrics["rebalancer_landings", "as-predicted"] == 1
+    assert metrics["rebalancer_evictions", "Deployment/default/web"] == 1
+    assert metrics["rebalancer_rules_unmet", "anti-affinity", "before"] == 1
+    assert metrics["rebalancer_rules_unmet", "anti-affinity", "after"] == 0
     assert notice[:2] == ("POST", f"/{SECRET}")
     assert json.loads(notice[3])["text"] == "kube-rebalancer: acted"
     # The second run had nothing to do: it gives no notice.

@@ -48,16 +48,18 @@ def reviewed(moves, objects, **options):
     return review(moves, problem_of(objects, **options), settings)
 
 
-def left_of(found):
-    return [move for move in found.plan.moves if move.uid not in found.ended and not move.observed]
+def left_of(result):
+    return [
+        move for move in result.plan.moves if move.uid not in result.ended and not move.observed
+    ]
 
 
-def fates(found):
+def fates(result):
     """What came of each move that ends here: its status and why."""
-    return {out.move.pod: (out.status, out.message) for out in found.ended.values()}
+    return {out.move.pod: (out.status, out.message) for out in result.ended.values()}
 
 
-# -- a plan that nobody touched --------------------------------------------------------------------------
+# -- a plan that was not edited --------------------------------------------------------------------------
 
 
 def through_a_file(snapshot, loaded, planned):
@@ -86,11 +88,11 @@ def test_all_of_it_is_left_where_nothing_has_changed(drift, lifted):
         return planning.plan(snapshot, 0.0, Timings(SystemClock()))
 
     made = planned()
-    found = planned(through_a_file(snapshot, loaded, made))
+    result = planned(through_a_file(snapshot, loaded, made))
     assert made.plan.moves
-    assert found.left == made.plan.moves
-    assert (found.plan.before, found.plan.after) == (made.plan.before, made.plan.after)
-    assert found.plan.stopped == f"Left of the plan: all of it, {len(made.plan.moves)} moves."
+    assert result.left == made.plan.moves
+    assert (result.plan.before, result.plan.after) == (made.plan.before, made.plan.after)
+    assert result.plan.stopped == f"Left of the plan: all of it, {len(made.plan.moves)} moves."
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,9 +102,9 @@ def test_an_edited_plan_moves_no_other_pods_and_a_whole_one_all(seed, kept):
     moves = moves_of(objects)
     assert left_of(reviewed(moves, objects)) == list(moves)
     some = [move for index, move in enumerate(moves) if kept >> index % 8 & 1]
-    found = reviewed(some, objects)
-    assert [move.uid for move in found.plan.moves] == [move.uid for move in some]
-    assert {move.uid for move in left_of(found)} | found.ended.keys() == {m.uid for m in some}
+    result = reviewed(some, objects)
+    assert [move.uid for move in result.plan.moves] == [move.uid for move in some]
+    assert {move.uid for move in left_of(result)} | result.ended.keys() == {m.uid for m in some}
 
 
 # -- pods that are not what they were ----------------------------------------------------------------------
@@ -129,10 +131,10 @@ def lopsided(**more):
 )
 def test_a_pod_that_is_not_the_planned_one_is_left_alone(change, status, why):
     [move] = moves_of(lopsided())
-    found = reviewed([replace(move, **change)], lopsided())
-    [outcome] = found.ended.values()
+    result = reviewed([replace(move, **change)], lopsided())
+    [outcome] = result.ended.values()
     assert (outcome.status, outcome.message) == (status, why)
-    assert found.plan.stopped == f"Nothing to do: nothing is left of the plan (1 {status})."
+    assert result.plan.stopped == f"Nothing to do: nothing is left of the plan (1 {status})."
 
 
 def test_a_pod_that_is_going_already_counts_as_gone():
@@ -157,7 +159,7 @@ def test_what_has_been_mended_meanwhile_is_dropped():
 
 
 def boastful(move):
-    """The move as somebody would write it who wants the pod gone at any cost."""
+    """The move as written by one who wants the pod gone at any cost."""
     return replace(move, gain=Cost(9.0, 9.0, 9.0), cost=1e-9, reason="because")
 
 
@@ -214,8 +216,8 @@ def test_a_file_that_names_every_pod_moves_none_that_a_run_would_not(seed, waves
         )
         for row in np.flatnonzero(snapshot.pods.node >= 0).tolist()
     ]
-    found = reviewed(every, objects)
-    left = left_of(found)
+    result = reviewed(every, objects)
+    left = left_of(result)
     rows = problem.rows_by_uid([move.uid for move in left])
     assert all(problem.protected[row] == 0 for row in rows.values())
     assert all(move.gain.as_tuple() > (0.0, 0.0, 0.0) for move in left)
@@ -226,7 +228,7 @@ def test_a_file_that_names_every_pod_moves_none_that_a_run_would_not(seed, waves
     in_wave = Counter(move.wave for move in left)
     assert max(in_wave.values(), default=0) <= budgets.in_flight_of(movable)
     assert len(left) <= budgets.per_run_of(movable)
-    was, now = found.plan.before, found.plan.after
+    was, now = result.plan.before, result.plan.after
     entries = [
         tuple(round(sum(s.cost.as_tuple()[e] for s in of.values()), 6) for e in range(3))
         for of in (now, was)
@@ -256,9 +258,9 @@ def test_the_owner_the_budgets_and_a_strategy_without_share_are_the_clusters():
     [move] = moves_of(lopsided())
     now = [*lopsided(), disruption_budget("web", "web", allowed=1)]
     lie = replace(move, owner="Deployment/a/b", budgets=("a/b",), strategy="taints")
-    [found] = left_of(reviewed([lie], now))
-    assert (found.owner, found.budgets) == ("Deployment/default/web", ("default/web",))
-    assert found.strategy == move.strategy == "topology-spread"
+    [move] = left_of(reviewed([lie], now))
+    assert (move.owner, move.budgets) == ("Deployment/default/web", ("default/web",))
+    assert move.strategy == move.strategy == "topology-spread"
 
 
 def test_a_budget_that_allows_nothing_blocks_and_two_are_misconfigured():
@@ -297,17 +299,17 @@ def test_waves_are_what_budgets_ask_for_and_not_what_the_file_says():
     moves = moves_of(many(), **budgets(in_flight=2, per_node=5))
     assert [move.wave for move in moves] == [1, 1, 2, 2, 3, 3]
     at_once = [replace(move, wave=1) for move in moves]
-    found = reviewed(at_once, many(), **budgets(in_flight=2, per_node=5))
-    assert left_of(found) == list(moves)
+    result = reviewed(at_once, many(), **budgets(in_flight=2, per_node=5))
+    assert left_of(result) == list(moves)
 
 
 def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so():
     moves = moves_of(many())
-    found = reviewed(moves, many(), **budgets(per_run=2))
-    assert left_of(found) == list(moves[:2])
-    assert set(fates(found).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
-    assert (found.plan.backlog.moves, found.plan.backlog.runs) == (4, 2)
-    assert found.plan.stopped == (
+    result = reviewed(moves, many(), **budgets(per_run=2))
+    assert left_of(result) == list(moves[:2])
+    assert set(fates(result).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
+    assert (result.plan.backlog.moves, result.plan.backlog.runs) == (4, 2)
+    assert result.plan.stopped == (
         "Left of the plan: 2 of 6 moves (4 held back by budgets). Apply it again later for the rest."
     )
     hour = {"settings": Settings(moved_last_hour=19)}
@@ -326,9 +328,9 @@ def test_a_resource_quota_has_to_have_room_for_each_replacement_beside_its_victi
         "spec": {"hard": amounts["hard"]},
         "status": amounts,
     }
-    found = reviewed(moves, [*many(), quota], **budgets(in_flight=6, per_node=6))
-    assert [move.wave for move in left_of(found)] == waves
-    for status, why in fates(found).values():
+    result = reviewed(moves, [*many(), quota], **budgets(in_flight=6, per_node=6))
+    assert [move.wave for move in left_of(result)] == waves
+    for status, why in fates(result).values():
         assert status is Status.DROPPED
         assert why.startswith("Quota: ResourceQuota default/few has 0 of pods left")
 
@@ -339,18 +341,18 @@ def test_what_is_in_flight_already_counts():
     for item in now:
         if item["kind"] == "Pod" and item["metadata"]["name"] in ("app4-1", "app5-1"):
             item["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z"
-    found = reviewed(
+    result = reviewed(
         moves[:2], now, **budgets(in_flight=2), protections=Protect(single_replicas=False)
     )
-    assert left_of(found) == []
-    assert {why for _, why in fates(found).values()} == {"Budget: inFlight 2"}
+    assert left_of(result) == []
+    assert {why for _, why in fates(result).values()} == {"Budget: inFlight 2"}
 
 
 # -- chains ------------------------------------------------------------------------------------------------
 
 
 def crowded():
-    """Two web pods on n0; n1 draws any replacement, and has one of web: a pod of fill makes way first."""
+    """Two web pods on n0; n1 draws any replacement, and has one of web: a pod of fill is in the way, and goes first."""
     nodes = [node(f"n{i}", "a") for i in range(3)]
     web = workload("web", ["n0", "n0", "n1"], cpu="500m", spec=spread("web", ZONE))
     return [*nodes, *web, *workload("fill", ["n0", "n2"], cpu="800m")]
@@ -367,21 +369,21 @@ def test_a_chain_goes_as_one(chain):
     assert left_of(reviewed(chain, crowded(), **ONLY)) == list(chain)
 
 
-def test_who_makes_way_for_a_move_that_was_taken_out_stays(chain):
+def test_the_pod_in_the_way_of_a_move_that_was_taken_out_stays(chain):
     first, _ = chain
     assert fates(reviewed([first], crowded(), **ONLY)) == {
         "fill-0": (Status.DROPPED, "the move that it frees room for is not in the plan")
     }
 
 
-def test_the_other_stays_where_who_makes_way_was_taken_out(chain):
+def test_the_other_stays_where_the_pod_in_the_way_was_taken_out(chain):
     _, second = chain
     [(status, why)] = fates(reviewed([second], crowded(), **ONLY)).values()
     assert status is Status.DROPPED
     assert why.startswith("NoGain")
 
 
-def test_nobody_makes_way_for_a_pod_that_has_gone(chain):
+def test_no_pod_is_moved_out_of_the_way_for_a_pod_that_has_gone(chain):
     now = [o for o in crowded() if o["metadata"].get("uid") != chain[1].uid]
     assert fates(reviewed(chain, now, **ONLY)) == {
         "fill-0": (Status.DROPPED, "the pod that it frees room for stays: the pod is gone"),
@@ -389,9 +391,9 @@ def test_nobody_makes_way_for_a_pod_that_has_gone(chain):
     }
 
 
-def test_nobody_makes_way_where_the_budget_is_not_enough_for_both(chain):
-    found = reviewed(chain, crowded(), **ONLY, **budgets(per_run=1))
-    assert fates(found) == {
+def test_no_pod_is_moved_out_of_the_way_where_the_budget_is_not_enough_for_both(chain):
+    result = reviewed(chain, crowded(), **ONLY, **budgets(per_run=1))
+    assert fates(result) == {
         "fill-0": (Status.DROPPED, "the pod that it frees room for stays: Budget: perRun 1"),
         "web-0": (Status.NOT_ATTEMPTED, "Budget: perRun 1"),
     }
@@ -401,12 +403,12 @@ def test_what_was_judged_behind_a_move_that_is_held_back_is_judged_again():
     # Without the way that fill makes, web may not go either, though both were fine before the budget's word.
     moves = moves_of(crowded(), **ONLY)
     now = [*crowded(), disruption_budget("fill", "fill", allowed=0)]
-    found = reviewed(moves, now, **ONLY)
-    assert {pod: status for pod, (status, _) in fates(found).items()} == {
+    result = reviewed(moves, now, **ONLY)
+    assert {pod: status for pod, (status, _) in fates(result).items()} == {
         "fill-0": Status.BLOCKED,
         "web-0": Status.DROPPED,
     }
-    assert found.plan.after == found.plan.before
+    assert result.plan.after == result.plan.before
 
 
 # -- modes and windows ---------------------------------------------------------------------------------------

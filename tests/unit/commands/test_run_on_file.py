@@ -75,7 +75,7 @@ def test_a_pipe_may_hold_the_snapshot(drifted):
     assert len(report_of(done)["moves"]) == 2
 
 
-def test_detailed_exitcode_tells_that_there_are_moves(drifted):
+def test_detailed_exitcode_says_that_there_are_moves(drifted):
     assert called("run", f"--snapshot={drifted}", "--detailed-exitcode").returncode == 10
 
 

@@ -1,4 +1,4 @@
-"""What a process of ours imports, and what it tells the packages that it imports."""
+"""What a process of ours imports, and what settings it gives to the packages that it imports."""
 
 import json
 import os
@@ -13,8 +13,8 @@ SETTINGS = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
 # Prints modules and settings when main() has left the process.
 WATCHED = f"""
 import atexit, json, os, sys
-told = lambda: [os.environ.get(name) for name in {SETTINGS!r}]
-atexit.register(lambda: print(json.dumps([sorted(sys.modules), told()])))
+settings = lambda: [os.environ.get(name) for name in {SETTINGS!r}]
+atexit.register(lambda: print(json.dumps([sorted(sys.modules), settings()])))
 from rebalancer.__main__ import main
 main()
 """
@@ -30,8 +30,8 @@ def watched(*args, **environment):
         timeout=600,
         check=True,
     )
-    modules, told = json.loads(done.stdout.splitlines()[-1])
-    return set(modules), told
+    modules, settings = json.loads(done.stdout.splitlines()[-1])
+    return set(modules), settings
 
 
 @pytest.fixture
@@ -81,5 +81,5 @@ def test_a_policy_with_windows_and_a_report_in_html_import_the_rest(snapshot, tm
 @pytest.mark.parametrize("own", [None, "3"])
 def test_threads_for_linear_algebra_are_not_started_unless_the_user_asks(own):
     given = {} if own is None else {"OPENBLAS_NUM_THREADS": own}
-    _, told = watched("--help", **given)
-    assert told == [own or "1", "__all__"]
+    _, settings = watched("--help", **given)
+    assert settings == [own or "1", "__all__"]

@@ -116,10 +116,10 @@ def test_a_cluster_that_cannot_be_read_for_a_moment_is_tried_again(path, write, 
     reports = iter(["fine\n", ClusterReadError("the API server is away"), "fine\n"])
 
     def report(*_):
-        found = next(reports)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        latest = next(reports)
+        if isinstance(latest, Exception):
+            raise latest
+        return latest
 
     monkeypatch.setattr("rebalancer.commands.watching._report", report)
     _, screens, _ = shown(path, lambda: None, lambda: None)

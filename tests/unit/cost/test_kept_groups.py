@@ -56,8 +56,8 @@ def test_groups_agree_with_fresh_ones(
             assert gains_at(mine, every[::-1]).tolist() == fresh.gains()[::-1].tolist()
             for cls, replacement in ((some[0], some[-1]), (some[0], others[0])):
                 for node in (0, len(nodes) - 1):
-                    found = mine.delta(cls, node, replacement, every)
-                    assert found.tolist() == fresh.delta(cls, node, replacement, every).tolist()
+                    actual = mine.delta(cls, node, replacement, every)
+                    assert actual.tolist() == fresh.delta(cls, node, replacement, every).tolist()
                     assert mine.describe(node) == fresh.describe(node)
 
     go(world.state, way, look)
@@ -84,5 +84,5 @@ def test_few_domains_are_counted_as_many_are(
         max_skew,
         too_few=too_few,
     )
-    found = small_spread_minimum(counts, immobile, open_, max_skew, too_few=too_few)
-    assert found == int(expected)
+    minimum = small_spread_minimum(counts, immobile, open_, max_skew, too_few=too_few)
+    assert minimum == int(expected)

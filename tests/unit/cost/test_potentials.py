@@ -26,18 +26,18 @@ def _fewest_moves(start, good, can_move=lambda state, source, target: True):
                 after = list(state)
                 after[source] -= 1
                 after[target] += 1
-                if (found := tuple(after)) not in seen:
-                    seen.add(found)
-                    following.append(found)
+                if (moved := tuple(after)) not in seen:
+                    seen.add(moved)
+                    following.append(moved)
         edge, steps = following, steps + 1
     return None
 
 
 def _spread(counts, max_skew, immobile=None, open_=None, *, too_few=False):
     values = np.array(counts, np.int64)
-    held = np.zeros_like(values) if immobile is None else np.array(immobile, np.int64)
+    fixed = np.zeros_like(values) if immobile is None else np.array(immobile, np.int64)
     takes = np.ones(len(values), bool) if open_ is None else np.array(open_, bool)
-    return int(spread_minimum(values, held, takes, max_skew, too_few=too_few))
+    return int(spread_minimum(values, fixed, takes, max_skew, too_few=too_few))
 
 
 def test_spread_minimum_of_the_cases_a_person_can_check():
@@ -57,8 +57,8 @@ def test_spread_minimum_of_the_cases_a_person_can_check():
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3))
 def test_spread_minimum_is_what_search_finds(counts, skew):
-    found = _fewest_moves(tuple(counts), lambda state: max(state) - min(state) <= skew)
-    assert _spread(counts, skew) == found
+    fewest = _fewest_moves(tuple(counts), lambda state: max(state) - min(state) <= skew)
+    assert _spread(counts, skew) == fewest
 
 
 @given(
@@ -66,15 +66,15 @@ def test_spread_minimum_is_what_search_finds(counts, skew):
     st.integers(1, 2),
 )
 def test_spread_minimum_with_immobile_pods_is_exact_where_the_rule_can_be_met(pods, skew):
-    held = [min(count, immobile) for count, immobile in pods]
+    fixed = [min(count, immobile) for count, immobile in pods]
     counts = [count for count, _ in pods]
-    found = _fewest_moves(
+    fewest = _fewest_moves(
         tuple(counts),
         lambda state: max(state) - min(state) <= skew,
-        lambda state, source, _: state[source] > held[source],
+        lambda state, source, _: state[source] > fixed[source],
     )
-    if found is not None:
-        assert _spread(counts, skew, held) == found
+    if fewest is not None:
+        assert _spread(counts, skew, fixed) == fewest
 
 
 def test_spread_minimum_moves_what_it_can_when_immobile_pods_forbid_the_rest():

@@ -10,7 +10,7 @@ from tests.unit.cost.small import cap, class_of, classes, view_on
 
 
 class Unknown:
-    """A group that cannot tell."""
+    """A group that does not know."""
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ def standing(name: str, zone: str, workload: str = "web") -> PlacedPod:
 def test_pods_are_known_by_their_workload_and_zone(three: EmbeddedCluster) -> None:
     three.apply(deployment("web-shop", 1), statefulset("db", 1), pod("alone"))
     three.settle()
-    found = {p.workload: p for p in placed(three)}
-    assert set(found) == {"web-shop", "db", "alone"}
-    assert all(p.zone == p.node.replace("node", "zone") for p in found.values())
+    by_workload = {p.workload: p for p in placed(three)}
+    assert set(by_workload) == {"web-shop", "db", "alone"}
+    assert all(p.zone == p.node.replace("node", "zone") for p in by_workload.values())
 
 
 def test_a_terminating_pod_is_no_replica(three: EmbeddedCluster) -> None:
@@ -60,10 +60,10 @@ def test_predicted_counts_move_each_pod_to_its_most_probable_zone() -> None:
         ],
     }
     zones = {"n-a": "zone-a", "n-b": "zone-b", "n-c1": "zone-c", "n-c2": "zone-c"}
-    (found,) = move_zones([move], zones)
-    assert (found["from_zone"], found["to_zone"]) == ("zone-a", "zone-c")
+    (moved,) = move_zones([move], zones)
+    assert (moved["from_zone"], moved["to_zone"]) == ("zone-a", "zone-c")
     before = zone_counts(pods)
-    after = predicted_counts(before, [found])
+    after = predicted_counts(before, [moved])
     assert slashed(before["web"], ZONES) == "2/1/0"
     assert slashed(after["web"], ZONES) == "1/1/1"
     assert before == {"web": Counter({"zone-a": 2, "zone-b": 1})}

@@ -109,7 +109,7 @@ def test_requests_that_make_no_sense_are_refused(
     assert refused(api.request, method, path, [1])[0] == code
 
 
-def test_discovery_tells_kinds_by_group(api: ApiClient) -> None:
+def test_discovery_reports_kinds_by_group(api: ApiClient) -> None:
     listed = api.get("/apis/apps/v1")
     assert listed["groupVersion"] == "apps/v1"
     assert {r["kind"] for r in listed["resources"]} == {
@@ -230,7 +230,7 @@ def test_a_cluster_that_is_left_ends_its_watches_and_connections() -> None:
 def test_threads_evict_one_after_the_other_under_one_budget(
     cluster: EmbeddedCluster, api: ApiClient
 ) -> None:
-    """Ten evictions at once, a budget of three: three pods go, whoever comes first."""
+    """Ten evictions at once, a budget of three: the first three pods go."""
     names = [f"p{index}" for index in range(10)]
     cluster.add_node("node-a")
     cluster.apply(*(pod(name, labels={"app": "web"}) for name in names))

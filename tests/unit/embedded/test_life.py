@@ -39,11 +39,11 @@ START = 1_800_000_000.0
 
 
 def names(cluster: EmbeddedCluster) -> list[str]:
-    return [found["metadata"]["name"] for found in cluster.objects("Pod")]
+    return [each["metadata"]["name"] for each in cluster.objects("Pod")]
 
 
 def hosts(cluster: EmbeddedCluster) -> Counter[str]:
-    return Counter(found["spec"].get("nodeName", "") for found in cluster.objects("Pod"))
+    return Counter(each["spec"].get("nodeName", "") for each in cluster.objects("Pod"))
 
 
 def log_of(seed: int) -> list[tuple[int, str, str, str]]:
@@ -108,7 +108,7 @@ def test_a_life_that_breaks_is_not_silent() -> None:
         with EmbeddedCluster(clock, make_placer=broken) as cluster:
             cluster.add_node("node-a")
             cluster.apply(pod("a"))
-            # Its own thread meets the bug now, as nobody else does anything.
+            # Its own thread meets the bug now, as nothing else runs.
             assert cluster._thread is not None
             cluster._thread.join(60)
             cluster.settle(1)
@@ -126,13 +126,13 @@ def test_a_kubelet_that_falls_silent_loses_its_pods(three: EmbeddedCluster) -> N
     three.advance(40)
     assert is_ready(three.get("Node", "node-a"))
     three.advance(20)
-    found = three.get("Node", "node-a")
-    assert (condition(found["status"], "Ready") or {})["status"] == "Unknown"
-    taints = {(t["key"].rsplit("/")[1], t["effect"]) for t in found["spec"]["taints"]}
+    silent = three.get("Node", "node-a")
+    assert (condition(silent["status"], "Ready") or {})["status"] == "Unknown"
+    taints = {(t["key"].rsplit("/")[1], t["effect"]) for t in silent["spec"]["taints"]}
     assert taints == {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
     assert not is_ready(three.get("Pod", lost["metadata"]["name"]))
     three.advance(299)
-    # Nobody there to end it: the pod terminates for ever, its replacement stands elsewhere.
+    # No kubelet is there to end it: the pod terminates for ever, its replacement stands elsewhere.
     three.advance(60)
     assert "deletionTimestamp" in three.get("Pod", lost["metadata"]["name"])["metadata"]
     assert hosts(three)["node-a"] == 1
@@ -383,15 +383,15 @@ def test_a_granted_eviction_that_never_happens_is_given_back_in_two_minutes(
 
 
 def test_a_pods_zone_label_is_copied_from_1_35_on() -> None:
-    found = []
+    zones = []
     for version in ((1, 34), (1, 35)):
         with EmbeddedCluster(Clock(START), version=version) as cluster:
             cluster.add_node("node-a", "zone-a")
             cluster.apply(pod("a"))
             cluster.settle()
             labels = cluster.get("Pod", "a")["metadata"]["labels"]
-            found.append(labels.get("topology.kubernetes.io/zone"))
-    assert found == [None, "zone-a"]
+            zones.append(labels.get("topology.kubernetes.io/zone"))
+    assert zones == [None, "zone-a"]
 
 
 def test_pending_pods_are_placed_by_priority_then_by_creation(three: EmbeddedCluster) -> None:

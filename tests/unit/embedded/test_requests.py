@@ -72,7 +72,7 @@ JSON = "application/json-patch+json"
 
 
 @pytest.mark.parametrize(
-    ("kind", "found", "patch", "expected"),
+    ("kind", "before", "patch", "expected"),
     [
         # The examples of RFC 7386, appendix A, as far as they concern objects.
         (MERGE, {"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -113,8 +113,8 @@ JSON = "application/json-patch+json"
         (JSON, {"a": 1}, [{"op": "replace", "path": "/a", "value": 2}], {"a": 2}),
     ],
 )
-def test_patches_change_objects(kind: str, found: Any, patch: Any, expected: Any) -> None:
-    assert apply_patch(kind, found, patch) == expected
+def test_patches_change_objects(kind: str, before: Any, patch: Any, expected: Any) -> None:
+    assert apply_patch(kind, before, patch) == expected
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_every_write_gets_a_higher_version() -> None:
     first = kept.create(CONFIG_MAP, "default", made("one"))
     second = kept.create(CONFIG_MAP, "default", made("two"))
     third = kept.modify(CONFIG_MAP, first, lambda new: new.update(data={"a": "1"}))
-    versions = [int(found["metadata"]["resourceVersion"]) for found in (first, second, third)]
+    versions = [int(each["metadata"]["resourceVersion"]) for each in (first, second, third)]
     assert versions == sorted(set(versions))
 
 
@@ -78,17 +78,17 @@ def test_a_client_cannot_write_what_belongs_to_the_server() -> None:
 
 def test_names_and_uids_depend_on_the_seed_and_not_on_the_order() -> None:
     def names(kept: Store, order: str) -> dict[str, tuple[str, str]]:
-        found = {}
+        listed = {}
         for owner in order:
             pod = kept.create(POD, "default", {"metadata": {"generateName": f"{owner}-"}})
-            found[owner] = (pod["metadata"]["name"], pod["metadata"]["uid"])
-        return found
+            listed[owner] = (pod["metadata"]["name"], pod["metadata"]["uid"])
+        return listed
 
     assert names(store(1), "abc") == names(store(1), "cba")
     assert names(store(1), "abc") != names(store(2), "abc")
 
 
-def test_the_log_tells_changes_after_a_version() -> None:
+def test_the_log_reports_changes_after_a_version() -> None:
     kept = store()
     first = kept.create(CONFIG_MAP, "default", made("one"))
     start = kept.version
@@ -111,7 +111,7 @@ def test_a_forgotten_version_is_gone() -> None:
     assert kept.changes_since(kept.version) == []
 
 
-def test_dependents_are_found_by_their_owners_uid() -> None:
+def test_dependents_are_located_by_their_owners_uid() -> None:
     kept = store()
     references = [{"uid": "u1", "controller": True}]
     kept.create(POD, "default", {"metadata": {"name": "b", "ownerReferences": references}})

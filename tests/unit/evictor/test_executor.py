@@ -73,7 +73,7 @@ def test_an_outcome_is_a_failure_or_not(answers, status, failed):
     assert done.failed is failed
 
 
-def test_a_refusal_ends_the_run_and_is_told_apart_when_it_is_the_first():
+def test_a_refusal_ends_the_run_and_is_distinguished_when_it_is_the_first():
     world = World(answers={"a": [AnswerKind.FORBIDDEN]})
     done = execute(world, [move("a"), move("b", wave=2)])
     assert statuses(done) == [Status.REFUSED, Status.NOT_ATTEMPTED]
@@ -116,7 +116,7 @@ def test_the_next_wave_waits_for_replacements_and_drops_what_no_longer_pays():
 @pytest.mark.parametrize(
     ("holds", "makes_way_for", "waited"), [(12.0, "uid-b", 12), (500.0, "uid-b", 40), (12.0, "", 0)]
 )
-def test_a_move_waits_until_who_made_way_for_it_is_gone(holds, makes_way_for, waited):
+def test_a_move_waits_until_the_pod_in_its_way_is_gone(holds, makes_way_for, waited):
     world = World(holds={"uid-a": holds})
     seen = []
 
@@ -129,7 +129,7 @@ def test_a_move_waits_until_who_made_way_for_it_is_gone(holds, makes_way_for, wa
     assert seen == [pytest.approx(waited, abs=1.0)]
 
 
-def test_a_move_is_told_with_the_landings_that_were_expected_when_it_went():
+def test_a_move_is_reported_with_the_landings_that_were_expected_when_it_went():
     def recheck(left):
         moved_on = Landing("n9", 1.0, {"zone": "z9"})
         return [(replace(m, landings=(moved_on,)), None) for m in left]
@@ -386,6 +386,16 @@ def test_a_rollout_that_does_not_end_is_said_to_be_open_and_ends_the_run_in_good
     assert statuses(done) == [Status.RESTARTED, Status.NOT_ATTEMPTED]
     assert "the rollout is not at its end after 120 s" in done.outcomes[0].message
     assert not done.failed
+
+
+@pytest.mark.parametrize("deadline", [30.0, 500.0])
+def test_a_restart_whose_new_pod_never_becomes_ready_has_failed(deadline):
+    world = World(ready=False, holds={"uid-a": 9e9})
+    stop = stop_of(world.clock, deadline=deadline)
+    done = execute(world, [move("a", method=Method.RESTART)], stop=stop)
+    assert statuses(done) == [Status.RESTARTED]
+    assert "the rollout is not at its end" in done.outcomes[0].message
+    assert done.failed
 
 
 @pytest.mark.parametrize(

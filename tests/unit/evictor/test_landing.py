@@ -46,8 +46,8 @@ def new(name, *, node="n2", created=1.0):
 
 
 def pairs(arrivals, *victims):
-    found = arrivals.replacements([move(name) for name in victims])
-    return {uid.removeprefix("uid-"): one.name for uid, one in found.items()}
+    replacements = arrivals.replacements([move(name) for name in victims])
+    return {uid.removeprefix("uid-"): one.name for uid, one in replacements.items()}
 
 
 def test_replacements_go_to_the_victims_of_their_controller_in_order_of_creation():
@@ -84,8 +84,8 @@ def test_only_what_had_a_node_is_withdrawn(node, then, withdrawn):
     arrivals = Arrivals(feed)
     arrivals.replacements([move("web-1")])
     feed.new = then
-    found = arrivals.replacements([move("web-1")])
-    assert arrivals.withdrawn("uid-web-1", found) is withdrawn
+    replacements = arrivals.replacements([move("web-1")])
+    assert arrivals.withdrawn("uid-web-1", replacements) is withdrawn
 
 
 def test_victims_that_are_not_gone_are_counted():

@@ -30,8 +30,8 @@ class Explained:
     report: RunReport
 
     def pod(self, name):
-        (found,) = [pod for pod in self.data["pods"] if pod["pod"] == name]
-        return found
+        (entry,) = [pod for pod in self.data["pods"] if pod["pod"] == name]
+        return entry
 
 
 class Explaining:

@@ -59,7 +59,7 @@ def test_of_two_workloads_of_one_name_the_one_with_more_pods_is_meant():
     assert snapshot.owners[find_workload(snapshot, "web")].uid == "ReplicaSet/default/web"
 
 
-def test_pods_and_nodes_are_found_or_a_like_one_is_named():
+def test_pods_and_nodes_are_located_or_a_like_one_is_named():
     assert SNAPSHOT.pod_ref(find_pod(SNAPSHOT, "shop/api-0")) == "shop/api-0"
     assert SNAPSHOT.pod_ref(find_pod(SNAPSHOT, "web-0")) == "default/web-0"
     assert SNAPSHOT.nodes.names[find_node(SNAPSHOT, "n-b")] == "n-b"

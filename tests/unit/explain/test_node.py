@@ -65,27 +65,27 @@ def test_a_node_reads_like_this(explaining):
     assert explaining.node("n-a", STORY).table == TABLE
 
 
-def test_where_the_pod_lands_its_move_is_told_with_its_probability(explaining):
-    found = explaining.node("n-c", STORY)
-    (arrival,) = found.data["arrivals"]
+def test_where_the_pod_lands_its_move_is_reported_with_its_probability(explaining):
+    explanation = explaining.node("n-c", STORY)
+    (arrival,) = explanation.data["arrivals"]
     assert (arrival["pod"], arrival["from"], arrival["probability"]) == ("web-0", "n-a", 1)
-    assert found.data["pods"] == []
-    assert "100 %  shop/web-0 from n-a (a), wave 1" in found.table
-    assert "On it: no pod" in found.table
+    assert explanation.data["pods"] == []
+    assert "100 %  shop/web-0 from n-a (a), wave 1" in explanation.table
+    assert "On it: no pod" in explanation.table
 
 
-def test_a_move_that_may_land_on_either_of_two_nodes_is_told_of_both(explaining):
+def test_a_move_that_may_land_on_either_of_two_nodes_is_reported_of_both(explaining):
     objects = [*STORY, node("n-d", "c")]
     for name in ("n-c", "n-d"):
         (arrival,) = explaining.node(name, objects).data["arrivals"]
         assert arrival["probability"] == 0.5
 
 
-def test_a_landing_too_unlikely_for_the_report_is_told_all_the_same(explaining):
+def test_a_landing_too_unlikely_for_the_report_is_reported_all_the_same(explaining):
     nodes = [node(f"c-{i:02}", "c") for i in range(40)]
     objects = [*STORY[:2], *nodes, *STORY[3:]]
-    told = [explaining.node(f"c-{i:02}", objects).data["arrivals"] for i in (0, 39)]
-    assert [arrivals[0]["probability"] for arrivals in told] == [0.025, 0.025]
+    arrivals_of = [explaining.node(f"c-{i:02}", objects).data["arrivals"] for i in (0, 39)]
+    assert [arrivals[0]["probability"] for arrivals in arrivals_of] == [0.025, 0.025]
     report = explaining.node("c-39", objects).report
     assert len(report.plan.moves[0].landings) == 20
 
@@ -107,28 +107,32 @@ def test_a_landing_too_unlikely_for_the_report_is_told_all_the_same(explaining):
     ],
 )
 def test_it_says_whether_replacements_land_on_it(explaining, given, kind, says):
-    found = explaining.node("n-x", [node("n-a"), node("n-b"), node("n-x", **given)])
-    assert found.data["landing"]["kind"] == kind
-    assert says in found.data["landing"]["message"]
+    explanation = explaining.node("n-x", [node("n-a"), node("n-b"), node("n-x", **given)])
+    assert explanation.data["landing"]["kind"] == kind
+    assert says in explanation.data["landing"]["message"]
 
 
 def test_taints_and_states_are_named(explaining):
     taints = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
-    found = explaining.node("n-x", [node("n-x", taints=taints, unschedulable=True, ready=False)])
-    assert found.data["taints"] == [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
-    assert "  state    not Ready, cordoned\n  taints   team=ml:NoSchedule\n" in found.table
+    explanation = explaining.node(
+        "n-x", [node("n-x", taints=taints, unschedulable=True, ready=False)]
+    )
+    assert explanation.data["taints"] == [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    assert "  state    not Ready, cordoned\n  taints   team=ml:NoSchedule\n" in explanation.table
 
 
-def test_what_terminating_pods_still_hold_is_told_apart(explaining):
+def test_what_terminating_pods_still_hold_is_distinguished(explaining):
     objects = [node("n-a"), *workload("web", ["n-a", "n-a"], cpu="500m")]
     objects[-1]["metadata"]["deletionTimestamp"] = "2027-01-15T07:59:50Z"
-    found = explaining.node("n-a", objects)
-    cpu = found.data["resources"][0]
+    explanation = explaining.node("n-a", objects)
+    cpu = explanation.data["resources"][0]
     assert (cpu["resource"], cpu["unit"], cpu["allocatable"]) == ("cpu", "millicores", 4000)
     assert (cpu["requested"], cpu["terminating"], cpu["used"]) == (1000, 500, None)
-    going = found.pod("web-1")
+    going = explanation.pod("web-1")
     assert (going["terminating"], going["plan"]["verdict"]) == (True, "nothing")
-    assert "default/web-1  Deployment/default/web  (terminating); terminating: is" in found.table
+    assert (
+        "default/web-1  Deployment/default/web  (terminating); terminating: is" in explanation.table
+    )
 
 
 # -- thresholds ----------------------------------------------------------------------------------------
@@ -165,16 +169,16 @@ def test_how_a_node_stands_to_the_thresholds(explaining, tenths, standing, gives
 
 
 def test_by_how_much_it_is_over_and_what_is_left_of_that_after_the_plan(explaining):
-    found = explaining.node("n-0", loaded(9, 1))
-    (gauge,) = found.data["utilisation"]
+    explanation = explaining.node("n-0", loaded(9, 1))
+    (gauge,) = explanation.data["utilisation"]
     after = {level["resource"]: level["after"] for level in gauge["levels"]}
-    moved = len(found.report.plan.moves)
+    moved = len(explanation.report.plan.moves)
     assert moved > 0
     assert after["cpu"] == pytest.approx((9 - moved) / 10)
-    assert "  cpu     90 % requested  40 points above 50 %\n" in found.table
+    assert "  cpu     90 % requested  40 points above 50 %\n" in explanation.table
 
 
-def test_a_cordoned_node_invites_nobody_however_empty(explaining):
+def test_a_cordoned_node_attracts_no_pod_however_empty(explaining):
     objects = loaded(8, 1)
     objects[1]["spec"]["unschedulable"] = True
     (gauge,) = explaining.node("n-1", objects).data["utilisation"]
@@ -200,25 +204,25 @@ USAGE = "strategies: {low-utilisation: {signal: usage, runs: %d}}\n"
         (3, False, "until nodes were over-used in 3 runs in a row, and earlier runs are not known"),
     ],
 )
-def test_by_usage_it_tells_what_was_measured_and_what_it_waits_for(explaining, runs, gives, says):
+def test_by_usage_it_reports_what_was_measured_and_what_it_waits_for(explaining, runs, gives, says):
     measured = with_usage(snapshot_of(loaded(2, 1)), {"web": (4000, 2**20)})
-    found = explaining.node("n-0", measured, policy=USAGE % runs)
-    cpu, memory, pods = found.data["resources"]
+    explanation = explaining.node("n-0", measured, policy=USAGE % runs)
+    cpu, memory, pods = explanation.data["resources"]
     assert (cpu["requested"], cpu["used"], memory["used"]) == (2000, 8000, 2 * 2**20)
     assert pods["used"] is None
-    (gauge,) = found.data["utilisation"]
+    (gauge,) = explanation.data["utilisation"]
     assert (gauge["standing"], gauge["gives"]) == ("over-used", gives)
     assert says in gauge["message"]
     assert next(level for level in gauge["levels"] if level["by"] == "used")["share"] == 0.8
-    (wish, *_) = found.pod("web-0")["breaks"]
-    assert wish["waits"] is not gives
+    (rule, *_) = explanation.pod("web-0")["breaks"]
+    assert rule["waits"] is not gives
 
 
 def test_a_node_that_is_not_measured_says_so(explaining):
     measured = with_usage(snapshot_of(loaded(2, 8)), unknown=["n-0"])
-    found = explaining.node("n-0", measured, policy=USAGE % 1)
-    assert found.data["resources"][0]["used"] is None
-    (gauge,) = found.data["utilisation"]
+    explanation = explaining.node("n-0", measured, policy=USAGE % 1)
+    assert explanation.data["resources"][0]["used"] is None
+    (gauge,) = explanation.data["utilisation"]
     assert gauge["message"] == "gives none and invites none: what it uses is not measured"
 
 
@@ -226,10 +230,10 @@ def test_a_node_that_is_not_measured_says_so(explaining):
 
 
 def test_each_pod_says_what_it_breaks_and_what_becomes_of_it(explaining):
-    found = explaining.node("n-a", STORY)
-    moves, mended, fine = (found.pod(name) for name in ("web-0", "web-2", "one-0"))
+    explanation = explaining.node("n-a", STORY)
+    moves, mended, fine = (explanation.pod(name) for name in ("web-0", "web-2", "one-0"))
     assert [pod["plan"]["verdict"] for pod in (moves, mended, fine)] == ["moves", "mended", "fine"]
-    assert [wish["strategy"] for wish in moves["breaks"]] == ["anti-affinity", "duplicates"]
+    assert [rule["strategy"] for rule in moves["breaks"]] == ["anti-affinity", "duplicates"]
     assert [(w["entry"], w["gain"], w["lasts"]) for w in mended["breaks"]] == [
         ("soft", 1, False),
         ("soft", 1, False),
@@ -261,32 +265,32 @@ def test_each_pod_says_what_it_breaks_and_what_becomes_of_it(explaining):
 def test_a_pod_that_stays_has_the_reports_code_and_message(explaining, more, options, code, says):
     nodes = [node("n-a", "a"), node("n-b", "b"), node("n-c", "c")]
     web = workload("web", ["n-a", "n-b", "n-a"], spec=spread("web"), **options)
-    found = explaining.node("n-a", [*nodes, *web, *more])
-    pod = found.pod("web-0")
+    explanation = explaining.node("n-a", [*nodes, *web, *more])
+    pod = explanation.pod("web-0")
     assert (pod["plan"]["verdict"], pod["plan"]["code"]) == ("stays", code)
     assert says in pod["plan"]["message"]
     assert not pod["mayMove"]
-    assert [held["code"] for held in pod["forbiddenBy"]] == [code]
-    assert f"stays, {code}: " in found.table
+    assert [protection["code"] for protection in pod["forbiddenBy"]] == [code]
+    assert f"stays, {code}: " in explanation.table
 
 
 def test_a_strategy_that_only_observes_is_said_to(explaining):
     policy = "strategies: {anti-affinity: {mode: observe}}\n"
-    found = explaining.node("n-a", STORY, policy=policy)
-    pod = found.pod("web-0")
-    assert [wish["observed"] for wish in pod["breaks"]] == [True]
+    explanation = explaining.node("n-a", STORY, policy=policy)
+    pod = explanation.pod("web-0")
+    assert [rule["observed"] for rule in pod["breaks"]] == [True]
     assert pod["plan"]["move"]["outcome"] == "observed"
-    assert "which only observes" in found.table
-    words = " ".join(found.table.split())
+    assert "which only observes" in explanation.table
+    words = " ".join(explanation.table.split())
     assert "; observed: its strategy only observes, or its window is closed" in words
 
 
 def test_where_no_plan_is_executed_it_says_why(explaining):
     far = [node(f"n-{i}", "a", ready=False) for i in range(5)]
-    found = explaining.node("n-a", [*STORY, *far])
-    assert found.report.standstill
-    assert "Standing still: " in found.table
-    assert found.pod("web-0")["plan"]["move"]["outcome"] == "not-attempted"
+    explanation = explaining.node("n-a", [*STORY, *far])
+    assert explanation.report.standstill
+    assert "Standing still: " in explanation.table
+    assert explanation.pod("web-0")["plan"]["move"]["outcome"] == "not-attempted"
 
 
 def test_what_becomes_of_a_node_where_nodes_are_emptied(explaining):

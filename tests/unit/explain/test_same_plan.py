@@ -63,16 +63,16 @@ ONLY_OBSERVED = [
 """A move that is only observed fills a node again that the others have eased."""
 
 
-def told(report):
-    found = as_data(report)
-    return msgspec.json.encode({key: found[key] for key in found if key != "timings"})
+def encoded(report):
+    data = as_data(report)
+    return msgspec.json.encode({key: data[key] for key in data if key != "timings"})
 
 
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(objects=clusters)
-def test_whoever_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
+def test_one_that_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
     snapshot = snapshot_of(objects)
     plain, _ = explaining.plan(snapshot, policy=POLICY)
     for watched in (
@@ -80,7 +80,7 @@ def test_whoever_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
         lambda of: WorkloadRecorder(of, 0),
     ):
         report, _ = explaining.plan(snapshot, watched, policy=POLICY)
-        assert told(report) == told(plain)
+        assert encoded(report) == encoded(plain)
 
 
 @settings(
@@ -88,7 +88,7 @@ def test_whoever_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
 )
 @given(objects=clusters)
 @example(objects=ONLY_OBSERVED)
-def test_all_nodes_and_all_workloads_together_tell_the_whole_report_once(explaining, objects):
+def test_all_nodes_and_all_workloads_together_report_the_whole_report_once(explaining, objects):
     snapshot = snapshot_of(objects)
     report, _ = explaining.plan(snapshot, policy=POLICY)
     data = as_data(report)

@@ -25,10 +25,10 @@ def recorded(explaining, policy, *, node=None, only=None):
         ]
         return Recorder(np.array(classes, np.int32), node)
 
-    report, found = explaining.plan(CLUSTER, recorder, policy=policy)
+    report, explained = explaining.plan(CLUSTER, recorder, policy=policy)
     pods = report.snapshot.pods
     pairs = {(int(pods.cls[pod]), int(pods.node[pod])) for pod in range(len(pods))}
-    return [breach for pair in sorted(pairs) for breach in found.breaches(pair)]
+    return [breach for pair in sorted(pairs) for breach in explained.breaches(pair)]
 
 
 def test_a_rule_that_the_plan_mends_does_not_last(explaining):

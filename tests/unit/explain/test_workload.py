@@ -60,8 +60,8 @@ No rule asks for a move: 1 pod
 """
 
 
-def rule_of(found, strategy):
-    (rule,) = [rule for rule in found.data["rules"] if rule["strategy"] == strategy]
+def rule_of(explanation, strategy):
+    (rule,) = [rule for rule in explanation.data["rules"] if rule["strategy"] == strategy]
     return rule
 
 
@@ -87,16 +87,16 @@ def test_a_workload_reads_like_this(explaining):
 def test_a_rule_says_how_it_stands_and_the_fewest_moves_that_mend_it(
     explaining, on, standing, unmet, after
 ):
-    found = explaining.workload("web", [*ZONES, *workload("web", on, spec=spread("web"))])
-    rule = rule_of(found, "topology-spread")
+    explanation = explaining.workload("web", [*ZONES, *workload("web", on, spec=spread("web"))])
+    rule = rule_of(explanation, "topology-spread")
     assert (rule["entry"], rule["wants"]) == ("soft", "at most 1 apart (maxSkew 1)")
     assert rule["now"] == {"standing": standing, "unmet": unmet, "unsatisfiable": None}
     assert (rule["leastMoves"], rule["after"]["unmet"]) == (unmet, after)
 
 
-def test_a_rule_that_holds_is_told_even_where_nobody_would_have_asked_for_it(explaining):
-    found = explaining.workload("web", [*ZONES, *workload("web", ["n-a", "n-b"])])
-    rule = rule_of(found, "duplicates")
+def test_a_rule_that_holds_is_reported_even_where_all_is_well(explaining):
+    explanation = explaining.workload("web", [*ZONES, *workload("web", ["n-a", "n-b"])])
+    rule = rule_of(explanation, "duplicates")
     assert rule["rule"] == "Deployment/default/web (2 pods, 3 feasible nodes)"
     assert (rule["wants"], rule["now"]["standing"], rule["now"]["unmet"]) == (
         "at most 1 on one node",
@@ -108,18 +108,18 @@ def test_a_rule_that_holds_is_told_even_where_nobody_would_have_asked_for_it(exp
 def test_what_cannot_hold_names_the_constraint_and_the_cause(explaining):
     nodes = [node("n-a", "a"), node("n-b", "b", unschedulable=True)]
     web = workload("web", ["n-a"] * 3, spec=spread("web", hard=True))
-    found = explaining.workload("web", [*nodes, *web])
-    rule = rule_of(found, "topology-spread")
+    explanation = explaining.workload("web", [*nodes, *web])
+    rule = rule_of(explanation, "topology-spread")
     assert (rule["entry"], rule["now"]["unmet"]) == ("hard", 0)
     text = "a 3, b 0, maxSkew 1: no node of b takes another of its pods"
     assert rule["now"]["unsatisfiable"].endswith(text)
-    assert "Rules: 2, 0 unmet, 1 cannot hold" in found.table
-    assert f"      cannot hold: {text}\n" in found.table
+    assert "Rules: 2, 0 unmet, 1 cannot hold" in explanation.table
+    assert f"      cannot hold: {text}\n" in explanation.table
 
 
 @pytest.mark.parametrize("ref", ["web", "db"])
 @pytest.mark.parametrize(("weight", "entry"), [(None, "hard"), (50, "soft")])
-def test_two_workloads_apart_are_told_from_either_side(explaining, ref, weight, entry):
+def test_two_workloads_apart_are_reported_from_either_side(explaining, ref, weight, entry):
     objects = [
         *ZONES,
         *workload("web", ["n-a", "n-b"], spec=apart("db", weight=weight)),
@@ -140,13 +140,13 @@ def test_a_workload_apart_from_itself_wants_one_in_a_domain(explaining):
 
 def test_more_pods_than_domains_that_repel_each_other_cannot_all_be_apart(explaining):
     web = workload("web", ["n-a", "n-b", "n-b"], spec=apart("web", ZONE))
-    found = explaining.workload("web", [*ZONES[:2], *web])
-    rule = rule_of(found, "anti-affinity")
+    explanation = explaining.workload("web", [*ZONES[:2], *web])
+    rule = rule_of(explanation, "anti-affinity")
     assert rule["now"]["unsatisfiable"].endswith("3 pods, 2 domains: 1 must share")
     assert rule["now"]["unmet"] == 0
 
 
-def test_pods_on_nodes_that_do_not_suit_them_are_told(explaining):
+def test_pods_on_nodes_that_do_not_suit_them_are_reported(explaining):
     wanted = {"nodeSelector": {"disk": "ssd"}}
     nodes = [node("n-a"), node("n-s", labels={"disk": "ssd"})]
     web = workload("web", ["n-a", "n-s"], spec=wanted)
@@ -159,7 +159,7 @@ def test_pods_on_nodes_that_do_not_suit_them_are_told(explaining):
     assert rule["after"]["standing"] == "all on nodes that suit them"
 
 
-def test_required_affinity_is_told_as_kept(explaining):
+def test_required_affinity_is_reported_as_kept(explaining):
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "cache"}}}
     beside = {
         "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -169,72 +169,76 @@ def test_required_affinity_is_told_as_kept(explaining):
         *workload("web", ["n-a", "n-b"], spec=beside),
         *workload("cache", ["n-a", "n-c"]),
     ]
-    found = explaining.workload("web", objects)
-    rule = rule_of(found, None)
+    explanation = explaining.workload("web", objects)
+    rule = rule_of(explanation, None)
     assert (rule["rule"], rule["wants"], rule["now"]["standing"]) == (
         f"required affinity over {ZONE}",
         "each beside one that it matches",
         "1 without a match",
     )
-    assert f"kept by every move: required affinity over {ZONE}" in found.table
-    assert "would mend it" not in found.table
+    assert f"kept by every move: required affinity over {ZONE}" in explanation.table
+    assert "would mend it" not in explanation.table
 
 
 def test_pods_without_a_node_and_on_their_way_out_are_counted_apart(explaining):
     web = workload("web", ["n-a", "n-b", "", "n-c"])
     web[-1]["metadata"]["deletionTimestamp"] = "2027-01-15T07:59:50Z"
-    found = explaining.workload("web", [*ZONES, *web])
-    assert (found.data["waiting"], found.data["terminating"]) == (1, 1)
-    assert [(zone["zone"], zone["pods"]) for zone in found.data["zones"]] == [
+    explanation = explaining.workload("web", [*ZONES, *web])
+    assert (explanation.data["waiting"], explanation.data["terminating"]) == (1, 1)
+    assert [(zone["zone"], zone["pods"]) for zone in explanation.data["zones"]] == [
         ("a", 1),
         ("b", 1),
         ("c", 0),
     ]
-    assert "Without a node, or terminating: 2 pods" in found.table
+    assert "Without a node, or terminating: 2 pods" in explanation.table
 
 
-def test_what_makes_it_rest_is_told(explaining):
+def test_what_makes_it_rest_is_reported(explaining):
     web = workload("web", ["n-a", "n-a"])
     for item in web[:2]:
         item["status"]["updatedReplicas"] = 1
         item["status"]["readyReplicas"] = 1
     web[-1]["status"]["conditions"][0]["status"] = "False"
-    found = explaining.workload("web", [*ZONES, *web])
-    assert found.data["unsettled"] == "rollout: 1 of 2 updated"
-    assert "not settled: rollout: 1 of 2 updated" in found.table
-    told = "2 pods not, ownerUnsettled: Deployment/default/web: rollout: 1 of 2 updated"
-    assert told in found.table
-    assert {pod["plan"]["code"] for pod in found.data["pods"]} == {"Protected"}
+    explanation = explaining.workload("web", [*ZONES, *web])
+    assert explanation.data["unsettled"] == "rollout: 1 of 2 updated"
+    assert "not settled: rollout: 1 of 2 updated" in explanation.table
+    message = "2 pods not, ownerUnsettled: Deployment/default/web: rollout: 1 of 2 updated"
+    assert message in explanation.table
+    assert {pod["plan"]["code"] for pod in explanation.data["pods"]} == {"Protected"}
 
 
-def test_a_cool_down_is_told_with_its_end(explaining):
+def test_a_cool_down_is_reported_with_its_end(explaining):
     cooling = {"Deployment/default/web": "duplicates/soft rests until 12:00: it came back"}
-    found = explaining.workload("web", [*ZONES, *workload("web", ["n-a", "n-a"])], cooling=cooling)
-    assert [held["protection"] for held in found.data["pods"][0]["forbiddenBy"]] == ["coolDown"]
-    assert "coolDown: duplicates/soft rests until 12:00: it came back" in found.table
+    explanation = explaining.workload(
+        "web", [*ZONES, *workload("web", ["n-a", "n-a"])], cooling=cooling
+    )
+    assert [
+        protection["protection"] for protection in explanation.data["pods"][0]["forbiddenBy"]
+    ] == ["coolDown"]
+    assert "coolDown: duplicates/soft rests until 12:00: it came back" in explanation.table
 
 
 def test_what_stays_is_grouped_by_its_reason(explaining):
     web = workload("web", ["n-a"] * 4, spec=spread("web"))
     budget = disruption_budget("web", "web", allowed=0, healthy=4)
-    found = explaining.workload("web", [*ZONES, *web, budget])
-    assert found.report.plan.moves == ()
-    assert "May be moved: 0 of 4 pods" in found.table
-    assert "A rule asks for a move, but they stay: 4 pods" in found.table
-    assert found.table.count("PodDisruptionBudget: default/web allows no disruption") == 2
+    explanation = explaining.workload("web", [*ZONES, *web, budget])
+    assert explanation.report.plan.moves == ()
+    assert "May be moved: 0 of 4 pods" in explanation.table
+    assert "A rule asks for a move, but they stay: 4 pods" in explanation.table
+    assert explanation.table.count("PodDisruptionBudget: default/web allows no disruption") == 2
 
 
 def test_a_workload_whose_pods_no_strategy_counts_has_no_rules(explaining):
     one = workload("one", ["n-a"], kind="ReplicaSet")
-    found = explaining.workload("one", [*ZONES, *one], policy="strategies: {taints: {}}\n")
-    assert found.data["rules"] == []
-    assert "Rules: none of the policy's strategies counts its pods." in found.table
-    assert "PodDisruptionBudgets: none selects its pods." in found.table
+    explanation = explaining.workload("one", [*ZONES, *one], policy="strategies: {taints: {}}\n")
+    assert explanation.data["rules"] == []
+    assert "Rules: none of the policy's strategies counts its pods." in explanation.table
+    assert "PodDisruptionBudgets: none selects its pods." in explanation.table
 
 
 def test_long_lists_are_cut_in_the_table_and_whole_in_the_json(explaining):
     nodes = [node(f"n-{i:02}", "abc"[i % 3]) for i in range(40)]
     web = workload("web", [f"n-{i:02}" for i in range(40)])
-    found = explaining.workload("web", [*nodes, *web])
-    assert len(found.data["nodes"]) == 40
-    assert "    ... and 28 more (-o json shows all)" in found.table
+    explanation = explaining.workload("web", [*nodes, *web])
+    assert len(explanation.data["nodes"]) == 40
+    assert "    ... and 28 more (-o json shows all)" in explanation.table

@@ -1,6 +1,7 @@
 """Whatever keeps a request waiting ends with the run's deadline, with a signal, and with the call's own time."""
 
 import contextlib
+import itertools
 import json
 import math
 import socket
@@ -22,20 +23,22 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.transport import Limits
-from tests.unit.kube.scripted import SECRET, Say, ScriptedServer, kubeconfig
+from tests.unit.clocks import LeapingClock
+from tests.unit.kube.scripted import HANGS, SECRET, Asked, Say, ScriptedServer, kubeconfig
 
 FOR_EVER = 600.0
-SOON = 30.0
+SOON = 300.0
 """On a busy machine; nothing here ends by itself before ``FOR_EVER``."""
 AT_ONCE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
-Script = Callable[[socket.socket, threading.Event], None]
+Script = Callable[[socket.socket, threading.Event, threading.Event], None]
+"""What a server does with a connection until the first event; the second one ends the run."""
 
 
 @contextmanager
-def raw_server(script: Script) -> Iterator[str]:
+def raw_server(script: Script, come: threading.Event | None = None) -> Iterator[str]:
     """Yield the address (host:port) of a server that does with each connection what ``script`` does."""
-    over = threading.Event()
+    over, come = threading.Event(), come or threading.Event()
 
     def serve() -> None:
         while not over.is_set():
@@ -48,7 +51,7 @@ def raw_server(script: Script) -> Iterator[str]:
     def one(connection: socket.socket) -> None:
         # The client hangs up, which is what these tests are about.
         with connection, contextlib.suppress(OSError):
-            script(connection, over)
+            script(connection, over, come)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=serve, daemon=True).start()
@@ -60,12 +63,16 @@ def raw_server(script: Script) -> Iterator[str]:
 
 
 def dripping(first: bytes, piece: bytes) -> Script:
-    def script(connection: socket.socket, over: threading.Event) -> None:
+    def script(connection: socket.socket, over: threading.Event, come: threading.Event) -> None:
         if not first.startswith(b"\x16"):
             connection.recv(65536)
         connection.sendall(first)
-        while not over.wait(0.02):
+        for number in itertools.count():
+            if over.wait(0.02):
+                return
             connection.sendall(piece)
+            if number == 10:
+                come.set()
 
     return script
 
@@ -89,17 +96,20 @@ def client(file: Path, stop: Stop | None = None, **limits: Any) -> Client:
     return Client(credentials, limits=Limits(**{**patient, **limits}), stop=stop)
 
 
-def ends(by: str) -> Stop:
-    """Return a stop that comes in a moment."""
-    clock, signalled = SystemClock(), threading.Event()
+def ends(by: str, come: threading.Event) -> Stop:
+    """Return a stop that comes when ``come`` is set."""
     if by == "signal":
-        threading.Timer(0.3, signalled.set).start()
-        return Stop(clock, signalled=signalled)
-    stop = Stop(clock, clock.now() + 0.3 if by == "deadline" else math.inf)
-    if by == "lost Lease":
-        lost = clock.now() + 0.3
-        stop.add(lambda: "the Lease was lost" if clock.now() > lost else None)
+        return Stop(SystemClock(), signalled=come)
+    clock = LeapingClock(come)
+    if by == "deadline":
+        return Stop(clock, clock.now() + FOR_EVER)
+    stop = Stop(SystemClock())
+    stop.add(lambda: "the Lease was lost" if come.is_set() else None)
     return stop
+
+
+def in_a_moment(come: threading.Event) -> None:
+    threading.Timer(0.3, come.set).start()
 
 
 WHYS = {
@@ -108,6 +118,12 @@ WHYS = {
     "lost Lease": "the Lease was lost",
 }
 each_end = pytest.mark.parametrize("by", WHYS)
+
+
+@pytest.fixture
+def come() -> threading.Event:
+    """Ends the run of a test when it is set."""
+    return threading.Event()
 
 
 @contextmanager
@@ -119,32 +135,37 @@ def soon() -> Iterator[None]:
 
 @each_end
 @pytest.mark.parametrize("what", DRIPS)
-def test_an_answer_that_drips_is_cut_off(tmp_path: Path, what: str, by: str) -> None:
-    with raw_server(DRIPS[what]) as address, soon():
-        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by))
+def test_an_answer_that_drips_is_cut_off(
+    tmp_path: Path, come: threading.Event, what: str, by: str
+) -> None:
+    with raw_server(DRIPS[what], come) as address, soon():
+        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         with pytest.raises(TransportError, match=WHYS[by]) as caught:
             asking.get("/x")
     assert caught.value.final
 
 
 @each_end
-def test_a_list_that_drips_is_cut_off(tmp_path: Path, by: str) -> None:
+def test_a_list_that_drips_is_cut_off(tmp_path: Path, come: threading.Event, by: str) -> None:
     with raw_server(DRIPS["a body in chunks"]) as address, soon():
-        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by))
+        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         stream = asking.open_list("/x", accept="application/json")
+        in_a_moment(come)
         with pytest.raises(TransportError, match=WHYS[by]):
             stream.read_up_to(1 << 20)
         stream.end(complete=False)
 
 
 @each_end
-def test_a_tls_handshake_that_drips_is_cut_off(tmp_path: Path, by: str) -> None:
+def test_a_tls_handshake_that_drips_is_cut_off(
+    tmp_path: Path, come: threading.Event, by: str
+) -> None:
     # A handshake record of 16 KiB that never ends.
     endless = dripping(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", b"\x00")
-    with raw_server(endless) as address, soon():
+    with raw_server(endless, come) as address, soon():
         file = kubeconfig(tmp_path, f"https://{address}", **{"insecure-skip-tls-verify": True})
         with pytest.raises(TransportError, match=WHYS[by]) as caught:
-            client(file, ends(by)).get("/x")
+            client(file, ends(by, come)).get("/x")
     assert not caught.value.sent
 
 
@@ -157,24 +178,26 @@ def test_a_call_ends_with_its_own_time(tmp_path: Path) -> None:
         assert not caught.value.final
 
 
-def silent(_: socket.socket, over: threading.Event) -> None:
+def silent(connection: socket.socket, over: threading.Event, come: threading.Event) -> None:
+    connection.recv(65536)
+    come.set()
     over.wait(FOR_EVER)
 
 
 @each_end
-def test_a_server_that_says_nothing_is_left(tmp_path: Path, by: str) -> None:
-    with raw_server(silent) as address, soon():
-        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by))
+def test_a_server_that_says_nothing_is_left(tmp_path: Path, come: threading.Event, by: str) -> None:
+    with raw_server(silent, come) as address, soon():
+        asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         with pytest.raises(TransportError, match=WHYS[by]):
             asking.get("/x")
 
 
 @each_end
 def test_a_request_that_waits_for_its_turn_is_not_sent(
-    server: ScriptedServer, tmp_path: Path, by: str
+    server: ScriptedServer, tmp_path: Path, come: threading.Event, by: str
 ) -> None:
     server.on("GET", "/slow", Say(after=FOR_EVER))
-    asking = client(kubeconfig(tmp_path, server.url), ends(by), in_flight=1)
+    asking = client(kubeconfig(tmp_path, server.url), ends(by, come), in_flight=1)
     failures: list[TransportError] = []
 
     def ask(path: str) -> None:
@@ -188,6 +211,7 @@ def test_a_request_that_waits_for_its_turn_is_not_sent(
         slow.start()
         while not server.asked:
             time.sleep(0.01)
+        in_a_moment(come)
         ask("/x")
         slow.join()
     assert [asked.path for asked in server.asked] == ["/slow"]
@@ -197,10 +221,21 @@ def test_a_request_that_waits_for_its_turn_is_not_sent(
 
 @each_end
 def test_a_throttled_request_does_not_outlast_the_run(
-    server: ScriptedServer, tmp_path: Path, by: str
+    server: ScriptedServer,
+    tmp_path: Path,
+    come: threading.Event,
+    by: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    wait = Stop.wait
+
+    def ends_while_it_waits(stop: Stop, seconds: float) -> str | None:
+        come.set()
+        return wait(stop, seconds)
+
+    monkeypatch.setattr(Stop, "wait", ends_while_it_waits)
     server.on("GET", "/x", Say(status=429, headers={"Retry-After": "550"}))
-    asking = client(kubeconfig(tmp_path, server.url), ends(by), attempts=6)
+    asking = client(kubeconfig(tmp_path, server.url), ends(by, come), attempts=6)
     with soon(), pytest.raises(TransportError, match=f"was not asked: {WHYS[by]}"):
         asking.get("/x")
     assert len(server.asked) == 1
@@ -221,20 +256,34 @@ def plugin(folder: Path, code: str) -> Path:
 
 
 @each_end
-def test_a_credential_plugin_that_hangs_ends_with_the_run(tmp_path: Path, by: str) -> None:
-    file = plugin(tmp_path, "import time; time.sleep(40)")
+def test_a_credential_plugin_that_hangs_ends_with_the_run(
+    tmp_path: Path, come: threading.Event, by: str
+) -> None:
+    file = plugin(tmp_path, HANGS)
+    in_a_moment(come)
     with soon(), pytest.raises(ClusterReadError, match=f"gave no answer: {WHYS[by]}"):
-        client(file, ends(by))
+        client(file, ends(by, come))
+    (tmp_path / "over").touch()
 
 
 # -- what is under way when the stop comes ----------------------------------------------------------
 
 
+def and_ends(come: threading.Event, answer: Say) -> Callable[[Asked], Say]:
+    """Return the script of a server that ends the run when it is asked."""
+
+    def script(_: Asked) -> Say:
+        come.set()
+        return answer
+
+    return script
+
+
 def test_a_write_that_was_sent_has_a_moment_for_its_answer(
-    server: ScriptedServer, tmp_path: Path
+    server: ScriptedServer, tmp_path: Path, come: threading.Event
 ) -> None:
-    server.on("POST", "/x", Say({"done": True}, 201, after=0.6))
-    asking = client(kubeconfig(tmp_path, server.url), ends("signal"), grace=SOON)
+    server.handle("POST", "/x", and_ends(come, Say({"done": True}, 201, after=0.6)))
+    asking = client(kubeconfig(tmp_path, server.url), ends("signal", come), grace=SOON)
     assert asking.post("/x", b"{}").status == 201
     assert asking.stop.reason() is not None
     with pytest.raises(TransportError, match="was not asked"):
@@ -243,26 +292,29 @@ def test_a_write_that_was_sent_has_a_moment_for_its_answer(
 
 
 def test_a_write_whose_answer_takes_longer_may_have_happened(
-    server: ScriptedServer, tmp_path: Path
+    server: ScriptedServer, tmp_path: Path, come: threading.Event
 ) -> None:
-    server.on("POST", "/x", Say({}, 201, after=FOR_EVER))
-    asking = client(kubeconfig(tmp_path, server.url), ends("signal"), grace=0.2)
+    server.handle("POST", "/x", and_ends(come, Say({}, 201, after=FOR_EVER)))
+    asking = client(kubeconfig(tmp_path, server.url), ends("signal", come), grace=0.2)
     with soon(), pytest.raises(TransportError) as caught:
         asking.post("/x", b"{}")
     assert caught.value.sent
 
 
-def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(tmp_path: Path) -> None:
+def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(
+    tmp_path: Path, come: threading.Event
+) -> None:
     """The connection takes until after the signal: nothing is said on it."""
-    stop, said = ends("signal"), []
+    stop, said = ends("signal", come), []
 
-    def script(connection: socket.socket, over: threading.Event) -> None:
+    def script(connection: socket.socket, over: threading.Event, come: threading.Event) -> None:
+        come.set()
         over.wait(1.0)
         connection.settimeout(1.0)
         said.append(connection.recv(65536))
 
     # A TLS handshake that is never answered, so that the request would follow it.
-    with raw_server(script) as address, soon():
+    with raw_server(script, come) as address, soon():
         file = kubeconfig(tmp_path, f"https://{address}", **{"insecure-skip-tls-verify": True})
         with pytest.raises(TransportError) as caught:
             client(file, stop, grace=FOR_EVER).post("/x", b"{}")
@@ -271,13 +323,16 @@ def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(tmp_path: Path)
 
 
 def test_last_words_go_on_for_some_seconds(
-    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedServer,
+    tmp_path: Path,
+    come: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rebalancer.kube.client.LAST_WORDS", 0.6)
+    monkeypatch.setattr("rebalancer.kube.client.LAST_WORDS", FOR_EVER)
     server.on("PUT", "/x", Say())
-    server.on("GET", "/x", Say(after=FOR_EVER))
+    server.handle("GET", "/x", and_ends(come, Say(after=FOR_EVER)))
     signalled = threading.Event()
-    asking = client(kubeconfig(tmp_path, server.url), Stop(SystemClock(), signalled=signalled))
+    asking = client(kubeconfig(tmp_path, server.url), Stop(LeapingClock(come), signalled=signalled))
     last = asking.last_words
     assert last is asking.last_words
     signalled.set()

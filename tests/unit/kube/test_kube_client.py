@@ -27,7 +27,7 @@ RULE = Rule("list", "apps", "deployments")
 
 
 LONG = 600.0
-"""Seconds of a server's silence: half of it passes on no machine, however busy, unless somebody waits for the end."""
+"""Seconds of a server's silence: half of it passes on no machine, however busy, unless something waits for the end."""
 
 
 def test_a_request_carries_the_token_the_user_agent_and_the_query(

@@ -16,14 +16,14 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
-from tests.unit.kube.scripted import SECRET, kubeconfig
+from tests.unit.kube.scripted import HANGS, SECRET, kubeconfig
 
 
 def call(stop: Stop | None = None) -> Call:
     return Call(stop or Stop(SystemClock()), math.inf)
 
 
-CA = "-----BEGIN CERTIFICATE-----\nnot one, but nobody looks\n-----END CERTIFICATE-----\n"
+CA = "-----BEGIN CERTIFICATE-----\nnot one, but it is not read\n-----END CERTIFICATE-----\n"
 
 
 def service_account(folder: Path, token: str = SECRET) -> Path:
@@ -40,10 +40,10 @@ def config(path: Path, **changes: Any) -> Path:
 
 
 def authorization(environ: Mapping[str, str], **chosen: Any) -> tuple[str, str | None]:
-    found = find_credentials(
+    credentials = find_credentials(
         file=chosen.get("file"), context=chosen.get("context"), environ=environ, call=call()
     )
-    return found.server, found.authorization(call())
+    return credentials.server, credentials.authorization(call())
 
 
 def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path: Path) -> None:
@@ -66,16 +66,16 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
 
 def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = in_cluster(environ, service_account(tmp_path), call())
-    assert found.server == "https://10.0.0.1:443"
-    assert found.authorization(call()) == f"bearer {SECRET}"
+    credentials = in_cluster(environ, service_account(tmp_path), call())
+    assert credentials.server == "https://10.0.0.1:443"
+    assert credentials.authorization(call()) == f"bearer {SECRET}"
     (tmp_path / "token").write_text("rotated\n")
-    assert found.renew(call())
-    assert found.authorization(call()) == "bearer rotated"
-    assert not found.renew(call())
+    assert credentials.renew(call())
+    assert credentials.authorization(call()) == "bearer rotated"
+    assert not credentials.renew(call())
 
 
-def test_a_pod_without_a_token_is_told_which_file_is_missing(tmp_path: Path) -> None:
+def test_a_pod_without_a_token_names_the_file_that_is_missing(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(ClusterReadError, match="token file does not exist"):
         in_cluster(environ, tmp_path, call())
@@ -193,9 +193,10 @@ def test_a_credential_plugin_that_hangs_is_given_up(
 ) -> None:
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
     path = with_plugin(tmp_path, SECRET)
-    (tmp_path / "plugin.py").write_text("import time; time.sleep(3)")
+    (tmp_path / "plugin.py").write_text(HANGS)
     with pytest.raises(ClusterReadError, match=r"gave no answer: it answers too slowly"):
         authorization({}, file=path)
+    (tmp_path / "over").touch()
 
 
 def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
@@ -205,22 +206,25 @@ def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
     plugin = tmp_path / "plugin.py"
     expiry = '{"expirationTimestamp": "2020-01-01T00:00:00Z", "token"'
     plugin.write_text(PLUGIN.replace('{"token"', expiry))
-    found = find_credentials(file=path, context=None, environ={}, call=call())
+    credentials = find_credentials(file=path, context=None, environ={}, call=call())
     (tmp_path / "token").write_text("second")
-    assert found.authorization(call()) == "Bearer second"
+    assert credentials.authorization(call()) == "Bearer second"
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
-    plugin.write_text("import time; time.sleep(3)")
+    plugin.write_text(HANGS)
     with pytest.raises(
         ClusterReadError, match=r"credential plugin .* gave no answer: it answers too slowly"
     ):
-        found.authorization(call())
+        credentials.authorization(call())
+    (tmp_path / "over").touch()
 
 
 def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "https://api.example")
     environ = {"https_proxy": "http://p:1", "http_proxy": "http://q:1", "NO_PROXY": "x"}
-    found = find_credentials(file=path, context=None, environ=environ, call=call()).configuration
-    assert (found.proxy, found.no_proxy) == ("http://p:1", "x")
+    configuration = find_credentials(
+        file=path, context=None, environ=environ, call=call()
+    ).configuration
+    assert (configuration.proxy, configuration.no_proxy) == ("http://p:1", "x")
     path = kubeconfig(tmp_path, "https://api.example", **{"proxy-url": "http://own:1"})
     assert find_credentials(
         file=path, context=None, environ=environ, call=call()
@@ -234,6 +238,6 @@ def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Pat
 def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
     data = base64.b64encode(CA.encode()).decode()
     path = kubeconfig(tmp_path, "https://a.example", **{"certificate-authority-data": data})
-    found = find_credentials(file=path, context=None, environ={}, call=call())
-    assert Path(found.configuration.ssl_ca_cert).read_text() == CA
-    assert found.configuration.verify_ssl
+    credentials = find_credentials(file=path, context=None, environ={}, call=call())
+    assert Path(credentials.configuration.ssl_ca_cert).read_text() == CA
+    assert credentials.configuration.verify_ssl

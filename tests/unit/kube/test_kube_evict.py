@@ -173,7 +173,7 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
         ),
     ],
 )
-def test_the_same_read_tells_whether_the_pod_has_opted_out(
+def test_the_same_read_says_whether_the_pod_has_opted_out(
     server: ScriptedServer, tmp_path: Path, annotations: dict[str, str], why: str | None
 ) -> None:
     server.on("GET", POD, Say(pod("a", annotations=annotations)))
@@ -183,7 +183,7 @@ def test_the_same_read_tells_whether_the_pod_has_opted_out(
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
-def test_the_same_read_tells_whether_the_pod_is_ready(
+def test_the_same_read_says_whether_the_pod_is_ready(
     server: ScriptedServer, tmp_path: Path, status: str | None
 ) -> None:
     unready = pod("a")

@@ -167,7 +167,7 @@ def test_without_one_of_the_lists_nothing_is_known_and_a_note_says_why(
 
 
 @pytest.mark.parametrize(("answer", "said"), NOT_THERE[:2])
-def test_one_note_tells_of_both_lists(
+def test_one_note_reports_both_lists(
     measured: ScriptedServer, tmp_path: Path, answer: Say, said: str
 ) -> None:
     measured.on("GET", NODES, answer)

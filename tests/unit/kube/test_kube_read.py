@@ -63,7 +63,7 @@ def test_pages_are_followed_to_the_end_and_folded(server: ScriptedServer, tmp_pa
     assert second == {**first, "continue": "token-0"}
 
 
-def test_time_is_the_servers_and_the_difference_is_told(
+def test_time_is_the_servers_and_the_difference_is_reported(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:
     empty_cluster(server)

@@ -83,7 +83,7 @@ def test_what_does_not_arrive_whole_is_read_again_in_pages(
     assert note.startswith("the list of pods was read in pages, as one answer failed: ")
 
 
-def test_a_list_that_broke_off_is_told_in_words(
+def test_a_list_that_broke_off_is_reported_in_words(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:
     empty_cluster(server)

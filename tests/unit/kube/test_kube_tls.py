@@ -50,6 +50,6 @@ def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps
         client_of(server.url, tmp_path, sleeps, cluster=cluster).get("/x")
 
 
-def test_the_user_may_wish_not_to_verify(secure: ScriptedServer, tmp_path: Path) -> None:
+def test_the_user_may_choose_not_to_verify(secure: ScriptedServer, tmp_path: Path) -> None:
     cluster = {"insecure-skip-tls-verify": True}
     assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok

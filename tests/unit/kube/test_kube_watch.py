@@ -19,7 +19,7 @@ from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of, pod
 PATH = "/api/v1/pods"
 
 
-def told(kind: str, name: str, version: str, **fields: Any) -> dict[str, Any]:
+def change(kind: str, name: str, version: str, **fields: Any) -> dict[str, Any]:
     return {"type": kind, "object": pod(name, version=version, **fields)}
 
 
@@ -48,10 +48,10 @@ def names(watch: Watch[PodRecord]) -> list[str]:
 
 def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> None:
     lines = (
-        told("ADDED", "a", "11"),
+        change("ADDED", "a", "11"),
         bookmark("12"),
-        told("MODIFIED", "a", "13", deletionTimestamp="2026-11-20T10:00:00Z"),
-        told("DELETED", "a", "14"),
+        change("MODIFIED", "a", "13", deletionTimestamp="2026-11-20T10:00:00Z"),
+        change("DELETED", "a", "14"),
     )
     server.on("GET", PATH, Say(lines=lines), EXPIRED)
     watch = watch_pods(client_of(server.url, tmp_path), "10", seconds=5)
@@ -72,7 +72,7 @@ def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> 
 
 
 def test_a_line_may_come_in_pieces(server: ScriptedServer, tmp_path: Path) -> None:
-    text = json.dumps(told("ADDED", "a", "11")).encode() + b"\n"
+    text = json.dumps(change("ADDED", "a", "11")).encode() + b"\n"
     server.on("GET", PATH, Say(lines=(text[:30], 0.02, text[30:], text)), EXPIRED)
     assert names(watch_pods(client_of(server.url, tmp_path), "1", seconds=5)) == ["a", "a"]
 
@@ -83,10 +83,10 @@ def test_a_broken_stream_goes_on_from_the_last_version(
     server.on(
         "GET",
         PATH,
-        Say(lines=(told("ADDED", "a", "11"), bookmark("20")), torn=True),
+        Say(lines=(change("ADDED", "a", "11"), bookmark("20")), torn=True),
         Say(status=503),
         Say(hang_up=True),
-        Say(lines=(told("ADDED", "b", "21"), error(500))),
+        Say(lines=(change("ADDED", "b", "21"), error(500))),
         EXPIRED,
     )
     watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100)
@@ -109,7 +109,7 @@ def test_it_ends_when_the_server_has_forgotten_the_version(
 
 
 def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", PATH, Say(lines=(told("ADDED", "a", "11"), 600.0)))
+    server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), 600.0)))
     watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=3)
     started = time.monotonic()
     assert names(watch) == ["a"]
@@ -118,7 +118,7 @@ def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path:
 
 
 def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", PATH, Say(lines=(told("ADDED", "a", "11"), 600.0)))
+    server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), 600.0)))
     watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=600)
     started, seen = time.monotonic(), []
     for event in watch:
@@ -129,14 +129,14 @@ def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> No
 
 
 FORBIDDEN = Say(status_body(403, "RBAC: clusterrole not found"), 403)
-OPEN = Say(lines=(told("ADDED", "a", "11"),), torn=True)
+OPEN = Say(lines=(change("ADDED", "a", "11"),), torn=True)
 
 
 def test_a_server_that_has_just_started_may_refuse_what_it_allowed_before(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:
     """It serves requests before it has read its roles."""
-    again = Say(lines=(told("ADDED", "b", "12"),), torn=True)
+    again = Say(lines=(change("ADDED", "b", "12"),), torn=True)
     server.on("GET", PATH, OPEN, FORBIDDEN, FORBIDDEN, again, FORBIDDEN, EXPIRED)
     watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100)
     assert names(watch) == ["a", "b"]

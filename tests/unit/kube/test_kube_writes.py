@@ -22,7 +22,9 @@ def writer(client: Client) -> EventWriter:
     return EventWriter(client, clock=lambda: NOW, instance="pod-x")
 
 
-def test_a_move_is_told_on_the_pod_and_on_its_owner(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_move_is_reported_on_the_pod_and_on_its_owner(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     server.on("POST", EVENTS, Say({}, 201))
     events = writer(client_of(server.url, tmp_path))
     events.write(POD, OWNER, "zone skew 2")
@@ -105,7 +107,7 @@ def test_nothing_waits_for_an_event(
         time.sleep(0.01)
     assert client.get("/x").ok
     assert events.close() == "2 events were not written: there was no time"
-    assert time.monotonic() - started < 60.0
+    assert time.monotonic() - started < 300.0
 
 
 def test_without_events_there_is_nothing_to_end(server: ScriptedServer, tmp_path: Path) -> None:

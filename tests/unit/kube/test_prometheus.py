@@ -290,10 +290,10 @@ def test_a_sample_of_a_pod_needs_both_labels(
 def test_a_server_that_is_silent_is_waited_for_no_longer_than_the_policy_says(
     cluster: ScriptedServer, tmp_path: Path
 ) -> None:
-    answers(cluster, node_cpu=Say(after=30.0))
+    answers(cluster, node_cpu=Say(after=600.0))
     started = time.monotonic()
     assert "gave no answer in time" in trouble(cluster, tmp_path, timeout="0.2s")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 300
 
 
 def test_a_signal_ends_a_query_at_once(cluster: ScriptedServer) -> None:
@@ -301,14 +301,14 @@ def test_a_signal_ends_a_query_at_once(cluster: ScriptedServer) -> None:
 
     def silent(_asked: Asked) -> Say:
         signalled.set()
-        return Say(after=30.0)
+        return Say(after=600.0)
 
     cluster.handle("GET", QUERY, silent)
     stop = Stop(SystemClock(), signalled=signalled)
     started = time.monotonic()
     one = read_metrics(source(cluster.url, stop), NODE_METRICS, threading.Event())
     assert one.trouble is not None
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 300
 
 
 # -- whom to trust ---------------------------------------------------------------------------------

@@ -211,9 +211,9 @@ _documents = st.fixed_dictionaries(
 
 @given(_documents)
 @settings(max_examples=300)
-def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(found):
+def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(data):
     """All that a run, and ``history``, do with a document."""
-    document, flaw = decode({KEY: json.dumps(found)})
+    document, flaw = decode({KEY: json.dumps(data)})
     kept = counted(bounded(document, NOW), 1, NOW)
     cooling(kept, NOW)
     remembered(without_old(kept, NOW))

@@ -23,7 +23,7 @@ from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
 from rebalancer.whatif.carrying import carry_out
 from rebalancer.whatif.world import World
-from tests.unit.memory.told import NOW, WEB, cluster, outcome
+from tests.unit.memory.outcomes import NOW, WEB, cluster, outcome
 from tests.unit.whatif.play import REGISTRY
 
 LOW = "low-utilisation"

@@ -7,7 +7,7 @@ import yaml
 from rebalancer.memory.document import Document, SignalMemory
 from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import remember
-from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, well
+from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
 API = "Deployment/default/api"
 DOCUMENT = remember(Document(), cluster(), [badly(), well(owner=API, pod="api-0")], NOW)
@@ -46,7 +46,7 @@ def test_json_and_yaml_hold_the_same_with_all_fields():
     assert (resting["cameBack"], resting["strikes"], resting["blocked"]) == (1, 1, 0)
 
 
-def test_what_was_seen_on_nodes_is_told_with_its_runs():
+def test_what_was_seen_on_nodes_is_reported_with_its_runs():
     seen = {"low-utilisation": SignalMemory(NOW, {"n1": 2, "n0": 3}), "none": SignalMemory(NOW)}
     document = Document(signals=seen)
     assert render_history(document, NOW, "table").splitlines() == [

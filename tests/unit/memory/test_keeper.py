@@ -11,20 +11,21 @@ from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, PaceMemory, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
+from rebalancer.planner.pace import Pace
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
-from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, well
+from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
 PATH = "/api/v1/namespaces/ops/configmaps/memory"
 SNAPSHOT = cluster()
 
 
-class Held:
+class StoredMemory:
     """A ConfigMap with optimistic locking, as a script."""
 
     def __init__(self, server: ScriptedServer, data: dict[str, str]) -> None:
         self.data, self.version, self.puts = data, 1, 0
         self.between: dict[str, str] | None = None
-        """What somebody else writes just before the next PUT arrives."""
+        """What another client writes just before the next PUT arrives."""
         server.handle("GET", PATH, lambda _: self._said())
         server.handle("PUT", PATH, self._put)
 
@@ -56,80 +57,80 @@ def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[Keeper, list[str]]:
     return keeper, warnings
 
 
-def told(*outcomes, at=NOW):
+def data_of(*outcomes, at=NOW):
     return encode(remember(Document(), SNAPSHOT, outcomes, at))
 
 
 def test_what_one_run_writes_the_next_one_knows(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, warnings = loaded(server, tmp_path)
     assert (keeper.cooling(), keeper.moved_last_hour()) == ({}, 0)
     keeper.record([badly(), well(owner="Deployment/default/api")], NOW)
     following, _ = loaded(server, tmp_path)
     assert set(following.cooling()) == {WEB}
     assert following.moved_last_hour() == 2
-    assert (held.puts, warnings) == (1, [])
+    assert (stored.puts, warnings) == (1, [])
 
 
 def test_a_conflict_is_read_again_and_merged_once(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, warnings = loaded(server, tmp_path)
-    held.between = told(badly(owner="Deployment/default/api"))
+    stored.between = data_of(badly(owner="Deployment/default/api"))
     keeper.record([badly()], NOW)
-    document, _ = decode(held.data)
+    document, _ = decode(stored.data)
     assert set(document.owners) == {WEB, "Deployment/default/api"}
     assert sum(count for _, count in document.evictions) == 2
-    assert (held.puts, warnings) == (2, [])
+    assert (stored.puts, warnings) == (2, [])
 
 
 def test_conflicts_without_end_are_a_warning_not_an_endless_fight(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, warnings = loaded(server, tmp_path)
     server.on("PUT", PATH, Say(status_body(409, "modified"), 409))
     why = keeper.record([badly()], NOW)
     assert "could not be remembered" in str(why)
     assert warnings == [why]
-    assert held.data == {}
+    assert stored.data == {}
     assert len(server.to(PATH, "PUT")) == 3
 
 
 @pytest.mark.parametrize("reply", [Say(hang_up=True), Say(status_body(503, "down"), 503)])
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_a_lost_reply_to_a_write_is_read_and_counts_once(server, tmp_path, carried_out, reply):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, warnings = loaded(server, tmp_path)
     lost = [True]
 
     def put(asked):
         if lost.pop() if lost else False:
             if carried_out:
-                held._put(asked)
+                stored._put(asked)
             return reply
-        return held._put(asked)
+        return stored._put(asked)
 
     server.handle("PUT", PATH, put)
     first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
     assert keeper.record([first], NOW) is None
     assert keeper.record([first, second], NOW) is None
-    document, _ = decode(held.data)
+    document, _ = decode(stored.data)
     assert sum(count for _, count in document.evictions) == 2
     assert document.owners[WEB].terms[TERM].strikes == 1
-    assert (held.puts, warnings) == (2, [])
+    assert (stored.puts, warnings) == (2, [])
 
 
 def test_a_run_that_did_nothing_writes_nothing(server, tmp_path):
-    held = Held(server, told(badly(), at=NOW - 7000))
+    stored = StoredMemory(server, data_of(badly(), at=NOW - 7000))
     keeper, _ = loaded(server, tmp_path)
     keeper.record([], NOW)
-    assert held.puts == 0
+    assert stored.puts == 0
 
 
 def test_what_was_forgotten_is_written_even_if_nothing_was_done(server, tmp_path):
-    held = Held(server, encode(remember(Document(), cluster(zones="xy"), [badly()], NOW)))
+    stored = StoredMemory(server, encode(remember(Document(), cluster(zones="xy"), [badly()], NOW)))
     keeper, _ = loaded(server, tmp_path)
     assert keeper.cooling() == {}
     keeper.record([], NOW)
-    assert decode(held.data)[0].owners == {}
+    assert decode(stored.data)[0].owners == {}
 
 
 @pytest.mark.parametrize(
@@ -141,33 +142,33 @@ def test_what_was_forgotten_is_written_even_if_nothing_was_done(server, tmp_path
     ],
 )
 def test_a_memory_without_an_hour_to_read_is_said_and_left_alone(server, tmp_path, text, says):
-    held = Held(server, {KEY: text})
+    stored = StoredMemory(server, {KEY: text})
     keeper, warnings = loaded(server, tmp_path)
     assert says in str(keeper.hour_unknown)
     assert f"remove {KEY} from ConfigMap ops/memory" in str(keeper.hour_unknown)
     keeper.record([badly()], NOW)
-    assert (held.puts, held.data, warnings) == (0, {KEY: text}, [])
+    assert (stored.puts, stored.data, warnings) == (0, {KEY: text}, [])
 
 
 def test_what_is_broken_of_it_is_forgotten_and_the_hour_is_kept(server, tmp_path):
     minute = int(NOW // 60)
     text = f'{{"version": 1, "evictions": [[{minute}, 4]], "owners": {{"a": 1}}}}'
-    held = Held(server, {KEY: text})
+    stored = StoredMemory(server, {KEY: text})
     keeper, warnings = loaded(server, tmp_path)
     assert (keeper.moved_last_hour(), keeper.hour_unknown) == (4, None)
     assert warnings == [
         "parts of the memory could not be understood: owners[a]; they are forgotten"
     ]
     keeper.record([], NOW)
-    assert decode(held.data) == (Document(evictions=((minute, 4),)), None)
+    assert decode(stored.data) == (Document(evictions=((minute, 4),)), None)
 
 
 def test_a_memory_that_broke_after_it_was_read_is_not_overwritten(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
-    held.between = {KEY: '{"version": 9}'}
+    stored.between = {KEY: '{"version": 9}'}
     assert "of version 9" in str(keeper.record([badly()], NOW))
-    assert held.data == {KEY: '{"version": 9}'}
+    assert stored.data == {KEY: '{"version": 9}'}
 
 
 def test_a_config_map_that_does_not_exist_ends_the_run_before_anything(server, tmp_path):
@@ -186,33 +187,33 @@ def test_a_memory_that_may_not_be_read_is_said_and_nothing_is_written(server, tm
 
 
 def test_strikes_add_up_over_runs(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     for run in range(3):
         keeper, _ = loaded(server, tmp_path)
         keeper.record([badly()], NOW + run)
-    assert decode(held.data)[0].owners[WEB].terms[TERM].strikes == 3
+    assert decode(stored.data)[0].owners[WEB].terms[TERM].strikes == 3
 
 
-def test_what_is_told_wave_after_wave_counts_once(server, tmp_path):
-    held = Held(server, {})
+def test_what_is_reported_wave_after_wave_counts_once(server, tmp_path):
+    stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
     first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
     keeper.record([first], NOW)
-    assert held.data == told(first)
+    assert stored.data == data_of(first)
     keeper.record([first, second], NOW)
-    assert held.data == told(first, second)
+    assert stored.data == data_of(first, second)
 
 
-def test_what_was_written_before_somebody_else_wrote_is_not_added_again(server, tmp_path):
-    held = Held(server, {})
+def test_what_was_written_before_another_client_wrote_is_not_added_again(server, tmp_path):
+    stored = StoredMemory(server, {})
     keeper, warnings = loaded(server, tmp_path)
     first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
     keeper.record([first], NOW)
-    held.between = held.data
+    stored.between = stored.data
     keeper.record([first, second], NOW)
     third = well(owner="Deployment/default/db", pod="db-1")
     keeper.record([first, second, third], NOW)
-    document, _ = decode(held.data)
+    document, _ = decode(stored.data)
     assert sum(count for _, count in document.evictions) == 3
     assert document.owners[WEB].terms[TERM].strikes == 1
     assert warnings == []
@@ -222,49 +223,63 @@ LOW = "low-utilisation"
 
 
 def test_what_was_seen_is_known_to_the_next_run_and_a_dry_one_reads_it(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
     assert keeper.signals() == {}
     keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
     keeper.record([], NOW)
     following, warnings = loaded(server, tmp_path)
     assert following.signals() == {LOW: Signals(NOW - 9, {"n0": 1})}
-    assert (held.puts, warnings) == (1, [])
+    assert (stored.puts, warnings) == (1, [])
 
 
 def test_what_was_seen_before_is_not_written_again(server, tmp_path):
-    held = Held(server, encode(Document(signals={LOW: SignalMemory(NOW - 60, {"n0": 3})})))
+    stored = StoredMemory(
+        server, encode(Document(signals={LOW: SignalMemory(NOW - 60, {"n0": 3})}))
+    )
     keeper, _ = loaded(server, tmp_path)
     keeper.saw({LOW: Signals(NOW - 9, {"n0": 3})})
     keeper.record([], NOW)
-    assert held.puts == 0
+    assert stored.puts == 0
     # The same thing twice in one run is one thing.
     keeper.saw({LOW: Signals(NOW - 9, {"n0": 3, "n1": 1})})
     keeper.record([], NOW)
     keeper.record([], NOW)
-    assert held.puts == 1
+    assert stored.puts == 1
 
 
 def test_what_was_seen_outlives_a_conflict(server, tmp_path):
-    held = Held(server, {})
+    stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
-    held.between = told(badly(owner="Deployment/default/api"))
+    stored.between = data_of(badly(owner="Deployment/default/api"))
     keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
     keeper.record([], NOW)
-    document, _ = decode(held.data)
+    document, _ = decode(stored.data)
     assert set(document.owners) == {"Deployment/default/api"}
     assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
 
 
-def test_a_wave_that_was_cut_off_says_nothing_of_the_pace(server, tmp_path):
-    held = Held(server, {})
+def test_a_wave_that_was_cut_off_says_nothing_of_the_pace_where_others_do(server, tmp_path):
+    stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
     first, second = badly(), well(owner="Deployment/default/api")
     keeper.record([first], NOW, 4.0)
-    keeper.record([first, second], NOW, 0.0)
-    document, _ = decode(held.data)
+    keeper.record([first, second], NOW, 60.0, cut=True)
+    document, _ = decode(stored.data)
     assert document.pace == PaceMemory(1, 1, 4.0)
+
+
+def test_a_run_whose_only_wave_was_cut_off_leaves_that_it_was_no_faster(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([badly()], NOW, 60.0, cut=True)
+    document, _ = decode(stored.data)
+    assert document.pace == PaceMemory(1, 1, 60.0)
     following, _ = loaded(server, tmp_path)
-    following.record([first], NOW, 0.0)
-    document, _ = decode(held.data)
-    assert document.pace == PaceMemory(1, 1, 4.0)
+    assert following.pace() == Pace(wave=60.0 - Pace().eviction)
+    # A shorter one that was cut says no more than is known.
+    following.record([badly()], NOW, 30.0, cut=True)
+    assert decode(stored.data)[0].pace == PaceMemory(1, 1, 60.0)
+    # One that came to its end does.
+    following.record([badly()], NOW, 5.0)
+    assert decode(stored.data)[0].pace == PaceMemory(1, 1, 5.0)

@@ -22,7 +22,7 @@ from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cause, Cost, Method
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
-from tests.unit.memory.told import NOW, TERM, WEB, badly, cluster, move, outcome, well
+from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, move, outcome, well
 
 SNAPSHOT = cluster()
 
@@ -47,7 +47,7 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("outcome_of_move", "why"),
     [
         (badly(), "web-0 came back to n0"),
         (outcome(landed="n9", predicted=False), "web-0 landed on n9 instead of, say, n1"),
@@ -55,8 +55,8 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
         (outcome(Status.MISCONFIGURED, message="two of them"), "web-0: two of them"),
     ],
 )
-def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(told, why):
-    document = after([told])
+def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_of_move, why):
+    document = after([outcome_of_move])
     assert of_web(document).until == NOW + FIRST_COOL_DOWN
     said = cooling(document, NOW + FIRST_COOL_DOWN - 1)
     assert said == {WEB: f"{TERM} rests until 2027-01-15T08:10:00Z: {why}"}

@@ -198,14 +198,14 @@ def test_an_explanation_reads_what_is_used_and_says_for_how_long_a_node_waits(
     policy.write_text(POLICY.format(signal="usage", mode="enforce"))
     options = [f"--kubeconfig={hot.cluster.kubeconfig}", f"--policy={policy}", "--output=json"]
     assert command(["explain", "node", "n-a", *options, f"--memory={MEMORY}"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["resources"][0]["used"] == 3200
-    (gauge,) = found["utilisation"]
+    explanation = json.loads(capsys.readouterr().out)
+    assert explanation["resources"][0]["used"] == 3200
+    (gauge,) = explanation["utilisation"]
     assert (gauge["standing"], gauge["message"]) == (
         "over-used",
         "gives none yet: so far in 2 of 3 runs in a row",
     )
-    assert {pod["plan"]["code"] for pod in found["pods"]} == {"TooFewRuns"}
+    assert {pod["plan"]["code"] for pod in explanation["pods"]} == {"TooFewRuns"}
 
 
 def test_a_node_that_cools_down_begins_anew(hot, run):
@@ -243,7 +243,7 @@ def test_metrics_are_read_only_where_the_policy_asks_for_them(hot, run):
     assert hot.asked == 2
 
 
-def test_a_cluster_that_serves_no_metrics_is_left_alone_and_told_apart(hot, run, monkeypatch):
+def test_a_cluster_that_serves_no_metrics_is_left_alone_and_distinguished(hot, run, monkeypatch):
     run()
     monkeypatch.undo()
     report = run()

@@ -48,8 +48,8 @@ def remembered(cluster: EmbeddedCluster) -> Document:
 
 
 def rewrite(cluster: EmbeddedCluster, document: Document) -> None:
-    found = cluster.get("ConfigMap", "memory")
-    cluster.apply({**found, "apiVersion": "v1", "kind": "ConfigMap", "data": encode(document)})
+    config_map = cluster.get("ConfigMap", "memory")
+    cluster.apply({**config_map, "apiVersion": "v1", "kind": "ConfigMap", "data": encode(document)})
 
 
 def strike(cluster: EmbeddedCluster) -> Document:
@@ -136,16 +136,18 @@ def test_an_explanation_knows_the_memory_as_a_dry_run_does_and_leaves_it_alone(
         assert command(["explain", "workload", "default/web", *options, *memory]) == 0
         pods = json.loads(capsys.readouterr().out)["pods"]
         verdicts.append({pod["plan"]["verdict"] for pod in pods})
-        held = {one["protection"]: one["message"] for pod in pods for one in pod["forbiddenBy"]}
+        protections = {
+            one["protection"]: one["message"] for pod in pods for one in pod["forbiddenBy"]
+        }
     assert verdicts[0] == {"moves", "mended", "fine"}
     assert verdicts[1] == {"stays", "fine"}
-    assert "anti-affinity/soft rests until" in held["coolDown"]
+    assert "anti-affinity/soft rests until" in protections["coolDown"]
     assert drifted.get("ConfigMap", "memory") == written
 
 
 def write(cluster: EmbeddedCluster, text: str) -> None:
-    found = cluster.get("ConfigMap", "memory")
-    cluster.apply({**found, "apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: text}})
+    config_map = cluster.get("ConfigMap", "memory")
+    cluster.apply({**config_map, "apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: text}})
 
 
 @pytest.mark.parametrize("text", ["}{", '{"version": 2}', '{"version": 1, "evictions": 7}'])

@@ -6,7 +6,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.memory.document import LARGEST, Document, SignalMemory, encode
 from rebalancer.memory.signals import FORGOTTEN_AFTER, remembered, with_signals, without_old
 from rebalancer.plan.outcome import Status
-from tests.unit.memory.told import NOW, outcome
+from tests.unit.memory.outcomes import NOW, outcome
 
 LOW = "low-utilisation"
 
@@ -69,7 +69,7 @@ def test_what_came_of_no_move_changes_nothing():
     assert kept(None, Signals(NOW - 9, {"n0": 3}), [outcome(Status.BLOCKED)]).at == NOW - 9
 
 
-def test_where_nobody_waits_for_anything_nothing_is_kept():
+def test_where_no_node_waits_for_anything_nothing_is_kept():
     assert with_signals(Document(), {}, [outcome()], NOW) == Document()
 
 
@@ -88,9 +88,9 @@ def test_what_was_written_under_a_clock_that_was_ahead_is_forgotten():
 
 def test_of_too_many_nodes_those_seen_for_longest_are_kept():
     runs = {f"node-{i:06d}": 1 + (i >= 19_000) for i in range(20_000)}
-    found = kept(None, Signals(NOW, runs)).runs
-    assert len(encode(Document(signals={LOW: SignalMemory(NOW, found)}))["memory.json"]) < (
+    kept_runs = kept(None, Signals(NOW, runs)).runs
+    assert len(encode(Document(signals={LOW: SignalMemory(NOW, kept_runs)}))["memory.json"]) < (
         LARGEST / 3
     )
-    assert sum(count == 2 for count in found.values()) == 1000
-    assert list(found) == sorted(found)
+    assert sum(count == 2 for count in kept_runs.values()) == 1000
+    assert list(kept_runs) == sorted(kept_runs)

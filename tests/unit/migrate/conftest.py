@@ -15,10 +15,12 @@ def migrate():
     """Text of a policy of the descheduler in, text of ours (without its head) and notes out."""
 
     def outcome(text, *, head=V1ALPHA2):
-        found = migrated((head + text).encode(), "p.yaml", KNOWN)
-        text = as_file(found.data, "", KNOWN)
+        migration = migrated((head + text).encode(), "p.yaml", KNOWN)
+        text = as_file(migration.data, "", KNOWN)
         assert text.startswith(OURS)
-        return text.removeprefix(OURS), [str(note).removeprefix("p.yaml:") for note in found.notes]
+        return text.removeprefix(OURS), [
+            str(note).removeprefix("p.yaml:") for note in migration.notes
+        ]
 
     return outcome
 

@@ -80,7 +80,7 @@ def test_the_command_line_does_the_same(source, tmp_path, edit, code):
         "-o",
         tmp_path / "x",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout) == (code, "")
     expected = run(source)
     assert done.stderr == "rebalancer: " * (code == 2) + expected.stderr

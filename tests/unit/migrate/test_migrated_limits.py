@@ -83,7 +83,7 @@ def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
         ("{nodeSelector: a=b}", "nodeSelector", "had no effect there: only nodeFit reads it"),
     ],
 )  # fmt: skip
-def test_what_we_do_in_any_case_is_told_and_still_enforced(profile, evictor, key, note):
+def test_what_we_do_in_any_case_is_reported_and_still_enforced(profile, evictor, key, note):
     ours, notes = profile(evictor)
     assert ours == DUPLICATES
     assert f"6: {ARGS}.{key}: {note}" in notes
@@ -138,8 +138,8 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
 def test_keys_at_the_top(profile, top, ours, note):
     text, notes = profile("{}", f"{top}\n")
     assert text == ours + DUPLICATES
-    told = [text for text in notes if text.startswith("9: ")]
-    assert told == ([] if note is None else [f"9: {top.partition(':')[0]}: {note}"])
+    notes_there = [text for text in notes if text.startswith("9: ")]
+    assert notes_there == ([] if note is None else [f"9: {top.partition(':')[0]}: {note}"])
 
 
 # -- namespaces ----------------------------------------------------------------------------------------

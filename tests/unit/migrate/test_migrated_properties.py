@@ -193,8 +193,8 @@ def of(policy):
 @settings(deadline=None)
 @given(policies)
 def test_the_result_always_loads_and_is_always_the_same(policy):
-    found = of(policy)
-    text = as_file(found.data, found.head, KNOWN)
+    migration = of(policy)
+    text = as_file(migration.data, migration.head, KNOWN)
     again = of(policy)
     assert as_file(again.data, again.head, KNOWN) == text
     enabled = {
@@ -213,11 +213,11 @@ def test_the_result_always_loads_and_is_always_the_same(policy):
 @settings(deadline=None, max_examples=30)
 @given(policies)
 def test_a_directory_is_the_same_policy_as_the_file(tmp_path_factory, policy):
-    found = of(policy)
+    migration = of(policy)
     directory = tmp_path_factory.mktemp("ours")
-    for name, text in as_directory(found.data, found.head).items():
+    for name, text in as_directory(migration.data, migration.head).items():
         (directory / name).write_text(text, encoding="utf-8")
-    whole = load_text(as_file(found.data, found.head, KNOWN).encode(), "x", KNOWN)
+    whole = load_text(as_file(migration.data, migration.head, KNOWN).encode(), "x", KNOWN)
     assert load_policy(directory, KNOWN).policy_hash == whole.policy_hash
 
 

@@ -20,8 +20,8 @@ def plugin(migrate):
             f"profiles:\n- pluginConfig:\n  - name: {name}\n    args: {args}\n"
             f"  plugins: {{{point}: {{enabled: [{name}]}}}}\n"
         )
-        told = [note for note in notes if note.startswith("6: ")]
-        return ours.removeprefix("strategies:\n"), told
+        notes_there = [note for note in notes if note.startswith("6: ")]
+        return ours.removeprefix("strategies:\n"), notes_there
 
     return outcome
 
@@ -94,7 +94,7 @@ def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: perNode is of pods in flight, not of a run; at most 5"),
     ],
 )  # fmt: skip
-def test_what_differs_is_told(plugin, name, args, note):
+def test_what_differs_is_reported(plugin, name, args, note):
     assert f"6: profiles[0].pluginConfig[0].args.{note}" in plugin(name, args)[1]
 
 
@@ -107,7 +107,7 @@ def test_a_label_selector_is_carried_over(plugin):
     assert plugin(TAINTS, "{labelSelector: {}}")[0] == "  taints: {}\n"
 
 
-def test_what_never_ran_there_does_not_run_here_and_is_told(migrate):
+def test_what_never_ran_there_does_not_run_here_and_is_reported(migrate):
     ours, notes = migrate(
         "profiles:\n- pluginConfig:\n  - {name: RemoveDuplicates}\n  - {name: RemoveDuplicates}\n"
         "  - {name: RemoveFailedPods}\n  plugins:\n    balance: {enabled: [RemoveDuplicates], disabled: ['*']}\n"

@@ -22,8 +22,8 @@ PLUG_IN = "profiles:\n- pluginConfig:\n  - {name: %s, args: %s}\n"
     ],
 )  # fmt: skip
 def test_a_file_that_holds_no_policy_of_the_descheduler(refused, text, message):
-    (found,) = refused(text, head="")
-    assert message in found
+    (refusal,) = refused(text, head="")
+    assert message in refusal
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_what_the_descheduler_refuses_or_does_not_know(refused, text, message):
     assert message in refused(text)
 
 
-def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(refused):
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_file(refused):
     text = "profiles:\n- nme: a\n  pluginConfig:\n  - name: Nope\nnodeSelectr: a\n"
     assert [problem.partition(":")[0] for problem in refused(text)] == ["4", "7"]

@@ -35,7 +35,7 @@ def test_a_command_that_fails_is_named_with_its_last_words():
         ("http:remove", Hook(("http:remove",))),
     ],
 )
-def test_an_address_is_told_from_a_command(text, hook):
+def test_an_address_is_distinguished_from_a_command(text, hook):
     assert Hook.parse(text) == hook
 
 

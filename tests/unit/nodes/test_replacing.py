@@ -148,7 +148,7 @@ def test_a_process_that_stalls_anywhere_finds_that_another_has_done_it_all(most)
         assert set(world.removed) == set(NODES), at
 
 
-def test_whoever_sees_that_two_have_begun_steps_back():
+def test_one_that_sees_that_two_have_begun_steps_back():
     world = World(1)
     # Between the first node's beginning and the look at the others, another begins with the second.
     process: Any = Process(

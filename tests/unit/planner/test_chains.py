@@ -1,4 +1,4 @@
-"""Chains: where a pod can only go once another has made way for it."""
+"""Chains: where a pod can only go once another is out of its way."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def crowded(**fill):
     return [*nodes, *web, *workload("fill", ["n0", "n2"], cpu="800m", **fill)]
 
 
-def test_a_pod_makes_way_where_the_emptiest_node_holds_a_replica_already(plan):
+def test_a_pod_is_moved_out_of_the_way_where_the_emptiest_node_holds_a_replica_already(plan):
     result = plan(crowded(), **ONLY)
     assert [(m.pod, m.node, m.landings[0].node) for m in result.moves] == [
         ("fill-0", "n0", "n1"),
@@ -43,19 +43,21 @@ def test_a_pod_makes_way_where_the_emptiest_node_holds_a_replica_already(plan):
     assert result.lower_bound == 1
 
 
-def test_nobody_makes_way_who_may_not_move(plan):
+def test_no_pod_is_moved_out_of_the_way_that_may_not_move(plan):
     result = plan(crowded(annotations={"rebalancer/evict": "false"}), **ONLY)
     assert result.moves == ()
     assert {s.code for s in result.skips} == {Code.NO_GAIN}
 
 
 @pytest.mark.parametrize(("per_run", "moves"), [(1, 0), (2, 2)])
-def test_nobody_makes_way_when_the_budget_is_not_enough_for_both(plan, per_run, moves):
+def test_no_pod_is_moved_out_of_the_way_when_the_budget_is_not_enough_for_both(
+    plan, per_run, moves
+):
     settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
     assert len(plan(crowded(), settings=settings, **ONLY).moves) == moves
 
 
-def test_nobody_makes_way_where_that_would_break_a_rule(plan):
+def test_no_pod_is_moved_out_of_the_way_where_that_would_break_a_rule(plan):
     # A second fill on n1 would be a duplicate for one mended: nothing gained.
     objects = [o for o in crowded() if not o["metadata"]["name"].startswith("fill")]
     result = plan([*objects, *workload("fill", ["n1", "n2"], cpu="800m")], **ONLY)
@@ -66,7 +68,7 @@ def moves_of(objects):
     return plan_of(objects, **ONLY).moves
 
 
-def test_who_makes_way_stays_when_the_other_is_gone():
+def test_the_pod_in_the_way_stays_when_the_other_is_gone():
     first, second = moves_of(crowded())
     now = [o for o in crowded() if o["metadata"].get("uid") != second.uid]
     assert [why for _, why in rechecked(now, [first, second], **ONLY)] == [
@@ -75,7 +77,7 @@ def test_who_makes_way_stays_when_the_other_is_gone():
     ]
 
 
-def test_who_makes_way_stays_when_the_other_is_protected_now():
+def test_the_pod_in_the_way_stays_when_the_other_is_protected_now():
     moves = moves_of(crowded())
     now = crowded()
     [other] = [o for o in now if o["metadata"].get("uid") == moves[1].uid]
@@ -86,9 +88,9 @@ def test_who_makes_way_stays_when_the_other_is_protected_now():
     ]
 
 
-def test_who_makes_way_stays_when_the_other_can_go_by_itself():
+def test_the_pod_in_the_way_stays_when_the_other_can_go_by_itself():
     moves = moves_of(crowded())
-    # Somebody else filled n1 meanwhile.
+    # Other pods filled n1 meanwhile.
     now = [*crowded(), *workload("late", ["n1", "n1"], cpu="1")]
     assert [why for _, why in rechecked(now, moves, **ONLY)] == [
         "the pod that it frees room for can go by itself",
@@ -96,16 +98,16 @@ def test_who_makes_way_stays_when_the_other_can_go_by_itself():
     ]
 
 
-def test_who_makes_way_stays_when_that_would_be_in_vain():
+def test_the_pod_in_the_way_stays_when_that_would_be_in_vain():
     moves = moves_of(crowded())
-    # Somebody else filled n2, where the other was to land, meanwhile: n1 draws it still.
+    # Other pods filled n2, where the other was to land, meanwhile: n1 draws it still.
     now = [*crowded(), *workload("late", ["n2"], cpu="2")]
     verdicts = rechecked(now, moves, **ONLY)
     assert verdicts[0][1] == "the pod that it frees room for could not go even then"
     assert verdicts[1][1] is not None
 
 
-def test_the_other_stays_when_nobody_made_way():
+def test_the_other_stays_when_the_pod_in_the_way_stayed():
     _, second = moves_of(crowded())
     [(_, why)] = rechecked(crowded(), [second], **ONLY)
     assert why is not None

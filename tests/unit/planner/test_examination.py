@@ -1,4 +1,4 @@
-"""What budgets keep from a plan is told: how many moves, how many runs."""
+"""What budgets keep from a plan is reported: how many moves, how many runs."""
 
 import random
 
@@ -48,7 +48,7 @@ def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
     result = plan(crowded(), settings=settings)
     assert (len(result.moves), result.backlog) == (0, Backlog(6, 1, more=True))
     assert result.stopped == (
-        "This run can do no more: 12 rule(s) are unmet. At least 6 moves wait for 1 further run."
+        "This run can do no more: 12 rules are unmet. At least 6 moves wait for 1 further run."
     )
 
 
@@ -71,7 +71,7 @@ def overloaded(seed):
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])
 def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monkeypatch, seed):
-    told, judged = [], []
+    plans, judged = [], []
 
     def watched(self, pod, *rest, **options):
         judged.append(pod)
@@ -80,12 +80,12 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
     judge = Judge.judge
     monkeypatch.setattr(Judge, "judge", watched)
     monkeypatch.setattr(examination, "_CLOSELY", 0)
-    told.append(plan(overloaded(seed), settings=limited(per_run=100)))
+    plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)
     judged.clear()
     monkeypatch.setattr(Examination, "_too_little", lambda *_: None)
-    told.append(plan(overloaded(seed), settings=limited(per_run=100)))
-    assert (told[0].moves, told[0].after) == (told[1].moves, told[1].after)
+    plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
+    assert (plans[0].moves, plans[0].after) == (plans[1].moves, plans[1].after)
     assert fewer < len(judged)
 
 

@@ -68,8 +68,8 @@ def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
     # What was to land on n1 landed on n3.
     landed = workload("more", ["n3" if elsewhere else "n1"], cpu="400m", spec=spread("more", ZONE))
     now += [o for o in landed if o["kind"] == "Pod"]
-    [(_, found)] = rechecked(now, [last], **ONLY)
-    assert found == why
+    [(_, reason)] = rechecked(now, [last], **ONLY)
+    assert reason == why
 
 
 @settings(max_examples=100, deadline=None)
@@ -89,14 +89,14 @@ def crowded_and_over():
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "reason"),
     [
         ({}, ["", ""]),
         ({"gain": Cost(0, 3, 0)}, ["it would mend less", "may need the room"]),
         ({"uid": "of a pod that is gone"}, ["the pod is gone", ""]),
     ],
 )
-def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, found):
+def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, reason):
     protections = Protect(single_replicas=False)
     objects = crowded_and_over()
     rule, balance = plan_of(objects, protections=protections).moves
@@ -104,6 +104,6 @@ def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, found
     assert (balance.node, balance.gain.hard, balance.gain.soft) == ("n1", 0, 0)
     moves = [replace(rule, **change), balance]
     judged = rechecked(objects, moves, protections=protections)
-    for why, part in zip([why or "" for _, why in judged], found, strict=True):
+    for why, part in zip([why or "" for _, why in judged], reason, strict=True):
         assert part in why
         assert bool(part) == bool(why)

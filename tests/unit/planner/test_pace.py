@@ -48,9 +48,9 @@ def test_no_more_is_planned_than_fits_into_the_time_of_the_run(plan, seconds, in
     assert len(result.moves) == moves
     assert (result.backlog.moves, result.backlog.more) == (6 - moves, moves < 6)
     assert result.lower_bound == 6
-    held = [skip for skip in result.skips if skip.code is Code.BUDGET]
-    assert len({skip.pod.rpartition("-")[0] for skip in held}) == 6 - moves
-    assert all("what a run can carry out in its" in skip.message for skip in held)
+    over_budget = [skip for skip in result.skips if skip.code is Code.BUDGET]
+    assert len({skip.pod.rpartition("-")[0] for skip in over_budget}) == 6 - moves
+    assert all("what a run can carry out in its" in skip.message for skip in over_budget)
 
 
 def test_the_moves_that_fit_are_the_first_of_the_whole_plan(plan):
@@ -70,7 +70,7 @@ def test_lifted_budgets_do_not_lift_the_time(plan):
     ("evictions", "waves", "seconds", "pace"),
     [
         (0, 0, 0.0, Pace()),
-        (10, 0, 5.0, Pace()),
+        (10, 0, 5.0, Pace(eviction=0.5)),
         (10, 2, math.nan, Pace()),
         (10, 2, 20.25, Pace(wave=10.0)),
         # All the time went into evictions, each of which took longer or shorter than usual.

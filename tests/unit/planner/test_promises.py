@@ -43,37 +43,37 @@ def promises(*terms):
 
 
 def test_gains_add_up_by_entry_and_the_earliest_entry_names_the_strategy():
-    found = promises(
+    promised = promises(
         ("soft", 2.0, Asking(Entry.SOFT, {(0, 1): 0.5})),
         ("even", 1.0, Asking(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})),
         ("hard", 1.0, Asking(Entry.HARD, {(0, 1): 1.0})),
     )
-    both = found.get((0, 1))
+    both = promised.get((0, 1))
     assert (both.gains, both.strategy, both.entry) == ([1.0, 1.0, 7.0], "hard", 0)
-    assert found.get((0, 2)).strategy == "even"
-    assert found.get((1, 1)) is None
-    assert found.has_rules(0)
-    assert set(found.pairs()) == {(0, 1), (0, 2)}
+    assert promised.get((0, 2)).strategy == "even"
+    assert promised.get((1, 1)) is None
+    assert promised.has_rules(0)
+    assert set(promised.pairs()) == {(0, 1), (0, 2)}
 
 
 @pytest.mark.parametrize("now", [0.0, 2.0, 9.0])
 def test_a_pair_that_is_about_balance_is_renewed_alone(now):
     even = Pricing(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})
-    found = promises(("even", 0.5, even))
+    promised = promises(("even", 0.5, even))
     even.gains = {(0, 1): now, (0, 2): 99.0}
-    found.renew((0, 1))
-    renewed = found.get((0, 1))
+    promised.renew((0, 1))
+    renewed = promised.get((0, 1))
     assert (renewed.gains[2] if renewed else 0.0) == now / 2
     # The other pair is asked about when it is its turn.
-    assert found.get((0, 2)).gains[2] == 1.5
+    assert promised.get((0, 2)).gains[2] == 1.5
     assert even.asked == [None]
 
 
 def test_where_a_term_of_balance_cannot_be_asked_about_a_pair_the_class_is():
     even = Asking(Entry.IMBALANCE, {(0, 1): 7.0, (0, 2): 3.0})
-    found = promises(("even", 1.0, even), ("more", 1.0, Pricing(Entry.IMBALANCE, {(0, 1): 1.0})))
+    promised = promises(("even", 1.0, even), ("more", 1.0, Pricing(Entry.IMBALANCE, {(0, 1): 1.0})))
     even.gains = {(0, 2): 5.0}
-    found.renew((0, 1))
-    assert found.get((0, 1)).gains[2] == 1.0
-    assert found.get((0, 2)).gains[2] == 5.0
+    promised.renew((0, 1))
+    assert promised.get((0, 1)).gains[2] == 1.0
+    assert promised.get((0, 2)).gains[2] == 5.0
     assert even.asked == [None, [0]]

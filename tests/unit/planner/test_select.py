@@ -227,7 +227,7 @@ def test_a_pod_that_no_strategy_selects_any_more_is_dropped_between_waves():
     assert [why for _, why in rechecked(changed, select, [move])] == ["no strategy selects it now"]
 
 
-def test_no_pod_makes_way_unless_a_strategy_selects_it_and_the_other():
+def test_no_pod_is_moved_out_of_the_way_unless_a_strategy_selects_it_and_the_other():
     objects = [*NODES, *crowded("one")]
     (move,) = planned(objects, "strategies: {topology-spread: {}}").moves
     pods = [item for item in objects if item["kind"] == "Pod"]
@@ -246,7 +246,7 @@ def test_no_pod_makes_way_unless_a_strategy_selects_it_and_the_other():
     assert why != "no strategy selects it and the pod that it frees room for"
 
 
-def test_no_pod_makes_way_by_the_select_of_a_strategy_that_only_observes():
+def test_no_pod_is_moved_out_of_the_way_by_the_select_of_a_strategy_that_only_observes():
     objects = [*NODES, *crowded("one")]
     (move,) = planned(objects, "strategies: {topology-spread: {}}").moves
     pods = [item for item in objects if item["kind"] == "Pod"]

@@ -53,11 +53,11 @@ def load(tmp_path, known):
 def problems(load, tmp_path):
     """Text of a policy in, what is wrong with it out; lines count from the text's first as 3."""
 
-    def found(text, **more):
+    def problems_of(text, **more):
         with pytest.raises(PolicyError) as caught:
             load(text, **more)
         return [
             problem.removeprefix(f"{tmp_path}/policy.yaml:") for problem in caught.value.problems
         ]
 
-    return found
+    return problems_of

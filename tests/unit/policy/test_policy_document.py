@@ -99,7 +99,7 @@ def test_everything_but_plain_yaml_is_a_problem_with_its_line(text, message):
     assert wrong(text) == [message]
 
 
-def test_all_duplicate_keys_are_found_at_once():
+def test_all_duplicate_keys_are_located_at_once():
     assert len(wrong("a: 1\na: 2\nb: {c: 1, c: 2}\n")) == 2
 
 
@@ -113,18 +113,18 @@ def test_aliases_may_be_used_but_not_to_unfold_without_bounds():
     assert (fine.data["y"], problems) == ({"p": 1}, [])
     laughs = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     laughs += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
-    found = wrong("\n".join(laughs))
-    assert len(found) == 1
-    assert "unfolds to more than 20000 values" in found[0]
+    problems = wrong("\n".join(laughs))
+    assert len(problems) == 1
+    assert "unfolds to more than 20000 values" in problems[0]
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 100 + "]" * 100, "[" * 5000 + "]" * 5000, "{a: " * 60 + "1" + "}" * 60]
 )
 def test_depth_is_bounded(text):
-    found = wrong(text)
-    assert len(found) == 1
-    assert "nested more than 40 levels deep" in found[0]
+    problems = wrong(text)
+    assert len(problems) == 1
+    assert "nested more than 40 levels deep" in problems[0]
 
 
 def test_size_is_bounded():

@@ -117,14 +117,14 @@ def unknown_keys(data, described, definitions, path=""):
         ]
     if not isinstance(data, dict):
         return []
-    found = []
+    unknown = []
     for key, value in data.items():
         inner = [one["properties"][key] for one in options if key in one.get("properties", {})]
         if inner:
-            found += unknown_keys(value, {"anyOf": inner}, definitions, f"{path}.{key}")
+            unknown += unknown_keys(value, {"anyOf": inner}, definitions, f"{path}.{key}")
         elif not any(isinstance(one.get("additionalProperties"), dict) for one in options):
-            found.append(f"{path}.{key}")
-    return found
+            unknown.append(f"{path}.{key}")
+    return unknown
 
 
 def alternatives(described, definitions):
@@ -146,11 +146,11 @@ def references(node):
 
 
 def undescribed(node, path=""):
-    found = []
+    missing = []
     if isinstance(node, dict):
         for key, value in node.get("properties", {}).items():
             if isinstance(value, dict) and not value.get("description"):
-                found.append(f"{path}.{key}")
+                missing.append(f"{path}.{key}")
         for key, value in node.items():
-            found += undescribed(value, f"{path}.{key}")
-    return found
+            missing += undescribed(value, f"{path}.{key}")
+    return missing

@@ -191,7 +191,7 @@ def test_a_directory_may_do_without_rebalancer_yaml(known, tmp_path):
     assert list(loaded.policy.strategies) == ["plain"]
 
 
-def test_problems_of_all_files_of_a_directory_are_told_at_once(known, tmp_path):
+def test_problems_of_all_files_of_a_directory_are_reported_at_once(known, tmp_path):
     directory = in_directory(
         tmp_path,
         rebalancer_yaml=f"{POLICY}mod: observe\nstrategies: {{spread: {{}}}}\n",
@@ -233,7 +233,7 @@ def test_a_missing_file_is_named(known, tmp_path):
 # -- a wrong policy ------------------------------------------------------------------------------------
 
 
-def test_every_problem_is_told_at_once_in_the_order_of_the_file(problems):
+def test_every_problem_is_reported_at_once_in_the_order_of_the_file(problems):
     assert problems(
         """mode: observ
 eagernes: careful
@@ -358,11 +358,11 @@ def test_one_problem_with_its_line_key_and_what_to_do(problems, text, message):
         ("just text\n", '1: "just text" should be a mapping of keys to values'),
     ],
 )
-def test_another_kind_of_file_is_told_apart(problems, head, message):
+def test_another_kind_of_file_is_distinguished(problems, head, message):
     assert problems("", head=head) == [message]
 
 
-def test_syntax_and_duplicate_keys_are_told_with_lines(problems):
+def test_syntax_and_duplicate_keys_are_reported_with_lines(problems):
     assert problems("mode: observe\nmode: enforce\n") == [
         "4: mode: stands here and in line 3; remove one of them"
     ]
@@ -376,8 +376,8 @@ def test_a_strategy_that_cannot_be_loaded_is_a_problem_at_its_place(tmp_path):
 
     path = tmp_path / "p.yaml"
     path.write_text(f"{POLICY}strategies: {{broken: {{}}}}\n")
-    found = refused(path, Known(broken=Params))
-    assert found == ["P:3: strategies.broken: broken cannot be imported: no module named x"]
+    problems = refused(path, Known(broken=Params))
+    assert problems == ["P:3: strategies.broken: broken cannot be imported: no module named x"]
 
 
 def test_a_wrong_policy_ends_the_process_with_code_two():

@@ -109,12 +109,12 @@ def test_windows_agree_with_a_walk_minute_by_minute(change, cron, duration, late
     start = at(text, zone)
     end = start + 12 * 3600
     opened = list(minutes_that_open(spec, start - 5 * 3600, end))
-    found = []
+    spans = []
     for moment in spec.openings(start - 1):
         if moment >= end:
             break
-        found.append(moment)
-    assert found == [moment for moment in opened if moment >= start]
+        spans.append(moment)
+    assert spans == [moment for moment in opened if moment >= start]
     length = spec.for_.total_seconds()
     for now in (start + seconds for seconds in later):
         assert spec.is_open(now) == any(moment <= now < moment + length for moment in opened)

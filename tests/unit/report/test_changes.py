@@ -70,10 +70,10 @@ def test_moves_within_a_zone_are_shown_by_node(changes):
 
 def test_without_zones_pods_are_shown_by_node(changes):
     nodes = [node("node-a1"), node("node-b1"), node("node-c1")]
-    found = changes([to("web-0", "node-c1")], nodes=nodes)
-    assert not found.has_zones
-    assert found.workloads[0].domains == ("node-a1", "node-c1")
-    assert found.still == ()
+    result = changes([to("web-0", "node-c1")], nodes=nodes)
+    assert not result.has_zones
+    assert result.workloads[0].domains == ("node-a1", "node-c1")
+    assert result.still == ()
 
 
 def test_workloads_without_moves_stand_beside_the_others(changes):
@@ -90,9 +90,9 @@ def test_a_move_takes_its_requests_along(changes):
 
 
 def test_a_pod_of_a_reviewed_plan_that_is_gone_changes_nothing(changes):
-    found = changes([to("gone-0", "node-c1", source="node-c1", owner="Deployment/shop/old")])
-    assert found.workloads[0].before == found.workloads[0].planned
-    assert {one.pods[0] - one.pods[1] for one in found.nodes} == {0}
+    result = changes([to("gone-0", "node-c1", source="node-c1", owner="Deployment/shop/old")])
+    assert result.workloads[0].before == result.workloads[0].planned
+    assert {one.pods[0] - one.pods[1] for one in result.nodes} == {0}
 
 
 def test_flows_count_moves_by_zone_and_by_where_they_landed(changes):

@@ -1,4 +1,4 @@
-"""A run that found its Lease taken reports in every form, with the keys of every other report."""
+"""A run whose Lease is taken reports in every form, with the keys of every other report."""
 
 import json
 
@@ -13,7 +13,7 @@ LINE = "Another run (run-1 <b>) holds the Lease until 2026-11-21T07:50:00Z: noth
 
 
 @pytest.fixture
-def held(policies):
+def taken(policies):
     return LeaseTakenReport(
         source="https://cluster.example:6443",
         loaded=policies[Mode.ENFORCE],
@@ -22,8 +22,8 @@ def held(policies):
     )
 
 
-def test_its_json_has_the_keys_of_every_report_in_their_order(held, report):
-    data = json.loads(render_lease_taken(held, "json"))
+def test_its_json_has_the_keys_of_every_report_in_their_order(taken, report):
+    data = json.loads(render_lease_taken(taken, "json"))
     other = as_data(report())
     assert list(data) == list(other)
     assert other["heldBy"] is None
@@ -31,16 +31,16 @@ def test_its_json_has_the_keys_of_every_report_in_their_order(held, report):
     assert {key: data[key] for key in same} == {key: other[key] for key in same}
 
 
-def test_it_says_who_holds_the_lease_and_nothing_of_a_cluster_it_has_not_read(held):
-    data = json.loads(render_lease_taken(held, "json"))
+def test_it_says_who_holds_the_lease_and_nothing_of_a_cluster_it_has_not_read(taken):
+    data = json.loads(render_lease_taken(taken, "json"))
     assert data["heldBy"] == {"holder": "run-1 <b>", "until": "2026-11-21T07:50:00Z"}
     assert data["stopped"] == LINE
     assert (data["exitCode"], data["moves"], data["nodes"]) == (0, [], None)
-    assert yaml.safe_load(render_lease_taken(held, "yaml")) == data
+    assert yaml.safe_load(render_lease_taken(taken, "yaml")) == data
 
 
-def test_the_table_is_one_line_and_the_page_escapes_it(held):
-    assert render_lease_taken(held, "table") == f"{LINE}\n"
-    page = render_lease_taken(held, "html")
+def test_the_table_is_one_line_and_the_page_escapes_it(taken):
+    assert render_lease_taken(taken, "table") == f"{LINE}\n"
+    page = render_lease_taken(taken, "html")
     assert "run-1 &lt;b&gt;" in page
     assert "<b>" not in page

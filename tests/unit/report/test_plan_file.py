@@ -75,7 +75,7 @@ def test_what_an_earlier_apply_dropped_is_no_longer_part_of_the_plan(report):
     assert [m.pod for m in read(as_data(made)).moves] == ["web-0", "web-2"]
 
 
-def test_who_made_way_in_vain_need_not_be_in_order(data):
+def test_the_pod_moved_out_of_the_way_in_vain_need_not_be_in_order(data):
     # What is dropped is shown in the wave of what goes before it.
     data["moves"][1]["wave"] = 1
     for one in data["moves"]:
@@ -126,12 +126,12 @@ def test_what_a_move_cannot_do_without_must_be_there(data, key):
     assert refusal(data).startswith(f"moves[0].{key}: is missing")
 
 
-def test_who_makes_way_goes_in_an_earlier_wave(data):
+def test_the_pod_in_the_way_goes_in_an_earlier_wave(data):
     data["moves"][1]["wave"] = 1
     assert refusal(data).startswith("moves[0].makesWayFor: moves[1] is in wave 1, not after wave 1")
 
 
-def test_nobody_makes_way_for_itself(data):
+def test_no_pod_is_moved_out_of_the_way_for_itself(data):
     data["moves"][0]["makesWayFor"] = "uid-web-0"
     assert refusal(data).startswith("moves[0].makesWayFor: moves[0] is in wave 1")
 
@@ -233,6 +233,6 @@ def test_age_is_bounded_both_ways(data, later, says):
         replace(plan, max_age=3600).check_age(now, 60)
 
 
-def test_an_old_plan_without_moves_harms_nobody(report):
+def test_an_old_plan_without_moves_harms_no_pod(report):
     plan = read(as_data(report()))
     replace(plan, max_age=3600).check_age(plan.captured_at + 1e6, 60)

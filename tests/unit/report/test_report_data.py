@@ -178,7 +178,7 @@ def test_strategies_are_sorted_and_the_funnel_keeps_its_order(report):
     assert list(data["funnel"]) == ["pods", "movable", "candidates", "moves"]
 
 
-def test_only_the_timings_tell_two_runs_apart(full):
+def test_only_the_timings_differ_between_two_runs(full):
     other = replace(full, timings={"read": 9.0, "plan": 8.0})
     first, second = json.loads(as_json(full)), json.loads(as_json(other))
     assert first.pop("timings") != second.pop("timings")

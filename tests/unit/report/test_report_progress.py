@@ -72,7 +72,7 @@ def test_quiet_is_quiet(clock):
     assert stream.getvalue() == ""
 
 
-def test_waiting_is_told_when_it_changes_and_every_ten_seconds(clock):
+def test_waiting_is_reported_when_it_changes_and_every_ten_seconds(clock):
     stream = io.StringIO()
     progress = Progress(stream, clock=clock)
     for second in range(25):

@@ -68,7 +68,7 @@ def test_a_dry_run_reads_like_this(report):
     assert as_table(report(moves=[move()], skips=skips)) == DRY
 
 
-def test_a_run_tells_what_happened_and_where_the_pod_landed(report):
+def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     done = outcome(
         move(), Status.EVICTED, "replaced by web-9", landed="node-c1", predicted=True, seconds=2.14
     )
@@ -109,7 +109,7 @@ def test_a_landing_elsewhere_stands_beside_its_prediction(report):
         ([("node-c1", 0.996), ("node-b1", 0.004)], "node-c1 (zone-c) >99 %, node-b1 (zone-b) <1 %"),
     ],
 )
-def test_predicted_landings_are_told_by_node_if_few_else_by_zone(report, landings, wanted):
+def test_predicted_landings_are_reported_by_node_if_few_else_by_zone(report, landings, wanted):
     one = replace(move(), landings=tuple(landing(*given) for given in landings))
     text = " ".join(as_table(report(moves=[one])).split())
     assert f"node-a1 (zone-a) -> {wanted} anti-affinity, gain" in text
@@ -162,7 +162,7 @@ def test_the_first_line_says_what_kind_of_run_it_is(report, mode, first):
     assert f"\n\n{first} policy policy.yaml (mode {mode}" in text
 
 
-def test_waves_are_told_apart(report):
+def test_waves_are_distinguished(report):
     text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
     heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
     assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
@@ -249,7 +249,7 @@ def test_scores_stand_as_before_and_after_and_equal_ones_once(report):
     assert cells == [["x", "6", "5 -> 1", "8 -> 4.5", "47 -> 25.3"], ["y", "8", "-", "31", "-"]]
 
 
-def test_a_gain_tells_what_decides_and_what_gets_worse(report):
+def test_a_gain_reports_what_decides_and_what_gets_worse(report):
     text = as_table(report(moves=[move(gain=Cost(1.0, 2.0, -0.5))]))
     assert "gain 1 hard, -0.5 imbalance, cost 1" in " ".join(text.split())
 
@@ -304,7 +304,7 @@ def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left)
     ]
     skips = [skip(name, code, message) for name, code, message in left]
     text = as_table(report(moves=moves, outcomes=ends, skips=skips))
-    # One word may be wider: it is a name that somebody wants to copy.
+    # One word may be wider: it is a name, to be copied.
     assert [line for line in text.splitlines()[1:] if len(line) > 80 and " " in line.strip()] == []
     heads = re.findall(r"^  (\d+) (\w+): ", text, re.MULTILINE)
     assert sum(int(number) for number, code in heads if code in set(Code)) == len(skips)

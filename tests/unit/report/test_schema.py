@@ -35,10 +35,10 @@ def test_every_report_has_the_keys_and_types_of_the_schema(report):
     assert msgspec.json.decode("".join(as_json(report(outcomes=[]))), type=Report).moves == []
 
 
-def test_a_run_that_found_its_lease_taken_has_them_too(policies):
+def test_a_run_that_lost_the_race_for_its_lease_has_them_too(policies):
     loaded = next(iter(policies.values()))
-    held = LeaseTakenReport(source="s", loaded=loaded, holder="h", until="2027-01-15T08:00:00Z")
-    assert msgspec.json.decode(render_lease_taken(held, "json"), type=Report).held_by is not None
+    taken = LeaseTakenReport(source="s", loaded=loaded, holder="h", until="2027-01-15T08:00:00Z")
+    assert msgspec.json.decode(render_lease_taken(taken, "json"), type=Report).held_by is not None
 
 
 @pytest.mark.parametrize(

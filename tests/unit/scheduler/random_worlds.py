@@ -50,7 +50,7 @@ _tolerations = st.sampled_from(
 @st.composite
 def nodes(draw: st.DrawFn, least: int = 1, most: int = 6) -> list[Json]:
     """Return nodes of few zones, sizes and taints; some lack labels."""
-    found = []
+    made = []
     for index in range(draw(st.integers(least, most))):
         labels = {}
         for key, values in (
@@ -61,7 +61,7 @@ def nodes(draw: st.DrawFn, least: int = 1, most: int = 6) -> list[Json]:
             value = draw(st.sampled_from((*values, None)))
             if value is not None:
                 labels[key] = value
-        found.append(
+        made.append(
             node(
                 f"n{index}",
                 labels=labels,
@@ -73,49 +73,49 @@ def nodes(draw: st.DrawFn, least: int = 1, most: int = 6) -> list[Json]:
                 hostname=draw(st.integers(0, 5)) > 0,
             )
         )
-    return found
+    return made
 
 
 @st.composite
 def constraints(draw: st.DrawFn) -> Json:
     """Return one topology spread constraint."""
-    found: Json = {
+    constraint: Json = {
         "maxSkew": draw(st.integers(1, 3)),
         "topologyKey": draw(st.sampled_from(KEYS)),
         "whenUnsatisfiable": draw(st.sampled_from(("DoNotSchedule", "ScheduleAnyway"))),
     }
     selector = draw(st.one_of(_selectors, st.none()))
     if selector is not None:
-        found["labelSelector"] = selector
+        constraint["labelSelector"] = selector
     if draw(st.booleans()):
-        found["nodeAffinityPolicy"] = draw(st.sampled_from(("Honor", "Ignore")))
-        found["nodeTaintsPolicy"] = draw(st.sampled_from(("Honor", "Ignore")))
-    if found["whenUnsatisfiable"] == "DoNotSchedule" and draw(st.booleans()):
-        found["minDomains"] = draw(st.integers(1, 4))
-    return found
+        constraint["nodeAffinityPolicy"] = draw(st.sampled_from(("Honor", "Ignore")))
+        constraint["nodeTaintsPolicy"] = draw(st.sampled_from(("Honor", "Ignore")))
+    if constraint["whenUnsatisfiable"] == "DoNotSchedule" and draw(st.booleans()):
+        constraint["minDomains"] = draw(st.integers(1, 4))
+    return constraint
 
 
 @st.composite
 def terms(draw: st.DrawFn) -> Json:
     """Return one inter-pod term."""
-    found = {"labelSelector": draw(_selectors), "topologyKey": draw(st.sampled_from(KEYS))}
+    term = {"labelSelector": draw(_selectors), "topologyKey": draw(st.sampled_from(KEYS))}
     if draw(st.integers(0, 3)) == 0:
-        found["namespaces"] = draw(st.sampled_from((["other"], ["default", "other"])))
+        term["namespaces"] = draw(st.sampled_from((["other"], ["default", "other"])))
     if draw(st.integers(0, 3)) == 0:
-        found["namespaceSelector"] = draw(st.sampled_from(({}, {"matchLabels": {"team": "b"}})))
-    return found
+        term["namespaceSelector"] = draw(st.sampled_from(({}, {"matchLabels": {"team": "b"}})))
+    return term
 
 
 @st.composite
 def pod_affinities(draw: st.DrawFn, required: st.SearchStrategy[int]) -> Json:
     """Return required and preferred terms."""
-    found: Json = {}
+    affinity: Json = {}
     if draw(required) == 0:
-        found[REQUIRED] = [draw(terms())]
+        affinity[REQUIRED] = [draw(terms())]
     if draw(st.booleans()):
         weights = st.integers(1, 100)
-        found[PREFERRED] = [{"weight": draw(weights), "podAffinityTerm": draw(terms())}]
-    return found
+        affinity[PREFERRED] = [{"weight": draw(weights), "podAffinityTerm": draw(terms())}]
+    return affinity
 
 
 @st.composite

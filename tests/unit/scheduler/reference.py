@@ -58,13 +58,13 @@ def eligible(pod: Json, constraint: Json, node: Json) -> bool:
 def domain_counts(
     cluster: Cluster, pod: Json, constraint: Json, among: list[Json]
 ) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for node in cluster.nodes:
         if all(c["topologyKey"] in labels(node) for c in among) and eligible(pod, constraint, node):
             value = labels(node)[constraint["topologyKey"]]
             here = counted(cluster.on(node), constraint, pod["metadata"]["namespace"])
-            found[value] = found.get(value, 0) + here
-    return found
+            counts[value] = counts.get(value, 0) + here
+    return counts
 
 
 def spread_fits(cluster: Cluster, pod: Json, node: Json) -> bool:
@@ -100,27 +100,27 @@ def spread_scores(cluster: Cluster, pod: Json, nodes: list[Json]) -> list[int]:
             score += count * math.log(size + 2) + float(constraint["maxSkew"] - 1)
         raw[node["metadata"]["name"]] = math.floor(score + 0.5)
     low, high = min(raw.values(), default=0), max(raw.values(), default=0)
-    found = []
+    scores = []
     for node in nodes:
         name = node["metadata"]["name"]
         if name not in raw:
-            found.append(0)
+            scores.append(0)
         else:
-            found.append(100 if high == 0 else 100 * (high + low - raw[name]) // high)
-    return found
+            scores.append(100 if high == 0 else 100 * (high + low - raw[name]) // high)
+    return scores
 
 
 # -- inter-pod affinity --------------------------------------------------------------------------------
 
 
 def terms(pod: Json, kind: str) -> list[Json]:
-    found: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(REQUIRED, [])
-    return found
+    listed: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(REQUIRED, [])
+    return listed
 
 
 def weighted(pod: Json, kind: str) -> list[Json]:
-    found: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(PREFERRED, [])
-    return found
+    listed: list[Json] = pod["spec"].get("affinity", {}).get(kind, {}).get(PREFERRED, [])
+    return listed
 
 
 def means(cluster: Cluster, owner: Json, term: Json, other: Json) -> bool:
@@ -161,8 +161,8 @@ def interpod_fits(cluster: Cluster, pod: Json, node: Json) -> bool:
     ]
     if all(any(same_domain(w, node, t["topologyKey"]) for w in friends) for t in own):
         return True
-    nobody = not any(t["topologyKey"] in labels(w) for t in own for w in friends)
-    return nobody and all(means(cluster, pod, t, pod) for t in own)
+    no_match = not any(t["topologyKey"] in labels(w) for t in own for w in friends)
+    return no_match and all(means(cluster, pod, t, pod) for t in own)
 
 
 def interpod_raw(cluster: Cluster, pod: Json, node: Json) -> int:
@@ -203,20 +203,20 @@ def scores(cluster: Cluster, pod: Json, nodes: list[Json]) -> dict[str, list[int
     """Return plug-in -> unweighted scores over the nodes that are scored."""
     taints = [untolerated(pod, n, "PreferNoSchedule") for n in nodes]
     most = max(taints, default=0)
-    found = {
+    by_plugin = {
         "TaintToleration": [100 - 100 * t // most if most else 100 for t in taints],
         "NodeResourcesFit": [least_allocated(cluster, pod, n) for n in nodes],
     }
     if request(pod, "cpu") or request(pod, "memory"):
-        found["NodeResourcesBalancedAllocation"] = [balanced(cluster, pod, n) for n in nodes]
+        by_plugin["NodeResourcesBalancedAllocation"] = [balanced(cluster, pod, n) for n in nodes]
     preferred = node_affinity(pod).get(PREFERRED, [])
     if preferred:
         raw = [sum(t["weight"] for t in preferred if term_holds(t["preference"], n)) for n in nodes]
         largest = max(raw, default=0)
-        found["NodeAffinity"] = [100 * r // largest if largest else 0 for r in raw]
+        by_plugin["NodeAffinity"] = [100 * r // largest if largest else 0 for r in raw]
     if constraints(pod, "ScheduleAnyway"):
-        found["PodTopologySpread"] = spread_scores(cluster, pod, nodes)
+        by_plugin["PodTopologySpread"] = spread_scores(cluster, pod, nodes)
     raw = [interpod_raw(cluster, pod, n) for n in nodes]
     low, span = min(raw, default=0), max(raw, default=0) - min(raw, default=0)
-    found["InterPodAffinity"] = [int(100.0 * ((r - low) / span)) if span else 0 for r in raw]
-    return found
+    by_plugin["InterPodAffinity"] = [int(100.0 * ((r - low) / span)) if span else 0 for r in raw]
+    return by_plugin

@@ -43,8 +43,8 @@ def request(pod: Json, resource: str, default: int = 0) -> int:
 
 
 def labels(thing: Json) -> dict[str, str]:
-    found: dict[str, str] = thing["metadata"].get("labels", {})
-    return found
+    own: dict[str, str] = thing["metadata"].get("labels", {})
+    return own
 
 
 def holds(requirement: Json, of: dict[str, str]) -> bool:
@@ -80,8 +80,8 @@ def selects(selector: Json | None, of: dict[str, str]) -> bool:
 
 
 def node_affinity(pod: Json) -> Json:
-    found: Json = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    return found
+    affinity: Json = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return affinity
 
 
 def term_holds(term: Json, node: Json) -> bool:

@@ -26,8 +26,8 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
     evaluation = world.evaluate("new")
     assert evaluation.feasible.nonzero()[0].tolist() == world.rows(names).tolist()
     for plugin, expected in reference.scores(cluster, new, feasible).items():
-        found = evaluation.scores.get(plugin, np.zeros(len(nodes), np.int64))[world.rows(names)]
-        assert (found // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
+        actual = evaluation.scores.get(plugin, np.zeros(len(nodes), np.int64))[world.rows(names)]
+        assert (actual // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
 
 
 @settings(max_examples=100, deadline=None)
@@ -69,7 +69,7 @@ def test_windows_give_what_evaluating_every_start_gives(made: Cluster) -> None:
         best = sample[total[sample] == total[sample].max()]
         expected[best] += 1 / len(best) / len(nodes)
     windows = Windows(order, feasible, size)
-    found = np.zeros(len(nodes))
+    actual = np.zeros(len(nodes))
     raw = world.model._scorer.raw(world.state, cls)
-    found[windows.nodes] = distribution(raw, DEFAULT_WEIGHTS, windows)[0]
-    assert np.abs(found - expected).max() < 1e-9
+    actual[windows.nodes] = distribution(raw, DEFAULT_WEIGHTS, windows)[0]
+    assert np.abs(actual - expected).max() < 1e-9

@@ -13,8 +13,8 @@ from tests.unit.scheduler.worlds import HOSTNAME, Json, World, node, pod, spread
 
 def predicted(world: World, name: str) -> tuple[dict[str, float], tuple[str, ...]]:
     world.evaluate(name)
-    found = world.model.predict(world.state, world.cls(name))
-    return world.landings(name), found.unmodelled
+    prediction = world.model.predict(world.state, world.cls(name))
+    return world.landings(name), prediction.unmodelled
 
 
 @pytest.mark.parametrize("text", ["lots", "", "1.2.3", "0x10", "1 Gi", "--1", "1e", "Gi", "²"])
@@ -115,9 +115,9 @@ def test_a_cluster_without_nodes_has_no_landings() -> None:
 )
 def test_what_a_file_lacks_is_named_and_not_taken_for_absent(kind: str, claims: list[Json]) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    found = [{"metadata": {"name": "c", "namespace": "default"}, "spec": spec} for spec in claims]
+    objects = [{"metadata": {"name": "c", "namespace": "default"}, "spec": spec} for spec in claims]
     missing = (f"{kind}: none in the file",)
-    world = World([node("a")], [pod("p", volumes=volumes)], missing=missing, claims=found)
+    world = World([node("a")], [pod("p", volumes=volumes)], missing=missing, claims=objects)
     landings, reasons = predicted(world, "p")
     assert landings == {"a": 1.0}
     assert reasons == (f"the snapshot holds no {kind}{'es' if kind.endswith('s') else 's'}",)

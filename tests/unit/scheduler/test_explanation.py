@@ -9,8 +9,8 @@ from tests.unit.scheduler.worlds import HOSTNAME, ZONE, Json, World, node, pod, 
 
 
 def explained(world: World, name: str) -> Json:
-    found = explain_pod(world.snapshot, world.model, world.state, world.row(name)).as_json()
-    decoded: Json = json.loads(json.dumps(found))
+    explanation = explain_pod(world.snapshot, world.model, world.state, world.row(name)).as_json()
+    decoded: Json = json.loads(json.dumps(explanation))
     return decoded
 
 
@@ -29,8 +29,8 @@ def test_the_json_has_every_node_and_every_landing() -> None:
         node("c", unschedulable=True),
     ]
     world = World(nodes, [pod("p", on="a", requests={"cpu": "1"})])
-    found = explained(world, "p")
-    assert set(found) == {
+    explanation = explained(world, "p")
+    assert set(explanation) == {
         "pod",
         "nodes",
         "landings",
@@ -39,9 +39,9 @@ def test_the_json_has_every_node_and_every_landing() -> None:
         "assumptions",
         "note",
     }
-    assert found["pod"] == "default/p"
-    assert found["landings"] == [{"node": "b", "domains": {ZONE: "z2"}, "probability": 1.0}]
-    a, b, c = found["nodes"]
+    assert explanation["pod"] == "default/p"
+    assert explanation["landings"] == [{"node": "b", "domains": {ZONE: "z2"}, "probability": 1.0}]
+    a, b, c = explanation["nodes"]
     assert set(a) == set(c) == {"name", "feasible", "filteredBy", "scores", "total"}
     assert a["total"] == sum(a["scores"].values()) < b["total"]
     assert c == {
@@ -115,9 +115,9 @@ def test_a_gated_pod_is_refused_everywhere_before_any_filter() -> None:
 
 def test_an_outdated_version_and_unmodelled_parts_are_said() -> None:
     world = World([node("a")], [pod("p", on="a", schedulerName="mine")], version=(1, 20))
-    found = explained(world, "p")
-    assert found["unmodelled"] == ["scheduled by mine"]
-    assert "1.20" in found["note"]
+    explanation = explained(world, "p")
+    assert explanation["unmodelled"] == ["scheduled by mine"]
+    assert "1.20" in explanation["note"]
 
 
 def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:

@@ -40,9 +40,9 @@ def test_predictions_are_those_of_a_model_that_was_never_asked(
     def look() -> None:
         fresh = SchedulerModel(world.snapshot, profile)
         for cls in range(len(world.snapshot.classes)):
-            found, expected = kept.predict(world.state, cls), fresh.predict(world.state, cls)
-            assert found.nodes.tolist() == expected.nodes.tolist()
-            assert found.probability.tolist() == expected.probability.tolist()
+            actual, expected = kept.predict(world.state, cls), fresh.predict(world.state, cls)
+            assert actual.nodes.tolist() == expected.nodes.tolist()
+            assert actual.probability.tolist() == expected.probability.tolist()
             assert (kept.static_mask(cls) == fresh.static_mask(cls)).all()
 
     go(world.state, way, look)
@@ -65,9 +65,9 @@ def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
             cls = int(state.cls_of[pod])
             with state.evicted(pod, gone=world.snapshot.waits(cls)):
                 expected = fresh.predict(state, world.snapshot.classes[cls].replacement)
-            found = kept.predict_replacement(state, pod)
-            assert found.nodes.tolist() == expected.nodes.tolist()
-            assert found.probability.tolist() == expected.probability.tolist()
+            actual = kept.predict_replacement(state, pod)
+            assert actual.nodes.tolist() == expected.nodes.tolist()
+            assert actual.probability.tolist() == expected.probability.tolist()
 
     go(world.state, way, look)
 
@@ -82,10 +82,10 @@ def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
     def look() -> None:
         for classes in (*(every[[cls]] for cls in every), every):
             for terminating in (False, True):
-                found = state.nodes_of(classes, terminating=terminating)
-                assert found is not None
+                actual = state.nodes_of(classes, terminating=terminating)
+                assert actual is not None
                 expected = sorted(_standing(state, classes.tolist(), terminating=terminating))
-                assert sorted(found.tolist()) == expected
+                assert sorted(actual.tolist()) == expected
                 counts = np.bincount(expected, minlength=len(nodes))
                 assert (state.counts(classes, terminating=terminating) == counts).all()
             living = sorted(_standing(state, classes.tolist(), terminating=False))
@@ -101,12 +101,12 @@ def _standing(state: ClusterState, classes: list[int], *, terminating: bool) -> 
         counts = terminating or not flags & PodFlag.TERMINATING
         if counts and state.cls_of[pod] in classes and state.node_of[pod] >= 0:
             yield int(state.node_of[pod])
-    held = state.pod_count - np.bincount(
+    fixed = state.pod_count - np.bincount(
         state.node_of[state.node_of >= 0], minlength=len(state.pod_count)
     )
     for victim in state.terminating_pods if terminating else ():
-        if held[victim.node] > 0:  # else it is the newest, and hidden
-            held[victim.node] -= 1
+        if fixed[victim.node] > 0:  # else it is the newest, and hidden
+            fixed[victim.node] -= 1
             if victim.cls in classes:
                 yield victim.node
 
@@ -152,16 +152,16 @@ def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=12), st.data())
-def test_windows_that_agree_in_an_extreme_are_told_from_those_that_do_not(
+def test_windows_that_agree_in_an_extreme_are_distinguished_from_those_that_do_not(
     values: list[int], data: st.DataObject
 ) -> None:
     size = data.draw(st.integers(1, len(values) - 1))
     windows = Windows(np.arange(len(values), dtype=np.int32), np.ones(len(values), bool), size)
     slices = [(values + values)[start : start + size] for start in range(len(values))]
     for column, of in ((windows.most, max), (windows.least, min)):
-        found, expected = column(np.array(values)), [of(one) for one in slices]
-        if isinstance(found, int):
-            assert set(expected) == {found}
+        actual, expected = column(np.array(values)), [of(one) for one in slices]
+        if isinstance(actual, int):
+            assert set(expected) == {actual}
         else:
-            assert found.tolist() == expected
+            assert actual.tolist() == expected
             assert len(set(expected)) > 1

@@ -94,8 +94,8 @@ def test_a_disk_that_counts_towards_a_limit_is_unpredicted(disk: Json, driver: s
 @pytest.mark.parametrize("disk", [gce("x"), aws("x"), iscsi("x"), rbd("m")])
 def test_a_disk_protects_its_pod_as_a_claim_does(disk: Json) -> None:
     world = World([node("a")], [mounting("p", disk, on="a"), pod("plain", on="a")])
-    held, plain = (
+    attached, plain = (
         names_of(int(protect(world.snapshot, Protect(), Scope())[world.row(name)]))
         for name in ("p", "plain")
     )
-    assert set(held) - set(plain) == {"volumes"}
+    assert set(attached) - set(plain) == {"volumes"}

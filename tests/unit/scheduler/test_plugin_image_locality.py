@@ -18,7 +18,7 @@ def using(*sizes: int) -> list[Json]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "held", "expected"),
+    ("wanted", "present", "expected"),
     [
         ((40, 250), [(40, 300, 2000), (250, 10)], [0, 5]),
         ((40, 300), [(40, 300, 2000), (250, 10)], [7, 0]),
@@ -29,9 +29,9 @@ def using(*sizes: int) -> list[Json]:
     ],
 )
 def test_nodes_that_hold_large_images_score_higher(
-    wanted: tuple[int, ...], held: list[tuple[int, ...]], expected: list[int]
+    wanted: tuple[int, ...], present: list[tuple[int, ...]], expected: list[int]
 ) -> None:
-    nodes = [node(f"node{i}", images=holding(*sizes)) for i, sizes in enumerate(held)]
+    nodes = [node(f"node{i}", images=holding(*sizes)) for i, sizes in enumerate(present)]
     world = World(nodes, [pod("p", containers=using(*wanted))])
     assert world.plain("p", "ImageLocality") == expected
 
@@ -51,15 +51,15 @@ def test_image_volumes_count_from_1_36_on(version: tuple[int, int], expected: li
 
 
 @pytest.mark.parametrize(
-    ("image", "held"),
+    ("image", "present"),
     [
         ("root", "root:latest"),
         ("root:tag", "root:tag"),
         ("gcr.io:5000/root", "gcr.io:5000/root:latest"),
     ],
 )
-def test_a_missing_tag_is_latest(image: str, held: str) -> None:
-    images = [{"names": [held], "sizeBytes": 1000 * MB}]
+def test_a_missing_tag_is_latest(image: str, present: str) -> None:
+    images = [{"names": [present], "sizeBytes": 1000 * MB}]
     world = World(
         [node("a", images=images)], [pod("p", containers=[{"name": "c", "image": image}])]
     )

@@ -101,13 +101,13 @@ def test_preferences_of_both_directions(
     standing: list[Standing],
     expected: list[int],
 ) -> None:
-    found = world(nodes, pod("p", labels=own, affinity=affinity), standing)
-    assert found.plain("p", PLUGIN) == expected
+    cluster = world(nodes, pod("p", labels=own, affinity=affinity), standing)
+    assert cluster.plain("p", PLUGIN) == expected
 
 
 def test_it_skips_where_no_term_concerns_anybody() -> None:
-    found = world([CHINA, INDIA], pod("p", labels=S1), [(0, S1, {})])
-    assert PLUGIN not in found.evaluate("p").scores
+    cluster = world([CHINA, INDIA], pod("p", labels=S1), [(0, S1, {})])
+    assert PLUGIN not in cluster.evaluate("p").scores
 
 
 @pytest.mark.parametrize(
@@ -117,19 +117,19 @@ def test_namespaces_and_namespace_selectors_are_a_union(kind: str, expected: lis
     affinity = {kind: soft(5, term("region", "S1", **TEAMS))}
     near = {"podAffinity": soft(6, term("region", "S2"))}
     wanted = pod("p", namespace="subteam1.team1", labels=S1)
-    found = world([CHINA, INDIA, AZ1], wanted, [(0, S1, affinity), (1, S2, near)])
-    assert found.plain("p", PLUGIN) == expected
+    cluster = world([CHINA, INDIA, AZ1], wanted, [(0, S1, affinity), (1, S2, near)])
+    assert cluster.plain("p", PLUGIN) == expected
 
 
 @pytest.mark.parametrize(("weight", "scores"), [(1, True), (0, False)])
 def test_required_affinity_of_others_counts_with_its_weight(weight: int, scores: bool) -> None:
-    found = world(
+    cluster = world(
         [CHINA, INDIA],
         pod("p", labels=S1),
         [(0, S1, HARD_S1)],
         profile={"hard_pod_affinity_weight": weight},
     )
-    assert (PLUGIN in found.evaluate("p").scores) is scores
+    assert (PLUGIN in cluster.evaluate("p").scores) is scores
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_required_affinity_of_others_counts_with_its_weight(weight: int, scores:
             [(0, S1, {}), (0, S2, {})],
             [],
         ),
-        # A match on a node that lacks the key is nobody, so the pod may be the first.
+        # A match on a node that lacks the key does not count, so the pod may be the first.
         (S1, {"podAffinity": hard(term("region", "S1"))}, [CHINA, AZ1], [(1, S1, {})], [0]),
         # Its own anti-affinity.
         (
@@ -190,9 +190,9 @@ def test_required_terms(
     standing: list[Standing],
     fits: list[int],
 ) -> None:
-    found = world(nodes, pod("p", labels=own, affinity=affinity), standing)
-    assert found.feasible("p") == [f"node{i}" for i in fits]
-    assert set(found.filters("p").values()) <= {"", PLUGIN}
+    cluster = world(nodes, pod("p", labels=own, affinity=affinity), standing)
+    assert cluster.feasible("p") == [f"node{i}" for i in fits]
+    assert set(cluster.filters("p").values()) <= {"", PLUGIN}
 
 
 def test_terminating_pods_still_repel() -> None:
@@ -208,5 +208,5 @@ def test_mismatch_label_keys_keep_away_from_other_versions_only() -> None:
     affinity = {"podAntiAffinity": hard(term(HOSTNAME, "S1", mismatchLabelKeys=["v"]))}
     nodes = [node("a"), node("b")]
     olds = [pod("one", on="a", labels=versioned("1")), pod("two", on="b", labels=versioned("2"))]
-    found = World(nodes, [*olds, pod("p", labels=versioned("2"), affinity=affinity)])
-    assert found.feasible("p") == ["b"]
+    cluster = World(nodes, [*olds, pod("p", labels=versioned("2"), affinity=affinity)])
+    assert cluster.feasible("p") == ["b"]

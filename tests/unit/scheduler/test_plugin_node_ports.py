@@ -8,11 +8,11 @@ from tests.unit.scheduler.worlds import Json, World, node, pod
 
 
 def ports(*wanted: str) -> list[Json]:
-    found = []
+    declared = []
     for one in wanted:
         protocol, address, port = one.split("/")
-        found.append({"protocol": protocol, "hostIP": address, "hostPort": int(port)})
-    return [{"name": "main", "ports": found}]
+        declared.append({"protocol": protocol, "hostIP": address, "hostPort": int(port)})
+    return [{"name": "main", "ports": declared}]
 
 
 @pytest.mark.parametrize(

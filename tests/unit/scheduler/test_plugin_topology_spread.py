@@ -56,7 +56,7 @@ def test_spread_over_nodes(
     assert world.plain("p", PLUGIN, among=[f"node-{c}" for c in candidates]) == expected
 
 
-def test_an_absent_selector_counts_nobody() -> None:
+def test_an_absent_selector_counts_no_pod() -> None:
     world = World(FOUR, [*standing(2, 1, 0, 3), wanted(**spread(1, HOSTNAME, SOFT, None))])
     assert world.plain("p", PLUGIN) == [100] * 4
 
@@ -169,7 +169,9 @@ def test_system_defaults_use_the_selector_of_the_replica_set() -> None:
 def test_the_pods_of_a_replica_set_that_was_not_read_stand_in_for_its_selector() -> None:
     owner = ("ReplicaSet", "rs", "uid-rs")
     bare = [node(f"node-{name}") for name in "abxy"]
-    others = standing(9)  # of nobody: they carry the label, too, but are not of this ReplicaSet
+    others = standing(
+        9
+    )  # without an owner: they carry the label, too, but are not of this ReplicaSet
     own = [
         pod(f"own-{name}{i}", on=f"node-{name}", labels={"foo": ""}, owner=owner)
         for name, count in zip("abxy", (4, 3, 2, 1), strict=True)

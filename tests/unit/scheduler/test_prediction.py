@@ -40,8 +40,8 @@ def test_what_is_not_modelled_is_named_and_every_feasible_node_is_equally_likely
     spec: Json, reason: str
 ) -> None:
     world = World([node("a"), node("b"), node("c", unschedulable=True)], [pod("p", **spec)])
-    found = world.model.predict(world.state, world.cls("p"))
-    assert found.unmodelled == (reason,)
+    prediction = world.model.predict(world.state, world.cls("p"))
+    assert prediction.unmodelled == (reason,)
     assert world.landings("p") == {"a": 0.5, "b": 0.5}
 
 
@@ -112,12 +112,12 @@ def test_probabilities_sum_to_one_in_a_sampled_cluster(count: int) -> None:
     wanted = spread(1, ZONE, "ScheduleAnyway", {"matchLabels": labels})
     old = [pod(f"old{i}", on=f"n{i:03d}", labels=labels) for i in range(0, 30, 3)]
     world = World(nodes, [*old, pod("p", labels=labels, requests={"cpu": "1"}, **wanted)])
-    found = world.model.predict(world.state, world.cls("p"))
-    assert found.probability.sum() == pytest.approx(1)
-    assert (np.diff(found.probability) <= 1e-9).all()
-    assert len(set(found.nodes.tolist())) == len(found.nodes)
+    prediction = world.model.predict(world.state, world.cls("p"))
+    assert prediction.probability.sum() == pytest.approx(1)
+    assert (np.diff(prediction.probability) <= 1e-9).all()
+    assert len(set(prediction.nodes.tolist())) == len(prediction.nodes)
     # Zone z0 holds all the others: no landing there.
-    assert all(int(world.snapshot.nodes.names[n][1:]) % 3 for n in found.nodes)
+    assert all(int(world.snapshot.nodes.names[n][1:]) % 3 for n in prediction.nodes)
 
 
 def _slow(index: int) -> list[Json]:

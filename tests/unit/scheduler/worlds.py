@@ -36,7 +36,7 @@ def node(
     hostname: bool = True,
     allocatable: Mapping[str, str] | None = None,
 ) -> Json:
-    """Return a Node; it carries its hostname label unless told otherwise."""
+    """Return a Node; it carries its hostname label unless labels say otherwise."""
     own = {HOSTNAME: name} if hostname else {}
     amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(allocatable or {})}
     return {

@@ -17,7 +17,7 @@ from tests.same import contents
 
 CAPTURE: dict[str, Any] = {"captured_at": 1_800_000_000.0, "version": (1, 36)}
 SETS = ("web-1", "web-2", "lone")
-"""ReplicaSets: two of one Deployment, and one that nobody owns."""
+"""ReplicaSets: two of one Deployment, and one without an owner."""
 
 
 def pod(number: int, controller: str, node: str = "n1", **status: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ STEP = st.one_of(
 
 
 def follow(world: World, fold: Fold, what: str, change: Any) -> None:
-    """Let one thing happen in the world, and tell the fold of it as a watch does."""
+    """Let one thing happen in the world, and give the change to the fold as a watch does."""
     if what == "pod":
         number, now = change
         before = world.pods.get(number)
@@ -216,8 +216,8 @@ def test_columns_of_strings_are_taken_and_searched_like_lists(
     assert list(column.take(np.array(rows, np.intp))) == [values[row] for row in rows]
     assert list(column.followed_by(StringColumn(["x", ""]))) == [*values, "x", ""]
     sought = set(data.draw(st.lists(st.sampled_from([*values, "none"]))))
-    found = column.rows_of(sought).tolist()
-    assert found == [row for row, value in enumerate(values) if value in sought]
+    matches = column.rows_of(sought).tolist()
+    assert matches == [row for row, value in enumerate(values) if value in sought]
 
 
 @given(
@@ -226,5 +226,5 @@ def test_columns_of_strings_are_taken_and_searched_like_lists(
 def test_strings_of_one_length_are_searched_where_they_lie(
     values: list[str], sought: set[str]
 ) -> None:
-    found = StringColumn(values).rows_of(sought).tolist()
-    assert found == [row for row, value in enumerate(values) if value in sought]
+    rows = StringColumn(values).rows_of(sought).tolist()
+    assert rows == [row for row, value in enumerate(values) if value in sought]

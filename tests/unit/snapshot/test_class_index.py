@@ -20,7 +20,7 @@ def test_each_selector_finds_its_classes_in_its_namespaces_only():
         ["shop", "shop", "bank"],
         [{"app": "web", "tier": "front"}, {"app": "db"}, {"app": "web"}],
     )
-    for namespaces, wanted, found in [
+    for namespaces, wanted, expected in [
         (["shop"], selector(app="web"), [0]),
         (["shop", "bank"], selector(app="web"), [0, 2]),
         (["bank", "bank"], selector(app="web"), [2]),
@@ -30,7 +30,7 @@ def test_each_selector_finds_its_classes_in_its_namespaces_only():
         (["shop"], LabelSelector(), [0, 1]),
         (["shop"], None, []),
     ]:
-        assert index.match(namespaces, wanted).tolist() == found
+        assert index.match(namespaces, wanted).tolist() == expected
 
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from("xy"), max_size=12)
@@ -55,9 +55,9 @@ selectors = st.builds(
 def test_the_index_finds_what_looking_at_all_finds(classes, asked):
     index = ClassIndex([namespace for namespace, _ in classes], [of for _, of in classes])
     for namespaces, wanted in asked:
-        found = [
+        expected = [
             number
             for number, (namespace, of_class) in enumerate(classes)
             if namespace in namespaces and matches(wanted, of_class)
         ]
-        assert index.match(namespaces, wanted).tolist() == found
+        assert index.match(namespaces, wanted).tolist() == expected

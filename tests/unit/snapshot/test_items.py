@@ -28,7 +28,7 @@ objects = st.dictionaries(st.text(alphabet='k"\\{]'), values, max_size=4)
     ascii_only=st.booleans(),
 )
 @settings(deadline=None)
-def test_items_are_found_however_the_text_is_cut(
+def test_items_are_located_however_the_text_is_cut(
     items: list[Any],
     before: dict[str, Any],
     after: dict[str, Any],
@@ -39,13 +39,13 @@ def test_items_are_found_however_the_text_is_cut(
     whole = {**before, "items": items, **after}
     text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode()
     scanner = ItemScanner()
-    found = [
+    parsed = [
         item
         for start in range(0, len(text), size)
         for item in scanner.feed(text[start : start + size])
     ]
-    assert [json.loads(item.text) for item in found] == items
-    assert all(text[item.offset :].startswith(item.text) for item in found)
+    assert [json.loads(item.text) for item in parsed] == items
+    assert all(text[item.offset :].startswith(item.text) for item in parsed)
     assert json.loads(scanner.envelope) == {**whole, "items": []}
     assert scanner.complete
 

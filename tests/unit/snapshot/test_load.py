@@ -36,14 +36,14 @@ def as_file(folder: Path, text: str | bytes, name: str = "file.json") -> Path:
 @pytest.mark.parametrize("workloads_first", [True, False])
 @pytest.mark.parametrize("shape", ["compact", "pretty", "sorted", "yaml", "gzip", "documents"])
 def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first: bool) -> None:
-    found = kubectl_list(workloads_first=workloads_first)
+    listing = kubectl_list(workloads_first=workloads_first)
     text: dict[str, str | bytes] = {
-        "compact": json.dumps(found, separators=(",", ":")),
-        "pretty": json.dumps(found, indent=4) + "\n",
-        "sorted": json.dumps(found, sort_keys=True),
-        "yaml": yaml.safe_dump(found),
-        "gzip": gzip.compress(json.dumps(found).encode()),
-        "documents": yaml.safe_dump_all(found["items"]),
+        "compact": json.dumps(listing, separators=(",", ":")),
+        "pretty": json.dumps(listing, indent=4) + "\n",
+        "sorted": json.dumps(listing, sort_keys=True),
+        "yaml": yaml.safe_dump(listing),
+        "gzip": gzip.compress(json.dumps(listing).encode()),
+        "documents": yaml.safe_dump_all(listing["items"]),
     }
     snapshot = load_snapshot(as_file(tmp_path, text[shape]))
     assert list(snapshot.pods.name) == ["a", "b"]
@@ -58,8 +58,8 @@ def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first
 @pytest.mark.parametrize("kind_last", [True, False])
 def test_a_list_of_one_kind_names_it_for_its_items(tmp_path: Path, kind_last: bool) -> None:
     kind, items = {"kind": "PodList"}, {"items": [pod("a"), pod("b")]}
-    found = {**items, **kind} if kind_last else {**kind, **items}
-    assert len(load_snapshot(as_file(tmp_path, json.dumps(found))).pods) == 2
+    listing = {**items, **kind} if kind_last else {**kind, **items}
+    assert len(load_snapshot(as_file(tmp_path, json.dumps(listing))).pods) == 2
 
 
 def test_standard_input_is_read_and_need_not_seek() -> None:
@@ -77,12 +77,12 @@ def test_standard_input_is_read_and_need_not_seek() -> None:
 
 
 def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_path: Path) -> None:
-    found = kubectl_list()
-    found["items"] = [{"apiVersion": "v1", "kind": "Secret", "data": {"spec": 7}}]
-    assert len(load_snapshot(as_file(tmp_path, json.dumps(found))).pods) == 0
+    listing = kubectl_list()
+    listing["items"] = [{"apiVersion": "v1", "kind": "Secret", "data": {"spec": 7}}]
+    assert len(load_snapshot(as_file(tmp_path, json.dumps(listing))).pods) == 0
     for nothing in (list[Any](), None):
-        found["items"] = nothing
-        snapshot = load_snapshot(as_file(tmp_path, json.dumps(found)))
+        listing["items"] = nothing
+        snapshot = load_snapshot(as_file(tmp_path, json.dumps(listing)))
         assert (snapshot.captured_at, snapshot.version) == (0.0, (1, 36))
         assert "Pod: none in the file" in snapshot.missing
 
@@ -154,9 +154,9 @@ def test_replica_sets_may_stand_before_between_and_after_the_pods_that_name_them
     assert [owner.ref for owner in snapshot.owners] == ["Deployment/one/d0", "Deployment/one/d3"]
 
 
-def test_an_older_file_of_ours_tells_its_time_and_version(tmp_path: Path) -> None:
-    found = kubectl_list()
-    found["metadata"] = {
+def test_an_older_file_of_ours_reports_its_time_and_version(tmp_path: Path) -> None:
+    listing = kubectl_list()
+    listing["metadata"] = {
         "resourceVersion": "7",
         "annotations": {
             "rebalancer/captured-at": "2026-11-21T00:00:00Z",
@@ -164,7 +164,7 @@ def test_an_older_file_of_ours_tells_its_time_and_version(tmp_path: Path) -> Non
             "rebalancer/kinds": "Pod,Node,ReplicaSet,Job",
         },
     }
-    snapshot = load_snapshot(as_file(tmp_path, gzip.compress(json.dumps(found).encode())))
+    snapshot = load_snapshot(as_file(tmp_path, gzip.compress(json.dumps(listing).encode())))
     assert (snapshot.captured_at, snapshot.version) == (TEN + 14 * 3600, (1, 34))
     assert snapshot.resource_version == "7"
     assert "Job: none in the file" not in snapshot.missing
@@ -172,12 +172,12 @@ def test_an_older_file_of_ours_tells_its_time_and_version(tmp_path: Path) -> Non
 
 
 def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Path) -> None:
-    found = kubectl_list()
+    listing = kubectl_list()
     drivers = [{"name": "d", "allocatable": {"count": 2**63}}]
     csi = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
     good = {"kind": "CSINode", "metadata": {"name": "n0"}, "spec": {"drivers": []}}
-    found["items"] += [good, csi]
-    path = as_file(tmp_path, json.dumps(found))
+    listing["items"] += [good, csi]
+    path = as_file(tmp_path, json.dumps(listing))
     with pytest.raises(
         PolicyError, match=rf"{path}: CSINode n1: it has a value that no API server"
     ):

@@ -72,8 +72,8 @@ def test_the_living_pods_of_an_owner_that_is_not_read_are_its_count(
     not_ready, terminating, expected
 ):
     web = custom(workload("web", ["a"] * 3), "CloneSet")
-    found = owner_of(unready(going(web, terminating), not_ready))
-    assert (found.replicas, found.unsettled) == expected
+    owner = owner_of(unready(going(web, terminating), not_ready))
+    assert (owner.replicas, owner.unsettled) == expected
 
 
 def rollout(*sets: tuple[int, int]) -> list[dict[str, Any]]:
@@ -97,5 +97,5 @@ def rollout(*sets: tuple[int, int]) -> list[dict[str, Any]]:
     ],
 )
 def test_replica_sets_count_for_an_owner_that_is_not_read(sets, expected):
-    found = owner_of(rollout(*sets))
-    assert (found.kind, found.replicas, found.unsettled) == ("Rollout", *expected)
+    owner = owner_of(rollout(*sets))
+    assert (owner.kind, owner.replicas, owner.unsettled) == ("Rollout", *expected)

@@ -36,7 +36,7 @@ def pods(kind="ReplicaSet", api_version="apps/v1", *, count=2, annotations=None,
     ]
 
 
-def held(objects, **rules):
+def protected(objects, **rules):
     """The protections of the first pod."""
     snapshot = snapshot_of([node("a"), *objects])
     return names_of(int(protect(snapshot, Protect(**rules), Scope())[0]))
@@ -60,27 +60,31 @@ def held(objects, **rules):
     ],
 )
 def test_only_known_controllers_are_trusted_to_create_a_pod_anew(kind, api_version, expected):
-    assert held(pods(kind, api_version)) == expected
+    assert protected(pods(kind, api_version)) == expected
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 def test_pods_that_do_not_start_again_stay_even_where_their_kind_is_named(policy):
     named = {"recreatedBy": ["Workflow.argoproj.io"]}
     step = pods("Workflow", "argoproj.io/v1alpha1", restartPolicy=policy)
-    assert held(step, **named) == ["notRecreated"]
-    assert held(pods("Workflow", "argoproj.io/v1alpha1"), **named) == []
+    assert protected(step, **named) == ["notRecreated"]
+    assert protected(pods("Workflow", "argoproj.io/v1alpha1"), **named) == []
 
 
 def test_a_named_kind_is_named_with_its_group():
-    assert held(pods("CloneSet", "apps.example.com/v1"), recreatedBy=["CloneSet.apps.kruise.io"])
-    assert not held(pods("CloneSet", "apps.kruise.io/v1"), recreatedBy=["CloneSet.apps.kruise.io"])
+    assert protected(
+        pods("CloneSet", "apps.example.com/v1"), recreatedBy=["CloneSet.apps.kruise.io"]
+    )
+    assert not protected(
+        pods("CloneSet", "apps.kruise.io/v1"), recreatedBy=["CloneSet.apps.kruise.io"]
+    )
 
 
 def test_jobs_are_lifted_by_their_own_key_only():
     never = pods("Job", "batch/v1", restartPolicy="Never")
-    assert held(never, jobs=False) == []
+    assert protected(never, jobs=False) == []
     other = pods("Job", "batch.volcano.sh/v1alpha1", restartPolicy="Never")
-    assert held(other, jobs=False) == ["notRecreated"]
+    assert protected(other, jobs=False) == ["notRecreated"]
 
 
 AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -189,10 +193,10 @@ def test_what_is_not_understood_is_named_with_what_carries_it():
 )  # fmt: skip
 def test_a_protection_may_have_an_exception(switch, spec, name):
     objects = workload("web", ["a", "a"], spec=spec)
-    assert held(objects) == [name]
-    assert held(objects, **{switch: {"except": {"labels": {"app": "web"}}}}) == []
-    assert held(objects, **{switch: {"except": {"labels": {"app": "db"}}}}) == [name]
-    assert held(objects, **{switch: {"except": {"nodes": {HOSTNAME: "b"}}}}) == [name]
+    assert protected(objects) == [name]
+    assert protected(objects, **{switch: {"except": {"labels": {"app": "web"}}}}) == []
+    assert protected(objects, **{switch: {"except": {"labels": {"app": "db"}}}}) == [name]
+    assert protected(objects, **{switch: {"except": {"nodes": {HOSTNAME: "b"}}}}) == [name]
 
 
 def claimed(storage_class):
@@ -211,7 +215,7 @@ def claimed(storage_class):
 )
 def test_volumes_of_some_storage_classes_may_move(storage_class, expected):
     spared = {"except": {"storageClasses": {"exclude": ["fast"]}}}
-    assert held(claimed(storage_class), volumes=spared) == expected
+    assert protected(claimed(storage_class), volumes=spared) == expected
 
 
 @pytest.mark.parametrize(
@@ -225,14 +229,14 @@ def test_volumes_of_some_storage_classes_may_move(storage_class, expected):
     ],
 )
 def test_pods_may_be_protected_by_a_select(select, expected):
-    assert held(workload("web", ["a", "a"]), pods=[select]) == expected
+    assert protected(workload("web", ["a", "a"]), pods=[select]) == expected
 
 
 def test_a_rollout_that_is_not_read_opts_out_by_its_replica_sets():
     objects = annotated(workload("web", ["a", "a"], kind="ReplicaSet"), "ReplicaSet")
     top = {"kind": "Rollout", "apiVersion": "argoproj.io/v1", "name": "web", "uid": "r"}
     objects[0]["metadata"]["ownerReferences"] = [{**top, "controller": True}]
-    assert held(objects) == ["optedOut"]
+    assert protected(objects) == ["optedOut"]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +259,8 @@ def test_namespaces_may_be_patterns(rules, expected):
 def test_an_exception_for_system_critical_pods_may_name_patterns():
     critical = workload("dns", ["a", "a"], priority=2_000_000_000)
     lifted = {"except": {"namespaces": ["def*"]}}
-    assert held(critical) == ["systemCritical"]
-    assert held(critical, systemCritical=lifted) == []
-    assert held(critical, systemCritical={"except": {"namespaces": ["kube-*"]}}) == [
+    assert protected(critical) == ["systemCritical"]
+    assert protected(critical, systemCritical=lifted) == []
+    assert protected(critical, systemCritical={"except": {"namespaces": ["kube-*"]}}) == [
         "systemCritical"
     ]

@@ -39,14 +39,14 @@ def archive_of(objects):
 @pytest.fixture(params=["plain.json", "packed.json.gz", "cluster.yaml", "cluster.zip"])
 def path(request, tmp_path):
     """The article's two zones, in each form that a snapshot file may have."""
-    found = tmp_path / request.param
-    if found.suffix == ".zip":
-        found.write_bytes(archive_of(OBJECTS))
-        return found
+    file = tmp_path / request.param
+    if file.suffix == ".zip":
+        file.write_bytes(archive_of(OBJECTS))
+        return file
     data = {"kind": "List", "apiVersion": "v1", "items": OBJECTS}
-    text = (yaml.safe_dump if found.suffix == ".yaml" else json.dumps)(data).encode()
-    found.write_bytes(gzip.compress(text) if found.suffix == ".gz" else text)
-    return found
+    text = (yaml.safe_dump if file.suffix == ".yaml" else json.dumps)(data).encode()
+    file.write_bytes(gzip.compress(text) if file.suffix == ".gz" else text)
+    return file
 
 
 def simulated(capsys, *args, code=0):
@@ -65,7 +65,7 @@ def test_a_zone_that_joins_is_one_eviction_in_any_form_of_file(path, capsys):
 
 def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, capsys):
     text = simulated(capsys, "--snapshot", str(path), "--cycles", "5")
-    assert "0 evictions in 1 cycle," in text
+    assert "0 evictions in 1 cycle;" in text
     assert "Silent for good, even without memory a day later: Nothing to do" in text
 
 

@@ -201,7 +201,7 @@ def test_a_victim_holds_its_place_until_it_is_gone():
 
 
 @pytest.mark.parametrize(("gone_after", "each"), [(5, [2, 0]), (30, [2, 0]), (60, [1, 1, 0])])
-def test_a_move_waits_until_who_made_way_for_it_is_gone(tmp_path, gone_after, each):
+def test_a_move_waits_until_the_pod_in_its_way_is_gone(tmp_path, gone_after, each):
     # n1 is the emptiest and draws web, which it holds already. Once fill has moved there from n2, web goes to
     # n2, but not before fill has let go of it: a run waits 40 seconds for that.
     policy = tmp_path / "policy.yaml"

@@ -130,8 +130,8 @@ def test_budgets_follow_the_edit_as_the_controller_would_write_them(
     objects = objects_of(node("n1"), *workload("web", ["n1"] * 3), budget)
     scale(objects, Scale.parse("Deployment/default/web=5"))
     renew_budgets(objects)
-    found = objects.snapshot().budgets[0]
-    assert (found.healthy, found.desired, found.allowed) == (healthy, desired, allowed)
+    budget = objects.snapshot().budgets[0]
+    assert (budget.healthy, budget.desired, budget.allowed) == (healthy, desired, allowed)
 
 
 @pytest.mark.parametrize(

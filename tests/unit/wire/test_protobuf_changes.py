@@ -26,7 +26,7 @@ def framed(kind: str, own: bytes) -> bytes:
 
 
 def versioned(own: bytes, version: str) -> bytes:
-    """Fields of a message may be told in parts: the same object with a version."""
+    """Fields of a message may come in parts: the same object with a version."""
     return own + field(1, field(6, version.encode()))
 
 
@@ -43,19 +43,21 @@ TEXT = (
 def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     decoder = pod_changes(PROTOBUF)
     ends = sorted({0, *cuts, len(TEXT)})
-    told = [one for start, end in itertools.pairwise(ends) for one in decoder.feed(TEXT[start:end])]
-    assert [(one.type, one.version) for one in told] == [
+    changes = [
+        one for start, end in itertools.pairwise(ends) for one in decoder.feed(TEXT[start:end])
+    ]
+    assert [(one.type, one.version) for one in changes] == [
         ("ADDED", "11"),
         (BOOKMARK, "12"),
         ("DELETED", "13"),
         (ERROR, ""),
     ]
-    first, gone = told[0].object, told[2].object
+    first, gone = changes[0].object, changes[2].object
     assert first is not None
     assert gone is not None
     assert (first.name, first.uid, first.node) == ("a", "uid-a", "n1")
     assert (gone.name, gone.node) == ("b" * 300, "n2")
-    status = told[3].status
+    status = changes[3].status
     assert status is not None
     assert (status.code, status.reason) == (410, "Expired")
 
@@ -64,7 +66,7 @@ def test_other_kinds_are_decoded_as_in_lists() -> None:
     own = encoded(
         "Node", metadata={"name": "n1", "resourceVersion": "9"}, spec={"unschedulable": True}
     )
-    (told,) = object_changes("Node", PROTOBUF).feed(framed("MODIFIED", own))
+    (change,) = object_changes("Node", PROTOBUF).feed(framed("MODIFIED", own))
     line = {
         "type": "MODIFIED",
         "object": {
@@ -73,9 +75,9 @@ def test_other_kinds_are_decoded_as_in_lists() -> None:
         },
     }
     (in_json,) = object_changes("Node", JSON).feed(json.dumps(line).encode() + b"\n")
-    assert told == in_json
-    assert told.object is not None
-    assert told.object.spec.unschedulable
+    assert change == in_json
+    assert change.object is not None
+    assert change.object.spec.unschedulable
 
 
 @pytest.mark.parametrize(

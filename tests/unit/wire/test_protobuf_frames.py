@@ -13,7 +13,7 @@ from tests.unit.wire.protobuf_bytes import MAGIC, field, listed
 
 def items_of(run: bytes) -> list[bytes]:
     """Take a run apart by the book: tag, length, value."""
-    found, position = [], 0
+    items, position = [], 0
     while position < len(run):
         tag, length, shift = run[position], 0, 0
         position += 1
@@ -25,9 +25,9 @@ def items_of(run: bytes) -> list[bytes]:
             if byte < 0x80:
                 break
         if tag == 0x12:
-            found.append(run[position : position + length])
+            items.append(run[position : position + length])
         position += length
-    return found
+    return items
 
 
 def read(pieces: list[bytes], run_bytes: int = 1 << 20) -> tuple[list[bytes], ListFrames]:
@@ -38,15 +38,15 @@ def read(pieces: list[bytes], run_bytes: int = 1 << 20) -> tuple[list[bytes], Li
 
 
 def test_a_list_in_one_piece_is_its_items_and_its_version() -> None:
-    found, frames = read([listed([b"\x0a\x01a", b"\x0a\x01b"], version="99", token="more")])
-    assert found == [b"\x0a\x01a", b"\x0a\x01b"]
+    items, frames = read([listed([b"\x0a\x01a", b"\x0a\x01b"], version="99", token="more")])
+    assert items == [b"\x0a\x01a", b"\x0a\x01b"]
     meta = frames.close()
     assert (meta.resource_version, meta.continue_) == ("99", "more")
 
 
 def test_an_empty_list_is_whole() -> None:
-    found, frames = read([listed([])])
-    assert found == []
+    items, frames = read([listed([])])
+    assert items == []
     assert frames.close().resource_version == "7"
 
 
@@ -61,8 +61,8 @@ def test_it_does_not_matter_where_the_pieces_end(
     body = listed(items)
     ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     pieces = [body[a:b] for a, b in pairwise(ends)]
-    found, frames = read(pieces, run_bytes)
-    assert found == items
+    decoded, frames = read(pieces, run_bytes)
+    assert decoded == items
     assert frames.close().resource_version == "7"
 
 

@@ -83,27 +83,27 @@ def replica_set(uid: str) -> bytes:
 
 
 def test_a_replica_set_has_what_decides_on_replacements() -> None:
-    (found,) = decode_run("ReplicaSet", run_of(replica_set("u")))
-    assert found.spec.replicas == 0
-    assert found.spec.selector == {"matchLabels": {"app": "web"}}
-    assert found.spec.template.metadata.labels == {"app": "web"}
-    assert found.spec.template.spec.node_selector == {"disk": "ssd"}
-    assert (found.status.ready_replicas, found.status.observed_generation) == (2, 4)
-    assert found.metadata.owner_references[0].name == "web"
+    (decoded,) = decode_run("ReplicaSet", run_of(replica_set("u")))
+    assert decoded.spec.replicas == 0
+    assert decoded.spec.selector == {"matchLabels": {"app": "web"}}
+    assert decoded.spec.template.metadata.labels == {"app": "web"}
+    assert decoded.spec.template.spec.node_selector == {"disk": "ssd"}
+    assert (decoded.status.ready_replicas, decoded.status.observed_generation) == (2, 4)
+    assert decoded.metadata.owner_references[0].name == "web"
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
 def test_of_a_workload_s_annotations_one_is_read(kind: str) -> None:
     annotations = entries({"rebalancer/evict": "false", "last-applied": "{" * 200})
     mine = encoded(kind, metadata={"name": "web", "uid": "u", "annotations": annotations})
-    (found,) = decode_run(kind, run_of(mine))
-    assert (found.metadata.name, found.metadata.uid) == ("web", "u")
-    assert found.metadata.annotations == {"rebalancer/evict": "false"}
+    (decoded,) = decode_run(kind, run_of(mine))
+    assert (decoded.metadata.name, decoded.metadata.uid) == ("web", "u")
+    assert decoded.metadata.annotations == {"rebalancer/evict": "false"}
 
 
-def test_replica_sets_that_nobody_wants_are_not_even_converted() -> None:
+def test_unneeded_replica_sets_are_not_even_converted() -> None:
     run = run_of(replica_set("a"), replica_set("b"))
-    assert [found.metadata.uid for found in decode_run("ReplicaSet", run, {"b"})] == ["b"]
+    assert [decoded.metadata.uid for decoded in decode_run("ReplicaSet", run, {"b"})] == ["b"]
 
 
 def test_a_deployment_says_whether_it_is_in_a_rollout() -> None:
@@ -113,7 +113,7 @@ def test_a_deployment_says_whether_it_is_in_a_rollout() -> None:
         spec={"replicas": 3, "paused": True},
         status={"observedGeneration": 2, "replicas": 3, "updatedReplicas": 1, "readyReplicas": 3},
     )
-    (found,) = decode_run("Deployment", run_of(mine))
+    (decoded,) = decode_run("Deployment", run_of(mine))
     theirs = {
         "metadata": {"name": "web", "uid": "d", "generation": 3},
         "spec": {"replicas": 3, "paused": True},
@@ -124,13 +124,13 @@ def test_a_deployment_says_whether_it_is_in_a_rollout() -> None:
             "readyReplicas": 3,
         },
     }
-    assert found == from_json("Deployment", theirs)
+    assert decoded == from_json("Deployment", theirs)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_object_without_any_field_is_readable(kind: str) -> None:
-    (found,) = decode_run(kind, run_of(b""))
-    assert found.metadata.name == ""
+    (decoded,) = decode_run(kind, run_of(b""))
+    assert decoded.metadata.name == ""
 
 
 @pytest.mark.parametrize("description", [DESCRIPTION, STORED])

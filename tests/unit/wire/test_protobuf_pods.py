@@ -27,8 +27,8 @@ def records(*items: bytes, unread: bytes = b"") -> list[PodRecord]:
 
 
 def from_json(**pod_fields: Any) -> PodRecord:
-    found, _ = decode_page(json.dumps({"items": [pod_fields]}).encode())
-    return next(found)
+    pods, _ = decode_page(json.dumps({"items": [pod_fields]}).encode())
+    return next(pods)
 
 
 def selector(app: str) -> dict[str, Any]:
@@ -293,8 +293,8 @@ def test_only_annotations_that_matter_are_taken() -> None:
     long_name = "example.com/" + "x" * 130
     (plain,) = records(pod(annotations={"a": "b", long_name: "c", "": ""}))
     assert plain.annotations is NO_ANNOTATIONS
-    (told,) = records(pod(annotations={"karpenter.sh/do-not-disrupt": "true", "a": "b"}))
-    assert told.annotations.do_not_disrupt == "true"
+    (record,) = records(pod(annotations={"karpenter.sh/do-not-disrupt": "true", "a": "b"}))
+    assert record.annotations.do_not_disrupt == "true"
 
 
 def test_a_terminating_pod_is_one_although_its_time_is_the_zero_time() -> None:
@@ -327,8 +327,8 @@ def test_a_ready_container_that_was_never_restarted_says_nothing() -> None:
     (mine,) = records(pod())
     assert mine.state is RUNNING
     done = {"ready": True, "state": {"terminated": {"reason": "Completed"}}}
-    told = from_json(status={"phase": "Running", "initContainerStatuses": [done]})
-    assert told.state is RUNNING
+    record = from_json(status={"phase": "Running", "initContainerStatuses": [done]})
+    assert record.state is RUNNING
 
 
 _TEXTS = st.sampled_from(["", "Error", "CrashLoopBackOff", "\u00fc"])

@@ -1,4 +1,4 @@
-"""A strategy of somebody else, over the public plug-in surface only."""
+"""A strategy of another project, over the public plug-in surface only."""
 
 from __future__ import annotations
 

@@ -1,0 +1,29 @@
+"""Clocks and events for tests in which a time must pass, or a signal come, at one moment and no other."""
+
+import threading
+from collections.abc import Callable
+
+from rebalancer.base.environment import SystemClock
+
+
+class Once(threading.Event):
+    """Set as soon as something is so, and from then on."""
+
+    def __init__(self, happened: Callable[[], bool]) -> None:
+        super().__init__()
+        self._happened = happened
+
+    def is_set(self) -> bool:
+        if not super().is_set() and self._happened():
+            self.set()
+        return super().is_set()
+
+
+class LeapingClock(SystemClock):
+    """Leaps over every deadline when ``come`` is set."""
+
+    def __init__(self, come: threading.Event) -> None:
+        self._come = come
+
+    def now(self) -> float:
+        return super().now() + (1e6 if self._come.is_set() else 0.0)
