@@ -347,7 +347,7 @@ class Snapshot:
             key: Hashable = index
             if cls.controller == "StatefulSet.apps":
                 own = cls.labels.items() - {(k, cls.labels.get(k)) for k in _OF_ONE_REPLICA}
-                key = (cls.controller_uid, frozenset(own))
+                key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
         return frozen(group)
 

@@ -218,3 +218,10 @@ def test_what_only_observes_lets_no_pod_go_that_is_not_ready():
 def test_contract():
     crowded = [*nodes(), *web(["n1", "n1", "n2", "n3"], 0, 1)]
     check_strategy(Registry.installed().strategy(NAME), params(), [snapshot_of(crowded)])
+
+
+def test_pods_of_another_namespace_that_name_the_same_statefulset_are_no_siblings():
+    objects = web(["n1", "n2"], 0, kind="StatefulSet")
+    other = next(item for item in objects if item["metadata"]["name"] == "web-1")
+    other["metadata"]["namespace"] = "intruder"
+    assert plan([*nodes(), *objects]).before[NAME].violated == 0
