@@ -16,7 +16,7 @@ from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
 from rebalancer.evictor.executor import Pace as WavePace
-from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.planner.planning import Planning, finished_phases, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
@@ -65,7 +65,9 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     """
     registry = Registry.installed()
     loaded = options.load(registry)
-    snapshot = with_methods(loaded.policy, changed_snapshot(options, stdin))
+    snapshot = with_methods(
+        loaded.policy, changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
+    )
     loop = Loop(
         World(
             snapshot,
@@ -91,8 +93,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     return ExitCode.DONE
 
 
-def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
+def changed_snapshot(
+    options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
+) -> Snapshot:
     """Return the snapshot of the file with the edits made: nodes first, then replicas.
+
+    ``finished``: the phases of pods that have ended and are kept.
 
     Raises:
         PolicyError: the file cannot be read, or an edit cannot be made on it.
@@ -101,10 +107,10 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or scales):
-        return load_judgeable(path, stdin=stdin)
+        return load_judgeable(path, stdin=stdin, finished=finished)
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
-    first = load_judgeable(path, stdin=BytesIO(data))
+    first = load_judgeable(path, stdin=BytesIO(data), finished=finished)
     objects = read_objects(data)
     for new in new_nodes:
         add_node(objects, new)
@@ -114,7 +120,7 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
         scale(objects, wanted)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
-    return _with_new_nodes(first, with_usage_of(first, objects.snapshot()))
+    return _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:

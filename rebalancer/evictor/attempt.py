@@ -159,6 +159,8 @@ class Attempt:
         """Return why the pod must not be evicted any more, as it and its siblings are now."""
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
+        if move.cause is Cause.ENDED:
+            return None if pod.phase in _ENDED else "the pod has not ended"
         if not pod.ready:
             # A pod that goes for its own state takes no Ready one from its owner.
             not_ready = "protected now: the pod is not Ready"
@@ -166,6 +168,9 @@ class Attempt:
         if (sibling := self._unready_sibling(move)) is not None:
             return f"protected now: {sibling} of the same controller is not Ready"
         return None
+
+
+_ENDED = ("Failed", "Succeeded")
 
 
 def _carried_out(move: Move) -> Outcome:

@@ -80,6 +80,7 @@ def read_cluster(
     threads: int = 4,
     keep: bool = False,
     usage: UsageSource | None = None,
+    finished: frozenset[str] = frozenset(),
 ) -> Reading:
     """Read all that a plan is based on.
 
@@ -88,7 +89,8 @@ def read_cluster(
     list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
     is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
     unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
-    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it.
+    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it. Of pods that
+    have ended only those in the phases ``finished`` are read.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -97,7 +99,7 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    how = How(PAGE if page_size is None else page_size, _streams(version, page_size))
+    how = How(PAGE if page_size is None else page_size, _streams(version, page_size), finished)
     try:
         fold, listings, missing, metrics = _read_lists(client, how, threads, usage)
     except ForbiddenError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Method, Move, Score, Skip
+from rebalancer.plan.plan import Cause, Code, Cost, Landing, Method, Move, Score, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
@@ -183,6 +183,8 @@ def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
 def outcome_words(report: RunReport, outcome: Outcome) -> str:
     """Return where the pod went, or was to go: what stands right of the arrow."""
     move = outcome.move
+    if move.cause is Cause.ENDED:
+        return "removed: nothing replaces it"
     expected = landing_words(report, move.landings)
     if outcome.landed is None:
         return expected

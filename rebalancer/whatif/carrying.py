@@ -64,9 +64,13 @@ class _Simulated:
         seconds: float,  # noqa: ARG002
         after_stop: bool = False,  # noqa: ARG002
     ) -> PodView | None:
-        return self._world.pod(self._uids[namespace, name])
+        uid = self._uids[namespace, name]
+        return self._world.pod(uid) or self._world.ended(uid)
 
     def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        if self._world.ended(uid) is not None:
+            self._world.remove(uid)
+            return Answer(AnswerKind.EVICTED, f"{name} is gone")
         created = self._world.now
         new = self._world.evict(uid)
         self._replaced(namespace, uid, new, created, self._world.draw(self._ready_after))
