@@ -26,10 +26,10 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
 	$(BIN)/python -m pytest -n auto --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
 
-docs: $(STAMP)  ## write the tables and outputs in README and docs again
+docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
 
-pictures: $(STAMP)  ## draw the pictures in docs/images again; needs chromium
+pictures: $(STAMP)  ## draw the pictures of README again; needs chromium
 	$(BIN)/python -m tests.docs.pictures
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
@@ -45,7 +45,7 @@ e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests
 
-e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
+e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins, and what e2e-prometheus needs
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node

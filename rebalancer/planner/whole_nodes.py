@@ -149,7 +149,7 @@ def _emptiable(draft: Draft, of: Contribution) -> Emptiable:
 
 def _is_quiet(plan: Plan) -> bool:
     """Return whether nothing is to be carried out now, and nothing waits for a further run."""
-    return not plan.backlog.moves and all(move.observed for move in plan.moves)
+    return all(move.observed for move in plan.moves) and not plan.backlog.moves
 
 
 def _without(choice: Choice, nodes: list[int]) -> Choice:
