@@ -9,7 +9,7 @@ from dataclasses import replace
 from rebalancer.base.stop import Stop
 from rebalancer.evictor.executor import Execution, Executor, Pace, Recheck
 from rebalancer.evictor.landing import Replacement
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
@@ -66,17 +66,17 @@ class _Simulated:
     ) -> PodView | None:
         return self._world.pod(self._uids[namespace, name])
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         created = self._world.now
         new = self._world.evict(uid)
         self._replaced(namespace, uid, new, created, self._world.draw(self._ready_after))
-        return Answer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
+        return EvictionAnswer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
 
-    def restart(self, move: Move) -> Answer:
+    def restart(self, move: Move) -> EvictionAnswer:
         created, starts = self._world.now, self._world.draw(self._ready_after)
         new = self._world.restart(move.uid, starts)
         self._replaced(move.namespace, move.uid, new, created, starts)
-        return Answer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
+        return EvictionAnswer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
 
     def _replaced(
         self, namespace: str, uid: str, new: Replaced, created: float, starts: float
