@@ -26,10 +26,10 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
 	$(BIN)/python -m pytest -n auto --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
 
-docs: $(STAMP)  ## write the tables and outputs in README and docs again
+docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
 
-pictures: $(STAMP)  ## draw the pictures in docs/images again; needs chromium
+pictures: $(STAMP)  ## draw the pictures of README again; needs chromium
 	$(BIN)/python -m tests.docs.pictures
 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600

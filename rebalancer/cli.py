@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Exit codes:
   0   done, nothing to do, standing still, or stopped by a PodDisruptionBudget, a budget or another run
-  1   our fault
+  1   an error in the program itself
   2   the policy, a flag or a file is wrong, or the output could not be written
   3   the cluster could not be read, or refused us before the first eviction
   4   partly executed: something planned failed or was cut off, or was done and could not be reported
@@ -28,7 +28,7 @@ Exit codes:
 
 _COMMANDS = {
     "apply": "Carry out a plan that was reviewed before.",
-    "completion": "Print a script for completion by the shell.",
+    "completion": "Print a script that completes commands in a shell.",
     "demo": "Tell the story in an embedded cluster.",
     "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
@@ -37,7 +37,7 @@ _COMMANDS = {
     "plan": "Plan moves and carry none out.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes, one after the other.",
-    "report": "Print what a report looks like.",
+    "report": "Print the JSON schema of reports.",
     "run": "Plan moves and carry them out, once.",
     "simulate": "Play run after run offline, with what-if changes.",
     "snapshot": "Write the cluster's state to a file, for run --snapshot.",
@@ -84,7 +84,10 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="rebalancer")
 def main() -> None:
-    """Move running pods to where they should be."""
+    """Move running pods to where they should be.
+
+    Begin with `rebalancer plan`, which changes nothing, or without a cluster with `rebalancer demo`.
+    """
 
 
 def command(argv: Sequence[str], program: str = "rebalancer") -> int:

@@ -7,12 +7,18 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
-from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY_FLAGS, RUN, with_flags
+from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY_FLAGS, RUN, examples, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE, run_once
 
 
-@click.command("apply")
+@click.command(
+    "apply",
+    epilog=examples(
+        "rebalancer apply plan.json --dry-run",
+        "rebalancer apply plan.json",
+    ),
+)
 @click.argument("plan_path", metavar="PLAN")
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only: what is left of the plan now.")
@@ -27,7 +33,7 @@ from rebalancer.commands.run import PATIENCE, run_once
 def command(**flags: Any) -> int:
     """Carry out a plan that was reviewed before.
 
-    PLAN is what `rebalancer run --dry-run -o json` (or yaml) printed, '-' for standard input. Moves may have
+    PLAN is what `rebalancer plan --out FILE` wrote, or -o json or yaml printed; '-' is standard input. Moves may have
     been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
     of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
     break something. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be

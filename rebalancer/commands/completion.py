@@ -12,7 +12,7 @@ from rebalancer.commands.call import COMPLETE_VARIABLE
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print a script for completion by the shell.
+    """Print a script that completes commands in a shell.
 
     \b
     bash:  source <(rebalancer completion bash)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
-from rebalancer.commands.flags import CLUSTER, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.embedded.demo import run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.embedded.kept import drift, kept
@@ -21,13 +22,22 @@ from rebalancer.kube.client import connect
 _KUBECONFIG = Path("demo.kubeconfig")
 
 
-@click.group("demo", invoke_without_command=True)
+@click.group(
+    "demo",
+    invoke_without_command=True,
+    epilog=examples(
+        "rebalancer demo --report demo-report.html",
+        "rebalancer demo --keep",
+        "rebalancer demo drift zone-back --kubeconfig demo.kubeconfig",
+    ),
+)
 @click.option(
     "--speed",
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="2: at twice the pace.",
+    metavar="FACTOR",
+    help="Pace of the story: 2 is twice as fast.",
 )
 @click.option(
     "--report",
@@ -54,9 +64,15 @@ def command(
 ) -> int:
     """Tell the story in an embedded cluster.
 
-    Drift, plan, evictions, landings, silence.
+    Drift, plan, evictions, landings, silence: half a minute, and nothing is needed or left.
     """
-    if context.invoked_subcommand is not None:
+    if (subcommand := context.invoked_subcommand) is not None:
+        given = {name for name in context.params if _is_given(context, name)}
+        if of_story := given - {"kubeconfig"}:
+            flags = ", ".join(f"--{name}" for name in sorted(of_story))
+            raise click.UsageError(f"{subcommand} takes no {flags}")
+        # Of ``demo --keep`` it is a file to write, of what it keeps drifting the same file to read.
+        context.obj = str(kubeconfig) if "kubeconfig" in given else None
         return int(ExitCode.DONE)
     if keep:
         return int(_keep(kubeconfig.absolute()))
@@ -66,17 +82,27 @@ def command(
 @command.command("drift")
 @with_flags(CLUSTER)
 @click.argument("name", type=click.Choice(list(LIVE)))
-def drift_command(kubeconfig: str | None, context_name: str | None, name: str) -> int:
-    """Have the cluster that `demo --keep` keeps drift: a zone is lost, or back, nodes join, or return."""
+@click.pass_obj
+def drift_command(
+    of_demo: str | None, kubeconfig: str | None, context_name: str | None, name: str
+) -> int:
+    """Let the cluster of `demo --keep` drift.
+
+    A zone is lost, or was lost and is back; a node joins in each zone; a node of each zone was emptied and is back.
+    """
     environment = system_environment()
     client = connect(
-        kubeconfig=kubeconfig,
+        kubeconfig=kubeconfig or of_demo,
         context=context_name,
         environ=environment.environ,
         stop=environment.until_signal(),
     )
     say(environment.out, f"{drift(client, name)}.")
     return int(ExitCode.DONE)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _keep(kubeconfig: Path) -> ExitCode:

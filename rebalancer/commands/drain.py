@@ -15,13 +15,23 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
-from rebalancer.commands.flags import CLUSTER, POLICY, PROGRESS, SET, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY,
+    PROGRESS,
+    SET,
+    Whole,
+    examples,
+    output_flag,
+    with_flags,
+)
 from rebalancer.commands.options import duration, label_selector, own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.nodes.choice import Choice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
+from rebalancer.report.data_text import DATA_FORMS
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -121,7 +131,10 @@ class Course:
         self._client = client
         self._order = emptying.order()
         self._reported: object = None
+        self._most = 0
+        """Pods that were in the way at once, at most."""
         self._version = (0, 0)
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, wait_batch: float) -> str | None:
         """Cordon all, empty them; return None once they are, else why they are not.
@@ -131,9 +144,12 @@ class Course:
         """
         from rebalancer.nodes.draining import empty  # noqa: PLC0415
 
+        names = self._names
+        text = names[0] if len(names) == 1 else f"{len(names):,} nodes"
         why: str | None = "it was cut off"
         try:
-            why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
+            with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
+                why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -199,7 +215,10 @@ class Course:
             clock=self._emptying.environment.clock.unix,
             version=self._version,
         )
-        return left_of(pods, self._emptying.orders)
+        left = left_of(pods, self._emptying.orders)
+        self._most = max(self._most, left.pods)
+        self._reached(self._most - left.pods, self._most)
+        return left
 
     def evict(self) -> str | None:
         """See Steps."""
@@ -245,25 +264,25 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--grace-period",
-        type=int,
+        type=Whole(),
         default=-1,
         show_default=True,
         metavar="SECONDS",
-        help="Of each evicted pod; negative: its own.",
+        help="Time that each evicted pod has to end; negative: its own.",
     ),
     click.option(
         "--timeout",
         default="0s",
         show_default=True,
         metavar="DURATION",
-        help="Give up after so long; 0s: never. For all nodes together.",
+        help="Give up after this time, for all nodes together: 90s, 5m; 0s: never.",
     ),
     click.option(
         "--wait-batch",
         default="6h",
         show_default=True,
         metavar="DURATION",
-        help="Wait so long for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
+        help="How long to wait for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
         "results of finished ones are read; then give up.",
     ),
     click.option(
@@ -277,16 +296,16 @@ EMPTYING: list[Callable[..., Any]] = [
         help="Also evict pods for which no landing is foreseen: their replacements may stay Pending, as after kubectl "
         "drain. Without it such a pod refuses the whole order.",
     ),
-    click.option("--reason", default="", metavar="TEXT", help="Written on the nodes."),
+    click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
     click.option(
         "--lease",
         metavar="NS/NAME",
         help="Lease that keeps this and runs apart: each waits while the other evicts. It must exist.",
     ),
-    output_flag("table", "json", of="report"),
+    output_flag("table", *DATA_FORMS, of="report"),
     click.option(
         "--max-requests",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         default=8,
         show_default=True,
         metavar="N",
@@ -312,11 +331,36 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
     _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
 
 
-@click.command("drain", cls=KubectlFlags)
+_EXIT_CODES = """\b
+Exit codes:
+  0  all nodes are empty, or would be
+  2  a flag is wrong
+  3  refused by the pre-flight or by the cluster: nothing was changed
+  4  not all are empty
+
+"""
+
+
+@click.command(
+    "drain",
+    cls=KubectlFlags,
+    epilog=_EXIT_CODES
+    + examples(
+        "rebalancer drain node-a1 --ignore-daemonsets --dry-run=client",
+        "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",
+    ),
+)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=names.nodes)
-@click.option("-l", "--selector", help="Nodes with these labels, as kubectl takes them.")
 @click.option(
-    "--pod-selector", help="Only pods with these labels; the nodes need be empty of these only."
+    "-l",
+    "--selector",
+    metavar="LABELS",
+    help="Nodes with these labels, as kubectl takes them: pool=old.",
+)
+@click.option(
+    "--pod-selector",
+    metavar="LABELS",
+    help="Only pods with these labels; the nodes need be empty of these only.",
 )
 @with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
@@ -331,9 +375,6 @@ def command(**flags: Any) -> int:
     First a pre-flight: nothing is changed if a node can never become empty, a flag is missing, or the other nodes
     do not hold the pods. Then all nodes are cordoned, and their pods evicted as in a run: planned together, within
     the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. Nothing is ever
-    deleted. A drain that was killed is gone on with by calling it again.
-
-    Exit codes: 0 all nodes are empty (or would be) · 2 a flag is wrong · 3 refused by the pre-flight or by the
-    cluster, nothing was changed · 4 not empty.
+    deleted. Call it again to go on with a drain that was killed.
     """
     return int(drain(DrainOptions(**flags), system_environment(patience=PATIENCE)))

@@ -140,7 +140,7 @@ class Emptying:
                 loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
             ),
             stop=self.stop.sooner(_ROUND, self.environment.stop),
-            timings=Timings(self.environment.clock),
+            timings=Timings(self.environment.clock, shown=self.base.timings.shown),
             rules=DRAIN_RULES,
             notes=list(self.base.notes),
         )

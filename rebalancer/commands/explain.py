@@ -17,7 +17,7 @@ from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.find import find_node, find_pod, find_workload
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
@@ -178,10 +178,12 @@ _EXPLAINED = [
 ]
 
 
-@command.command("pod")
+@command.command("pod", epilog=examples("rebalancer explain pod web-0 --node node-a1"))
 @click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=names.pods)
 @click.option(
-    "--node", help="Only this node: why it would not take the replacement, or its scores."
+    "--node",
+    metavar="NAME",
+    help="Only this node: why it would not take the replacement, or its scores.",
 )
 @with_flags(_EXPLAINED)
 def _pod(pod: str, node: str | None, **options: Any) -> int:
@@ -193,7 +195,7 @@ def _pod(pod: str, node: str | None, **options: Any) -> int:
     return int(explain_pod(pod, node, ExplainOptions(**options), system_environment()))
 
 
-@command.command("node")
+@command.command("node", epilog=examples("rebalancer explain node node-a1"))
 @click.argument("node", metavar="NAME", shell_complete=names.nodes)
 @with_flags(_EXPLAINED)
 def _node(node: str, **options: Any) -> int:
@@ -205,7 +207,12 @@ def _node(node: str, **options: Any) -> int:
     return int(explain_node(node, ExplainOptions(**options), system_environment()))
 
 
-@command.command("workload")
+@command.command(
+    "workload",
+    epilog=examples(
+        "rebalancer explain workload web", "rebalancer explain workload Deployment/default/web"
+    ),
+)
 @click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME")
 @with_flags(_EXPLAINED)
 def _workload(workload: str, **options: Any) -> int:

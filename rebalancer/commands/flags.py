@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -28,11 +28,35 @@ def with_flags(
     return decorate
 
 
+class Whole(click.IntRange):
+    """A whole number in the digits 0 to 9; Python's ``int`` also reads those of other scripts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if isinstance(value, str) and not value.isascii():
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help: calls of it, one a line."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 DEFAULTS = RunOptions()
 
 CLUSTER = [
-    click.option("--kubeconfig", type=click.Path(), help="Path to the kubeconfig file."),
-    click.option("--context", "context_name", help="Context of the kubeconfig."),
+    click.option(
+        "--kubeconfig",
+        type=click.Path(),
+        help="Path to the kubeconfig file. Default: as kubectl; in a pod its ServiceAccount.",
+    ),
+    click.option(
+        "--context",
+        "context_name",
+        metavar="NAME",
+        help="Context of the kubeconfig. Default: the current one.",
+    ),
 ]
 
 POLICY = click.option(
@@ -48,7 +72,7 @@ SET = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe.",
+    help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe; may be repeated.",
 )
 
 POLICY_FLAGS = [
@@ -163,11 +187,15 @@ RUN = [
     click.option(
         "-n",
         "--namespace",
+        metavar="NAME",
         shell_complete=names.namespaces,
         help="Move pods of this namespace only.",
     ),
     click.option(
-        "-l", "--selector", help="Move pods with these labels only, as kubectl takes them."
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        help="Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
     ),
     click.option(
         "--select",
@@ -187,7 +215,7 @@ RUN = [
         default=format_duration(timedelta(seconds=DEFAULTS.deadline)),
         show_default=True,
         metavar="DURATION",
-        help="End the run in good order after so long: 90s, 5m; a plain number is seconds.",
+        help="End the run in good order after this time: 90s, 5m; a plain number is seconds.",
     ),
     click.option(
         "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
@@ -199,7 +227,7 @@ RUN = [
     ),
     click.option(
         "--max-requests",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         default=DEFAULTS.max_requests,
         show_default=True,
         metavar="N",
@@ -227,7 +255,7 @@ RUN = [
 WHOLE = click.option(
     "--whole",
     is_flag=True,
-    help="With --dry-run: plan all there is to do, not only what one run can carry out in its time.",
+    help="In a dry run: plan all there is to do, not only what one run can carry out in its time.",
 )
 
 WATCH = click.option(
@@ -235,5 +263,5 @@ WATCH = click.option(
     "every",
     callback=_at_least_a_second,
     metavar="DURATION",
-    help="With --dry-run on a terminal: the report again every so often (30s); a star marks what changed.",
+    help="In a dry run on a terminal: the report again every so often (30s); a star marks what changed.",
 )

@@ -7,7 +7,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.commands.options import Access, reference
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
@@ -36,7 +36,12 @@ def show_history(
     return ExitCode.DONE
 
 
-@click.command("history")
+@click.command(
+    "history",
+    epilog=examples(
+        "rebalancer history --memory default/memory",
+    ),
+)
 @with_flags(CLUSTER)
 @click.option("--memory", metavar="NS/NAME", required=True, help="ConfigMap of run --memory.")
 @output_flag("table", "json", "yaml", of="history")

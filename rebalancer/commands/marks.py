@@ -10,7 +10,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import printable
-from rebalancer.commands.flags import CLUSTER, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.commands.options import Access
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
 from rebalancer.report.data_text import DATA_FORMS, data_text
@@ -80,7 +80,13 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
     }
 
 
-@click.command("marks")
+@click.command(
+    "marks",
+    epilog=examples(
+        "rebalancer marks",
+        "rebalancer marks --clear",
+    ),
+)
 @with_flags(CLUSTER)
 @click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
 @output_flag("table", *DATA_FORMS, of="list")

@@ -7,12 +7,19 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE, run_once, watched
 
 
-@click.command("plan")
+@click.command(
+    "plan",
+    epilog=examples(
+        "rebalancer plan",
+        "rebalancer plan --strategy topology-spread --set protect.minPodAge=0s",
+        "rebalancer plan --out plan.json",
+    ),
+)
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option(
     "--out",

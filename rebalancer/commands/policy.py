@@ -12,7 +12,7 @@ from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands.check import check_on
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.commands.migrate import migrate
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.policy.forms import MODELINE, effective, schema
@@ -24,7 +24,13 @@ def command() -> None:
     """Check, show and migrate policies."""
 
 
-@command.command("check")
+@command.command(
+    "check",
+    epilog=examples(
+        "rebalancer policy check policy.yaml",
+        "rebalancer policy check policy.yaml --against-cluster",
+    ),
+)
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option(
@@ -61,7 +67,7 @@ def _check(
         check_on(options, system_environment())
 
 
-@command.command("show")
+@command.command("show", epilog=examples("rebalancer policy show > policy.yaml"))
 @with_flags(POLICY_FLAGS)
 def _show(**flags: Any) -> None:
     """Print the policy in force, with all defaults spelled out."""
@@ -78,7 +84,13 @@ def _schema() -> None:
     write(sys.stdout, [json.dumps(schema(Registry.installed()), indent=2, sort_keys=True), "\n"])
 
 
-@command.command("migrate")
+@command.command(
+    "migrate",
+    epilog=examples(
+        "rebalancer policy migrate descheduler.yaml -o policy.yaml",
+        "kubectl get configmap descheduler -n kube-system -o yaml | rebalancer policy migrate -",
+    ),
+)
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option(
     "-o",

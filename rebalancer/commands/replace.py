@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flags import CLUSTER, POLICY, SET, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.options import duration
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
@@ -104,6 +104,7 @@ class _Course:
         self._drain = Course(emptying, self._client, names, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, pace: Pace) -> str | None:
         """Cordon all; replace them; return None once all are, else why they are not."""
@@ -113,7 +114,8 @@ class _Course:
             begun = self._drain.cordon_all()
             self._batch_until = begun + self._wait_batch
             pace = replace(pace, batch_until=self._batch_until)
-            why = replace_all(self, pace, stop, self._by, clock.unix)
+            with self._emptying.progress.course("replacing", "nodes") as self._reached:
+                why = replace_all(self, pace, stop, self._by, clock.unix)
         except ClusterReadError as error:
             why = stop.reason() or str(error)
         finally:
@@ -124,7 +126,10 @@ class _Course:
     def stages(self) -> Mapping[str, Stage | None]:
         """See Replacing."""
         nodes = {name: read_node(self._client, name) for name in self._names}
-        return {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        left = sum(stage is None or stage.phase is not Phase.DONE for stage in stages.values())
+        self._reached(len(nodes) - left, len(nodes))
+        return stages
 
     def stage(self, name: str) -> Stage | None:
         """See Replacing."""
@@ -172,15 +177,46 @@ class _Course:
             self._emptying.progress.note("waiting", f"waiting  for {why}")
 
 
-@click.command("replace", cls=KubectlFlags)
-@click.option("-l", "--selector", help="Old nodes by labels, as kubectl takes them.")
-@click.option("--kubelet-below", metavar="VERSION", help="Old nodes: kubelet older than 1.36.")
-@click.option("--older-than", metavar="DURATION", help="Old nodes: created longer ago than 30d.")
+_EXIT_CODES = """\b
+Exit codes:
+  0  all are replaced, or would be, or none is old
+  2  a flag is wrong
+  3  refused by the pre-flight or by the cluster: nothing was changed
+  4  not all are replaced
+
+"""
+
+
+@click.command(
+    "replace",
+    cls=KubectlFlags,
+    epilog=_EXIT_CODES
+    + examples(
+        "rebalancer replace --kubelet-below 1.36 --ignore-daemonsets --dry-run=client",
+        "rebalancer replace -l pool=old --ignore-daemonsets --then ./remove-machine",
+    ),
+)
+@click.option(
+    "-l",
+    "--selector",
+    metavar="LABELS",
+    help="Old nodes: with these labels, as kubectl takes them: pool=old.",
+)
+@click.option(
+    "--kubelet-below",
+    metavar="VERSION",
+    help="Old nodes: their kubelet is older than this version, such as 1.36.",
+)
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    help="Old nodes: they were created longer ago than this, such as 30d.",
+)
 @with_flags([POLICY, SET, *CLUSTER])
 @with_flags(EMPTYING)
 @click.option(
     "--max-unavailable",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=1,
     show_default=True,
     metavar="N",
@@ -207,8 +243,5 @@ def command(**flags: Any) -> int:
     do not hold what leaves; how many are missing is said. Nodes without batch work come first. New nodes are
     begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
     it goes on from there.
-
-    Exit codes: 0 all are replaced (or would be), or none is old · 2 a flag is wrong · 3 refused by the pre-flight or by the cluster,
-    nothing was changed · 4 not all.
     """
     return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=PATIENCE)))

@@ -13,11 +13,11 @@ from rebalancer.report.schema import report_schema
 
 @click.group("report")
 def command() -> None:
-    """Print what a report looks like."""
+    """Print the JSON schema of reports."""
 
 
 @command.command("schema")
 def _schema() -> None:
-    """Print the JSON schema of what run -o json prints."""
+    """Print the JSON schema of what `rebalancer run -o json` prints."""
     text = json.dumps(report_schema(), indent=2)
     write(system_environment().out, [f"{text}\n"])

@@ -14,7 +14,7 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, MarksError, Rebal
 from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, with_flags
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
@@ -185,7 +185,14 @@ def _marker(
     return marker
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "rebalancer run --dry-run",
+        "rebalancer run --yes --lease default/rebalancer --memory default/memory",
+        "rebalancer run --snapshot cluster.zip -o html > report.html",
+    ),
+)
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")

@@ -13,7 +13,7 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
-from rebalancer.commands.flags import POLICY_FLAGS, output_flag, with_flags
+from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
 from rebalancer.evictor.executor import Pace as WavePace
 from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
@@ -129,7 +129,13 @@ def _has_windows(policy: Policy) -> bool:
     return bool(policy.windows) or any(of.windows for of in policy.strategies.values())
 
 
-@click.command("simulate")
+@click.command(
+    "simulate",
+    epilog=examples(
+        "rebalancer simulate --snapshot cluster.zip --cycles 5",
+        "rebalancer simulate --snapshot cluster.zip --remove-node node-a1 --scale Deployment/default/web=9",
+    ),
+)
 @with_flags(POLICY_FLAGS)
 @click.option(
     "--snapshot",
@@ -140,9 +146,10 @@ def _has_windows(policy: Policy) -> bool:
 )
 @click.option(
     "--cycles",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=20,
     show_default=True,
+    metavar="N",
     help="Runs to play, two minutes apart or when there is something to do again; it ends earlier when "
     "nothing more will be done.",
 )
@@ -180,7 +187,10 @@ def _has_windows(policy: Policy) -> bool:
     help="Time from one eviction to the next in a wave.",
 )
 @click.option(
-    "--seed", type=int, help="Draw landings from their distribution. Default: the most probable."
+    "--seed",
+    type=Whole(),
+    metavar="N",
+    help="Draw landings from their distribution. Default: the most probable.",
 )
 @output_flag(*FORMS, of="report")
 def command(**flags: Any) -> int:

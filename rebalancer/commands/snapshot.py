@@ -10,7 +10,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.commands.flags import CLUSTER, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.commands.options import Access, PolicyFlags
 from rebalancer.commands.source import usage_source
 from rebalancer.kube.capture import write_cluster_snapshot
@@ -49,7 +49,13 @@ def save_snapshot(
     return ExitCode.DONE
 
 
-@click.command("snapshot")
+@click.command(
+    "snapshot",
+    epilog=examples(
+        "rebalancer snapshot -o cluster.zip",
+        "rebalancer snapshot --usage -o - > cluster.zip",
+    ),
+)
 @with_flags(CLUSTER)
 @click.option(
     "-o",

@@ -36,8 +36,14 @@ class Left:
     refused: tuple[str, ...] = ()
     """Evicted only if a flag says so; they came after the pre-flight."""
 
+    @property
+    def pods(self) -> int:
+        """How many pods."""
+        every = (self.to_evict, self.batch, self.terminating, self.unread, self.refused)
+        return sum(map(len, every))
+
     def __bool__(self) -> bool:
-        return any((self.to_evict, self.batch, self.terminating, self.unread, self.refused))
+        return self.pods > 0
 
     def text(self) -> str:
         """Return what is left, in words."""

@@ -12,7 +12,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.nodes.preflight import NodeCheck, PodCheck, Verdict, refuses
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.data_text import data_text
+from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.words import and_more, count, percent
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
@@ -48,8 +48,8 @@ class DrainReport:
         return refuses(self.checks)
 
     def render(self, form: str) -> str:
-        """Return the report as ``table`` or ``json``."""
-        if form == "json":
+        """Return the report as ``table``, or in one of ``DATA_FORMS``."""
+        if form in DATA_FORMS:
             return data_text(self.data(), form)
         return "\n".join(printable(line) for line in self._lines()) + "\n"
 

@@ -25,21 +25,25 @@ def stopped(
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {impossible} constraint(s) cannot be satisfied at all." if impossible else ""
+    end = f" {_count(impossible, 'constraint')} cannot be satisfied at all." if impossible else ""
+    if not after:
+        return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _unjudged(after)) is not None:
         return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
+    unmet = f"{_count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
     if cut is not None:
-        return f"Planning was ended early: {cut}. {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
+        return f"Planning was ended early: {cut}. {unmet}"
     if in_flight is not None:
-        return f"Moves in flight use up a budget ({in_flight}): {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
+        return f"Moves in flight use up a budget ({in_flight}): {unmet}"
     if backlog.moves:
-        return f"This run can do no more: {left} rule(s) are unmet.{_backlog_words(backlog)}{end}"
+        return f"This run can do no more: {unmet}"
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     head += " yet" if any(map(_waits, skips)) else ""
-    return f"{head}: {left} rule(s) stay unmet ({reasons or 'no candidate pod'}).{end}"
+    stay = "stays" if left == 1 else "stay"
+    return f"{head}: {_count(left, 'rule')} {stay} unmet ({reasons or 'no move would mend more'}).{end}"
 
 
 def _waits(skip: Skip) -> bool:
@@ -66,6 +70,10 @@ def _backlog_words(backlog: Backlog) -> str:
     moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves} moves wait"
     runs = "1 further run" if backlog.runs == 1 else f"{backlog.runs} further runs"
     return f"{least} {moves} for {runs}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -24,6 +24,7 @@ from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeChange, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
+from rebalancer.report.pod_map import pod_map
 from rebalancer.report.summary import LEGEND, Rule, Stays, Summary
 
 _MOST_HEAT = 150
@@ -41,7 +42,7 @@ _COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9), (
 def as_html(report: RunReport) -> Iterator[str]:
     """Yield the report as an HTML document, in pieces."""
     summary = Summary(report)
-    style, script = (_text(f"report.{kind}") for kind in ("css", "js"))
+    style, script = f"{_text('report.css')}{_text('pod_map.css')}", _text("report.js")
     yield from (
         _environment()
         .get_template("report.html.j2")
@@ -58,6 +59,7 @@ def as_html(report: RunReport) -> Iterator[str]:
             numbers=_numbers(summary),
             rules=[_rule(rule) for rule in summary.rules],
             legend=LEGEND.items(),
+            pods=pod_map(report, summary.changes),
             heat=_heat(summary),
             flows=flow_chart(summary.changes.flows) if summary.changes.has_zones else None,
             nodes=_nodes(summary.changes.nodes),

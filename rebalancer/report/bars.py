@@ -6,7 +6,7 @@ They are wiped off at the end. Lines that are written meanwhile stand above them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO, cast
 
 from rich.console import Console
@@ -68,18 +68,36 @@ class Bars:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Show a phase while it lasts."""
+        with self._shown(_PHASES.get(name, name)) as task:
+            if name == _ACTING:
+                self._wave = task
+            try:
+                yield
+            finally:
+                if name == _ACTING:
+                    self._wave = None
+
+    @contextlib.contextmanager
+    def course(self, text: str, of: str) -> Iterator[Callable[[int, int], None]]:
+        """Show a whole command while it lasts; call what is yielded with how many of how many ``of`` are done."""
+        with self._shown(text) as task:
+
+            def reached(done: int, total: int) -> None:
+                count = f"{done:,}/{total:,} {of}"
+                self._drawn.update(task, completed=done, total=total, count=count, refresh=True)
+
+            yield reached
+
+    @contextlib.contextmanager
+    def _shown(self, text: str) -> Iterator[TaskID]:
         self._drawn.start()
         self._open += 1
-        task = self._drawn.add_task(_PHASES.get(name, name), total=None, count="")
-        if name == _ACTING:
-            self._wave = task
+        task = self._drawn.add_task(text, total=None, count="")
         try:
-            yield
+            yield task
         finally:
             self._open -= 1
             self._drawn.remove_task(task)
-            if name == _ACTING:
-                self._wave = None
             if not self._open:
                 self._drawn.stop()
 

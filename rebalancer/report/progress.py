@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.base.output import OutputError, write
@@ -105,6 +106,12 @@ class Progress:
     def note(self, event: str, text: str, **fields: Any) -> None:
         """Say something else that happens in a command."""
         self._tell(event, text, **fields)
+
+    def course(self, text: str, of: str) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a whole command while it lasts, where bars are; call what it yields with how many of how many are done."""
+        if self._bars is None:
+            return nullcontext(lambda _done, _total: None)
+        return self._bars.course(text, of)
 
     def _count(self) -> None:
         if self._bars is not None:

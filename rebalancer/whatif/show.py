@@ -168,9 +168,11 @@ def _sum_line(course: Course) -> str:
     twice = cycles[-1].moved_twice if cycles else 0
     share = f" ({twice / evictions:.1%})" if twice else ""
     bound = cycles[0].lower_bound if cycles else 0
+    # Of pods that are not Ready no fewest number is known: 0 says nothing then.
+    least = f", at least {bound:,} needed by the first plan" if bound else ""
     return (
-        f"{count(evictions, 'eviction')} in {count(len(cycles), 'cycle')}, at least {bound} needed by "
-        f"the first plan; {count(twice, 'pod')} moved more than once{share}."
+        f"{count(evictions, 'eviction')} in {count(len(cycles), 'cycle')}{least}; "
+        f"{count(twice, 'pod')} moved more than once{share}."
     )
 
 

@@ -101,7 +101,7 @@ class World:
         self.moves: np.ndarray = np.zeros(len(pods), np.int64)
         """(P,) how often each pod, or its replacement, was moved."""
         self.now = snapshot.captured_at
-        self._waiting_at_first = self._waiting_by_class()
+        self._unready_at_first = self._unready_by_class()
         self._drop_terminating()
         self._snapshot = self._living = snapshot
         self._wave: _Wave | None = None
@@ -291,14 +291,17 @@ class World:
             self._names[pod] = f"{self._base_names[pod]}-r{count}"
 
     def _waits(self) -> np.ndarray:
+        return (self.node < 0) & self._lives()
+
+    def _lives(self) -> np.ndarray:
         gated = np.array([bool(c.spec.scheduling_gates) for c in self._first.classes], bool)
         lost = (self._flags & (PodFlag.LOST_NODE | PodFlag.TERMINATING)) != 0
         of_pods = gated[self._cls] if len(self._cls) else np.zeros(0, bool)
-        return (self.node < 0) & ~lost & ~of_pods
+        return ~lost & ~of_pods
 
-    def _waiting_by_class(self) -> np.ndarray:
-        waiting = self._cls[self._waits()]
-        return np.bincount(waiting, minlength=len(self._first.classes))
+    def _unready_by_class(self) -> np.ndarray:
+        without = (self.node < 0) | ((self._flags & PodFlag.READY) == 0)
+        return np.bincount(self._cls[without & self._lives()], minlength=len(self._first.classes))
 
     def _drop_terminating(self) -> None:
         """Let what terminates be gone: replaced already, or waiting to be if the owner waits for it."""
@@ -319,20 +322,17 @@ class World:
 
     def _renew(self) -> None:
         first = self._first
-        waiting = self._waiting_by_class()
+        more_ready = self._unready_at_first - self._unready_by_class()
         living = replace(
             first,
             captured_at=self.now,
             pods=self._pods(()),
             owners=tuple(
                 _owner(owner, int(count))
-                for owner, count in zip(
-                    first.owners, self._per_owner(self._waiting_at_first - waiting), strict=True
-                )
+                for owner, count in zip(first.owners, self._per_owner(more_ready), strict=True)
             ),
             budgets=tuple(
-                _budget(budget, int((waiting - self._waiting_at_first)[budget.classes].sum()))
-                for budget in first.budgets
+                _budget(budget, int(more_ready[budget.classes].sum())) for budget in first.budgets
             ),
         )
         self._snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
@@ -385,9 +385,9 @@ def _owner(owner: Owner, more_ready: int) -> Owner:
     return replace(owner, ready=ready, unsettled=too_few_ready(ready, owner.replicas))
 
 
-def _budget(budget: DisruptionBudget, more_waiting: int) -> DisruptionBudget:
-    """Return the budget with so many fewer healthy pods than at first."""
+def _budget(budget: DisruptionBudget, more_ready: int) -> DisruptionBudget:
+    """Return the budget with so many more healthy pods than at first, below 0 with fewer."""
     if budget.allowed != max(0, budget.healthy - budget.desired):
         return budget  # Its status was not up to date: what it will be is not known.
-    healthy = budget.healthy - more_waiting
+    healthy = budget.healthy + more_ready
     return replace(budget, healthy=healthy, allowed=max(0, healthy - budget.desired))

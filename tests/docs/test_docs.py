@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.registry import Registry
-from tests.docs import example
+from tests.docs import example, strategy_pictures
 from tests.docs.pages import DOCS, ROOT, pages, rewritten
 from tests.docs.write import write
 
@@ -39,6 +39,19 @@ def test_a_stale_part_is_seen() -> None:
 def test_examples_are_what_the_code_makes() -> None:
     stale = [file for file, content in example.files() if (ROOT / file).read_bytes() != content]
     assert stale == [], "out of date: make docs"
+
+
+def test_pictures_of_strategies_are_what_the_report_shows() -> None:
+    pictures = dict(strategy_pictures.files())
+    stale = [file for file, content in pictures.items() if (ROOT / file).read_bytes() != content]
+    assert stale == [], "out of date: make docs"
+    assert {str(path.relative_to(ROOT)) for path in strategy_pictures.FOLDER.iterdir()} == set(
+        pictures
+    )
+    assert sum(map(len, pictures.values())) < 200_000
+    texts = [content.decode() for content in pictures.values()]
+    assert all("leaves" in text and "its replacement" in text for text in texts)
+    assert not any(re.search(r"(?:href|src|url)\W+https?:", text) for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +99,7 @@ def test_every_strategy_has_a_page_and_no_other_has() -> None:
         text = (DOCS / "strategies" / f"{name}.md").read_text(encoding="utf-8")
         assert f"<!-- written: options {name} -->" in text
         assert "<!-- written: output " in text
+        assert f"](../images/strategies/{name}.svg)" in text
 
 
 def test_readme_is_short_and_begins_with_the_pictures() -> None:

@@ -1,5 +1,8 @@
 import importlib
 import pkgutil
+import re
+import shlex
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -41,3 +44,51 @@ def test_an_unknown_command_is_refused() -> None:
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2
     assert "No such command 'rum'" in done.output
+
+
+def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that does something, by its whole name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from every(command, (*path, name))
+
+
+COMMANDS = dict(every(main))
+_NO_EXAMPLE = {"completion", "demo drift", "policy schema", "report schema", "strategies"}
+"""Commands that are called in one way only."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_that_the_command_takes(name: str) -> None:
+    command = COMMANDS[name]
+    lines = re.findall(r"^  .*?(rebalancer [^>|\n]+)", command.epilog or "", re.MULTILINE)
+    assert bool(lines) is (name not in _NO_EXAMPLE)
+    for line in lines:
+        _, *words = shlex.split(line)
+        assert words[: len(name.split())] == name.split()
+        rest = words[len(name.split()) :]
+        command.make_context(name, rest)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_has_a_text_and_names_what_it_takes(name: str) -> None:
+    for flag in COMMANDS[name].params:
+        if isinstance(flag, click.Option):
+            assert flag.help, flag.name
+            assert flag.help[0].isupper() or flag.help[0] == "2", flag.help
+            assert flag.help.endswith((".", ")")), flag.help
+            metavar = flag.make_metavar(click.Context(COMMANDS[name]))
+            assert "RANGE" not in metavar, flag.name
+            assert metavar not in {"TEXT", "INTEGER", "FLOAT"} or flag.name == "reason", flag.name
+
+
+def test_numbers_are_written_in_the_digits_0_to_9() -> None:
+    for words in (["run", "--max-requests", "\uff18"], ["simulate", "--cycles", "\u0665"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert "is no whole number" in done.output

@@ -46,15 +46,23 @@ class Drained:
         return {pod["code"] for node in self.report["nodes"] for pod in node["pods"]}
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def drained(
     cluster: EmbeddedCluster,
     *names: str,
     stop: threading.Event | None = None,
     clock: SystemClock | None = None,
+    err: io.StringIO | None = None,
     **options: Any,
 ) -> Drained:
     """Drain the nodes; a refusal of the flags is an exit code, too."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.StringIO(), err or io.StringIO()
     chosen: dict[str, Any] = {
         "kubeconfig": str(cluster.kubeconfig),
         "nodes": names,

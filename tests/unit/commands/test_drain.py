@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 import time
 from dataclasses import replace
@@ -18,12 +19,16 @@ from rebalancer.nodes import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
 from tests.unit.clocks import LeapingClock, Once
-from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
+from tests.unit.commands.draining import FAST, Terminal, drained, is_cordoned, nodes, pods_on
+from tests.unit.report.test_report_bars import WIPED
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(draining, "_PAUSE", 0.2)
+
+
+CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
 
 
 def annotation(cluster, node):
@@ -49,6 +54,21 @@ def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
         # Once more there is nothing to do.
         again = drained(cluster, "n1", ignore_daemonsets=True)
         assert (again.code, again.report["outcomes"]) == (0, [])
+
+
+def test_a_terminal_shows_bars_around_the_same_lines():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(deployment("web", 6))
+        cluster.settle()
+        shown, plain = drained(cluster, "n1", err=Terminal()), drained(cluster, "n2")
+    assert (shown.code, plain.code) == (0, 0)
+    assert re.search(r"emptying n1.*\d/2 pods", shown.err)
+    assert all(of in shown.err for of in ("reading", "planning", "wave 1 of"))
+    assert WIPED.search(shown.err)
+    assert "emptying" not in plain.err
+    assert "\x1b" not in plain.err
+    said = [set(re.findall(r"[\d.]+ s  (\w+)", CONTROL.sub("", of.err))) for of in (shown, plain)]
+    assert {"cordoned", "wave", "evicted", "landed"} <= said[0] & said[1]
 
 
 def test_an_annotation_that_cannot_be_taken_away_is_not_called_done():

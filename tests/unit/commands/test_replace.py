@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 import sys
 import threading
@@ -16,7 +17,8 @@ from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.unit.clocks import LeapingClock, Once
-from tests.unit.commands.draining import Drained, is_cordoned, nodes, pods_on
+from tests.unit.commands.draining import Drained, Terminal, is_cordoned, nodes, pods_on
+from tests.unit.report.test_report_bars import WIPED
 
 OLD = {"generation": "old"}
 
@@ -27,9 +29,9 @@ def short_pauses(monkeypatch):
     monkeypatch.setattr(replacing, "_PAUSE", 0.2)
 
 
-def replaced(cluster, until=None, **options):
+def replaced(cluster, until=None, err=None, **options):
     """Replace; what it says on standard error is its last once that holds the text ``until``."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.StringIO(), err or io.StringIO()
     clock = LeapingClock(Once(lambda: until is not None and until in err.getvalue()))
     chosen: dict[str, Any] = {
         "kubeconfig": str(cluster.kubeconfig),
@@ -69,10 +71,16 @@ def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
         cluster.settle()
-        done = replaced(cluster, then=writes_to(tmp_path / "removed"))
+        done = replaced(cluster, err=Terminal(), then=writes_to(tmp_path / "removed"))
         assert done.code == 0, done.err
         assert (tmp_path / "removed").read_text() == "n1 n2 "
         assert done.report["kind"] == "ReplaceReport"
+        # Of the nodes, and of the pods on the one that is being emptied.
+        assert all(
+            re.search(f"replacing.*{bar}", done.err, re.DOTALL)
+            for bar in ("0/2 nodes", r"emptying n1.*\d/\d pods", "1/2 nodes", "2/2 nodes")
+        )
+        assert WIPED.search(done.err)
         for name in ("n1", "n2"):
             assert not pods_on(cluster, name)
             assert is_cordoned(cluster, name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.cli import command
 from rebalancer.embedded import drifts
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.kept import KeptError, drift, kept
@@ -68,6 +69,20 @@ def test_it_drifts_on_request_and_settles(
         assert not any(node["spec"].get("unschedulable") for node in alive), name
     emptied = {node["metadata"]["name"] for node in alive} - used(cluster)
     assert emptied >= {"node-a1", "node-b1", "node-c1"}
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["demo --kubeconfig", "drift --kubeconfig"])
+def test_the_command_takes_the_file_before_or_after_its_name(
+    playground: tuple[EmbeddedCluster, Path], capsys: pytest.CaptureFixture[str], before: bool
+) -> None:
+    file, name = ["--kubeconfig", str(playground[1])], ["drift", "zone-back"]
+    assert command(["demo", *(file + name if before else name + file)]) == 0
+    assert capsys.readouterr().out == "zone-c was lost and is back, empty.\n"
+
+
+def test_flags_of_the_story_are_refused_with_a_drift(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["demo", "--keep", "--speed", "2", "drift", "zone-back"]) == 2
+    assert "drift takes no --keep, --speed" in capsys.readouterr().err
 
 
 def test_every_drift_has_a_name_that_the_server_takes(client: Client) -> None:

@@ -21,45 +21,46 @@ def skips(*codes):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
+        (([], [], {}, Backlog()), "Nothing was judged: no strategy is on."),
         (([], [], after(0), Backlog()), "Nothing to do: every rule holds."),
         (([MOVE], [], after(0), Backlog()), "After these moves every rule holds."),
         (
             ([], [], after(0, "too few zones"), Backlog()),
             (
                 "Nothing to do: every rule that can hold holds. "
-                "1 constraint(s) cannot be satisfied at all."
+                "1 constraint cannot be satisfied at all."
             ),
         ),
         (
             ([], skips(Code.NO_GAIN, Code.PDB, Code.NO_GAIN), after(2), Backlog()),
-            "Nothing can be gained: 2 rule(s) stay unmet (2 NoGain, 1 PodDisruptionBudget).",
+            "Nothing can be gained: 2 rules stay unmet (2 NoGain, 1 PodDisruptionBudget).",
         ),
         (
             ([MOVE], [], after(1), Backlog()),
-            "Nothing more can be gained: 1 rule(s) stay unmet (no candidate pod).",
+            "Nothing more can be gained: 1 rule stays unmet (no move would mend more).",
         ),
         (
             ([], skips(Code.TOO_FEW_RUNS), after(1), Backlog()),
-            "Nothing can be gained yet: 1 rule(s) stay unmet (1 TooFewRuns).",
+            "Nothing can be gained yet: 1 rule stays unmet (1 TooFewRuns).",
         ),
         (
             ([MOVE], [], after(3), Backlog(4, 2, more=True)),
             (
-                "This run can do no more: 3 rule(s) are unmet. "
+                "This run can do no more: 3 rules are unmet. "
                 "At least 4 moves wait for 2 further runs."
             ),
         ),
         (
             ([], [], after(3), Backlog(1, 1), "time is up"),
             (
-                "Planning was ended early: time is up. 3 rule(s) are unmet. "
+                "Planning was ended early: time is up. 3 rules are unmet. "
                 "1 move waits for 1 further run."
             ),
         ),
         (
             ([], [], after(1), Backlog(1, 1), None, "perNode 1"),
             (
-                "Moves in flight use up a budget (perNode 1): 1 rule(s) are unmet. "
+                "Moves in flight use up a budget (perNode 1): 1 rule is unmet. "
                 "1 move waits for 1 further run."
             ),
         ),

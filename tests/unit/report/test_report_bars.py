@@ -56,6 +56,22 @@ def test_a_wave_counts_moves_that_have_ended(stream):
         assert re.search(r"wave 2 of 2 .*0/1", plain(stream))
 
 
+def test_a_course_stays_around_its_phases_and_says_how_far_it_is(stream):
+    progress = Progress(stream, clock=lambda: 0.0, bars=(bars := Bars(stream, color=False)))
+    with progress.course("emptying n1", "pods") as reached:
+        reached(2, 5)
+        with bars.phase("plan"):
+            drawn(bars)
+            assert re.search(r"emptying n1 .*2/5 pods.*planning", plain(stream), re.DOTALL)
+        # The end of a phase takes the bars of the course away no more than those of another phase.
+        assert bars.line("x")
+    assert not bars.line("x")
+    assert WIPED.search(stream.getvalue())
+    with Progress(stream, clock=lambda: 0.0).course("emptying n1", "pods") as reached:
+        reached(1, 2)
+    assert "1/2" not in plain(stream)
+
+
 def test_lines_stay_above_the_bars_and_are_the_same_without(stream):
     without = io.StringIO()
     bars = Bars(stream, color=False)

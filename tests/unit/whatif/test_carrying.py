@@ -9,7 +9,7 @@ from rebalancer.planner.planning import Planning, scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.workloads import disruption_budget, node, spread, workload
 from rebalancer.whatif.carrying import carry_out
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.world import World
@@ -52,6 +52,26 @@ def test_replacements_that_take_longer_than_the_policy_allows_hold_the_rest_back
     statuses = [outcome.status for outcome in done.outcomes]
     assert statuses == [Status.EVICTED] * evicted + [Status.NOT_ATTEMPTED] * (5 - evicted)
     assert not done.failed
+
+
+@pytest.mark.parametrize(("is_ready", "more"), [(False, 1), (True, 0)], ids=["stuck", "ready"])
+def test_a_pod_that_was_not_ready_adds_to_the_ready_ones_once_it_is_replaced(is_ready, more):
+    pods = workload("web", ["n-a", "n-b", "n-a"])
+    pod = pods[-1]
+    pod["status"]["conditions"][0]["status"] = str(is_ready)
+    budget = disruption_budget("web", "web", allowed=1, healthy=2 + is_ready)
+    loaded = load_policy(None, REGISTRY)
+    snapshot = snapshot_of([node("n-a"), node("n-b"), *pods, budget])
+    world = World(snapshot, lambda of: scheduler_profile(loaded.policy, of), None)
+
+    def counted():
+        (owner,), (of_pods,) = world.snapshot.owners, world.snapshot.budgets
+        return owner.ready, of_pods.healthy, of_pods.allowed
+
+    assert counted() == (2 + is_ready, 2 + is_ready, 1)
+    assert world.evict(pod["metadata"]["uid"]).node
+    world.wait(60.0)
+    assert counted() == (3, 3, 1 + more)
 
 
 def test_a_replacement_without_a_node_ends_the_run(skewed, monkeypatch):
