@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.executor import Execution, Executor, Pace, Recheck
+from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
@@ -24,7 +24,7 @@ def carry_out(
     moves: Sequence[Move],
     recheck: Recheck,
     *,
-    pace: Pace = Pace(),  # noqa: B008  # it cannot be changed
+    pace: WavePace = WavePace(),  # noqa: B008  # it cannot be changed
     ready_after: Span = READY_AFTER,
 ) -> tuple[Execution, int]:
     """Carry ``moves`` out wave by wave; return what came of them, and the number of waves.

@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.executor import Execution, Executor, Pace
+from rebalancer.evictor.executor import Execution, Executor, WavePace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.marks import Marks
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer
@@ -224,7 +224,7 @@ def executor_of(
         world,
         world,
         stop,
-        Pace(parallel=1, in_order=in_order),
+        WavePace(parallel=1, in_order=in_order),
         progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
         marks=marks,
