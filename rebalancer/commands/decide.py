@@ -62,6 +62,10 @@ def make_plan(
         run.notes.append(left)
     if memory is not None:
         memory.saw(planned.signals)
+    if not run.acts:
+        # Only evictions come before the explanation, and a dry run may still be ended at once here.
+        with run.timings.phase("plan"):
+            planned.plan.explanation.made()
     return planned
 
 

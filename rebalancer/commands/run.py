@@ -139,8 +139,7 @@ def act(
     def remember(outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
         if memory is None:
             return None
-        seconds = 0.0 if cut else clock.now() - started
-        return memory.record(outcomes, clock.unix(), seconds)
+        return memory.record(outcomes, clock.unix(), clock.now() - started, cut=cut)
 
     acting = Acting(
         client=source.client,

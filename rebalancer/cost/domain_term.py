@@ -125,9 +125,11 @@ class DomainTerm:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
         parts: list[Candidates] = []
+        asked = None if classes is None else self._indices(classes.tolist())
+        if asked is not None and not asked:
+            return Candidates.none()
         values = self._potentials()
-        asked = range(len(values)) if classes is None else self._indices(classes.tolist())
-        for index in asked:
+        for index in range(len(values)) if asked is None else asked:
             # Where nothing is left to mend, nothing can be gained.
             if values[index] <= 0:
                 continue

@@ -18,7 +18,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Later, Move
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.snapshot.model import Snapshot
@@ -73,7 +73,13 @@ class Acting:
             marks=self.marker,
             ordered=self.ordered,
         )
-        check = WaveCheck(self.planning, self.remember, executor, self._recount(executor, follower))
+        check = WaveCheck(
+            self.planning,
+            self.remember,
+            executor,
+            self._recount(executor, follower),
+            planned.plan.explanation,
+        )
         with self.timings.phase("act"), follower:
             try:
                 return carried_out(
@@ -134,6 +140,8 @@ class WaveCheck:
     remember: Remember
     executor: Executor
     recount: Recount
+    explanation: Later
+    """Of the plan: it is made once the first wave is remembered, and what it was made of need not be kept beside the next picture."""
 
     def rechecked(
         self, moves: Sequence[Move], clock_skew: float
@@ -147,6 +155,7 @@ class WaveCheck:
         why = self.remember(self.executor.outcomes)
         if why is not None and self.planning.counts_the_hour:
             raise ClusterReadError(why)
+        self.explanation.made()
         with collector_paused():
             return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
 

@@ -84,6 +84,7 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
 
     evictions: _Count = 0
     waves: _Count = 0
+    """0: the run was cut off among the evictions of its first one."""
     seconds: _Moment = 0.0
     """From its first eviction to the end of its last wave."""
 

@@ -15,7 +15,7 @@ from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
-from rebalancer.memory.pace import with_pace
+from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.outcome import Outcome
@@ -44,6 +44,8 @@ class Keeper:
         self._seen: Mapping[str, Signals] = {}
         self._timed: tuple[tuple[Outcome, ...], float] = ((), 0.0)
         """What was carried out when the last wave had ended, and the seconds that it took."""
+        self._cut: tuple[tuple[Outcome, ...], float] = ((), 0.0)
+        """The same where the first wave was cut off."""
         self.document = Document()
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
@@ -91,19 +93,19 @@ class Keeper:
 
     def pace(self) -> Pace:
         """Return how fast the last run was, the usual pace if nothing is known of it."""
-        known = self.document.pace
-        if known is None:
-            return Pace()
-        return Pace.measured(known.evictions, known.waves, known.seconds)
+        return pace_of(self.document.pace)
 
     def saw(self, signals: Mapping[str, Signals]) -> None:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
         self._seen = signals
 
-    def record(self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0) -> str | None:
+    def record(
+        self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0, *, cut: bool = False
+    ) -> str | None:
         """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
 
-        ``seconds`` are what carrying them out took, 0 if the last wave was cut off and says nothing of the pace.
+        ``seconds`` are what carrying them out took. If the last wave was ``cut`` off, those before it say how fast
+        the run was; if there is none, that it was no faster.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         another client has written meanwhile, what they wrote is read and added to. Return why it could not be
@@ -112,8 +114,10 @@ class Keeper:
         if self._store is None or self._known is None:
             return None
         done = tuple(outcomes)
-        if seconds > 0:
+        if not cut and seconds > 0:
             self._timed = done, seconds
+        elif cut and not self._timed[0]:
+            self._cut = done, seconds
         why = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -158,7 +162,7 @@ class Keeper:
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, fresh, now
         )
-        self.document = after = with_pace(after, *self._timed)
+        self.document = after = with_pace(with_pace_of_cut(after, *self._cut), *self._timed)
         # That an hour went by is no reason to write: an idle cluster is left alone.
         changed = (after.owners, after.signals) != (before.owners, before.signals)
         data = encode(self.document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -157,7 +157,7 @@ class Move:
     wave: int
     """From 1."""
     budgets: tuple[str, ...] = ()
-    """PodDisruptionBudgets (``namespace/name``) that select the pod: none or one."""
+    """PodDisruptionBudgets (``namespace/name``) that count the eviction as a disruption: none or one."""
     observed: bool = False
     """Belongs to a strategy that only observes: shown, never carried out."""
 
@@ -214,10 +214,9 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run will do. The same for a dry run and a real one."""
+class Explanation:
+    """What carrying a plan out does not need: reasons, scores, bounds."""
 
-    moves: tuple[Move, ...]
     skips: tuple[Skip, ...]
     before: Mapping[str, Score]
     """Strategy -> score of the snapshot."""
@@ -230,6 +229,40 @@ class Plan:
     backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
     """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
+
+
+class Later:
+    """An explanation that is made when it is first asked for, so that evictions need not wait for it."""
+
+    def __init__(self, make: Callable[[], Explanation]) -> None:
+        """``make`` is called once at most, and forgotten then with all that it refers to."""
+        self._make: Callable[[], Explanation] | None = make
+        self._made: Explanation | None = None
+
+    def made(self) -> Explanation:
+        """Return the explanation."""
+        if self._made is None and self._make is not None:
+            self._made, self._make = self._make(), None
+        assert self._made is not None  # noqa: S101  # the one or the other
+        return self._made
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both explain the same."""
+        return isinstance(other, Later) and self.made() == other.made()
+
+    __hash__ = None  # type: ignore[assignment]  # as all that holds a dict
+
+    def __repr__(self) -> str:
+        """Show what is explained."""
+        return repr(self.made())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do. The same for a dry run and a real one."""
+
+    moves: tuple[Move, ...]
+    explanation: Later
     warnings: tuple[str, ...] = ()
     """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""
     emptied: tuple[str, ...] | None = None
@@ -238,3 +271,38 @@ class Plan:
     """Seconds for which these marks last."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
     """Node -> what becomes of it, where a strategy empties nodes."""
+
+    @property
+    def skips(self) -> tuple[Skip, ...]:
+        """See Explanation, as for all that follows."""
+        return self.explanation.made().skips
+
+    @property
+    def before(self) -> Mapping[str, Score]:
+        """Strategy -> score of the snapshot."""
+        return self.explanation.made().before
+
+    @property
+    def after(self) -> Mapping[str, Score]:
+        """Strategy -> score if every move lands where it most probably does."""
+        return self.explanation.made().after
+
+    @property
+    def lower_bound(self) -> int:
+        """Fewest moves."""
+        return self.explanation.made().lower_bound
+
+    @property
+    def stopped(self) -> str:
+        """Why the plan ends here."""
+        return self.explanation.made().stopped
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is left to further runs."""
+        return self.explanation.made().backlog
+
+    @property
+    def funnel(self) -> Mapping[str, int]:
+        """Stage -> pods."""
+        return self.explanation.made().funnel

@@ -38,7 +38,7 @@ class Candidates:
         """(P,) what evicting each pod costs when candidates are compared."""
         self._not_judged = later >= 1.0
         self._promises = Promises(terms)
-        self._pods: dict[Pair, list[int]] = {}
+        self._pods: dict[int, dict[int, list[int]]] = {}
         self._asked: dict[Pair | int, int] = {}
         """Pair or class -> moves made when the terms were last asked about its imbalance."""
         self._moves = 0
@@ -59,13 +59,22 @@ class Candidates:
 
         First those that a term judges by themselves, then the cheapest.
         """
-        left = self._pods.get(pair)
-        if left is None:
-            pods = self._draft.state.pods_on(*pair)
-            pods = pods[self._draft.movable[pods] & (not self.is_cooling(pair[0]))]
-            order = np.lexsort((pods, self._order[pods], self._not_judged[pods]))
-            left = self._pods[pair] = pods[order].tolist()
-        return left
+        of_class = self._pods.get(pair[0])
+        if of_class is None:
+            of_class = self._pods[pair[0]] = self._listed(pair[0])
+        return of_class.get(pair[1], [])
+
+    def _listed(self, cls: int) -> dict[int, list[int]]:
+        """Return node -> pods of a class; :meth:`take` keeps these lists current."""
+        state, of_node = self._draft.state, dict[int, list[int]]()
+        pods = state.living_of(cls)
+        pods = pods[state.at_home(pods) & self._draft.movable[pods] & (not self.is_cooling(cls))]
+        order = np.lexsort((pods, self._order[pods], self._not_judged[pods]))
+        for pod, node in zip(
+            pods[order].tolist(), state.node_of[pods[order]].tolist(), strict=True
+        ):
+            of_node.setdefault(node, []).append(pod)
+        return of_node
 
     def is_cooling(self, cls: int) -> bool:
         """Return whether the owner is in a cool-down: its pods are reported, not moved."""

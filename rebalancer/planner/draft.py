@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +36,13 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        # Asked once: of a protocol, isinstance takes longer than most of what is done with the term.
+        self.judging_terms: tuple[tuple[WeightedTerm, Judging], ...] = tuple(
+            (weighted, term)
+            for weighted in self.terms
+            if isinstance(term := weighted.term, Judging)
+        )
+        """The terms that judge single pods, in their order."""
         self.lifted = self._lifted()
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
         blocked = problem.disruptions.forbidden_pods(ready=False)
@@ -55,9 +62,9 @@ class Draft:
         Their eviction takes no Ready pod away. What else keeps them in place still does.
         """
         lifted = np.zeros(len(self.snapshot.pods), bool)
-        for weighted in self.terms:
-            if isinstance(weighted.term, Judging) and weighted.term.cause is Cause.STATE:
-                lifted[weighted.term.judged()] = True
+        for _, term in self.judging_terms:
+            if term.cause is Cause.STATE:
+                lifted[term.judged()] = True
         return lifted & self.problem.unready
 
     def protections(self, pod: int) -> list[str]:
@@ -72,9 +79,8 @@ class Draft:
 
     def judging(self, pod: int, strategy: str) -> Judging | None:
         """Return the first term of a strategy that judges a pod by itself, if one does."""
-        for weighted in self.terms:
-            term = weighted.term
-            if weighted.strategy == strategy and isinstance(term, Judging) and term.judges(pod):
+        for weighted, term in self.judging_terms:
+            if weighted.strategy == strategy and term.judges(pod):
                 return term
         return None
 
@@ -83,7 +89,7 @@ class Draft:
         pod: int,
         shares: Mapping[str, float],
         prediction: Prediction,
-        terms: Iterable[WeightedTerm],
+        terms: Collection[WeightedTerm],
     ) -> Cause:
         """Return what is wrong with a pod, not yet moved, by those of ``terms`` that gain by its move (``shares``).
 
@@ -91,8 +97,8 @@ class Draft:
         """
         causes = {
             term.cause
-            for weighted in terms
-            if isinstance(term := weighted.term, Judging)
+            for weighted, term in self.judging_terms
+            if weighted in terms
             and term.judges(pod)
             and (
                 shares.get(weighted.strategy, 0.0) > 0

@@ -30,10 +30,12 @@ class Pace:
 
     @staticmethod
     def measured(evictions: int, waves: int, seconds: float) -> Pace:
-        """Return the pace of an earlier run, which took ``seconds`` for its waves."""
+        """Return the pace of an earlier run, which took ``seconds`` for its waves; for its evictions alone if no wave ended."""
         usual = Pace()
-        if evictions <= 0 or waves <= 0 or not math.isfinite(seconds) or seconds <= 0:
+        if evictions <= 0 or waves < 0 or not math.isfinite(seconds) or seconds <= 0:
             return usual
+        if waves == 0:
+            return Pace(eviction=seconds / evictions)
         waiting = seconds - evictions * usual.eviction
         if waiting < 0:
             return Pace(eviction=seconds / evictions, wave=0.0)

@@ -10,10 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
+from rebalancer.base.environment import collector_paused
 from rebalancer.cost.bound import EntryBounds, lower_bound
 from rebalancer.cost.signals import Signals
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Backlog, Code, Move, Plan, Skip
+from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
@@ -76,16 +77,31 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
     before, bounds = draft.scores(), draft.bounds()
     most = SHOWN_LANDINGS if onlooker is None else None
     result = search(draft, callbacks.stop, most)
-    after = draft.scores()
     if onlooker is not None:
         onlooker.after(draft, result.chosen)
-    skips = skips_of(draft, result.refusals, result.pairs)
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
+
+    def explained() -> Explanation:
+        with collector_paused():
+            return _explained(draft, result, moves, before, bounds)
+
+    return Plan(moves, Later(explained), warnings=notices(draft))
+
+
+def _explained(
+    draft: Draft,
+    result: Searched,
+    moves: Sequence[Move],
+    before: Mapping[str, Score],
+    bounds: Sequence[EntryBounds],
+) -> Explanation:
+    """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
+    after = draft.scores()
+    skips = skips_of(draft, result.refusals, result.pairs)
     left = draft.bounds()
     backlog = _backlog(draft, result, left)
-    return Plan(
-        moves=moves,
+    return Explanation(
         skips=tuple(skips),
         before=before,
         after=after,
@@ -93,7 +109,6 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
         stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
-        warnings=notices(draft),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.avoided import with_avoided
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import to_be_empty, with_empty_marks, without_passing_marks
+from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
@@ -70,17 +70,20 @@ class Planning:
         *,
         lifted: bool = False,
         reviewed: Sequence[Move] | None = None,
+        empty: Collection[str] = (),
         seconds: float = math.inf,
         protections: Protections = protect,
+        run: str | None = None,
     ) -> None:
         """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
 
-        ``seconds``: the time of the run; no more is planned than can be carried out in it. ``protections`` says
-        which pods may not be moved.
+        ``empty``: names of the nodes without pods that the reviewed plan marks. ``seconds``: the time of the run; no
+        more is planned than can be carried out in it. ``protections`` says which pods may not be moved. ``run`` is the
+        name in the marks of a run that acts, see :func:`rebalancer.snapshot.marks.as_planned_on`.
         """
-        self._protections = protections
+        self._protections, self._run = protections, run
         self.seconds, self._pace = seconds, Pace()
-        self._reviewed = reviewed
+        self._reviewed, self._empty = reviewed, empty
         self._policy, self._registry = loaded.policy, registry
         self._scope = replace(scope, policy_select=loaded.policy.select)
         self._lifted = lifted
@@ -181,7 +184,7 @@ class Planning:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
         else:
             problem, made = with_reviewed_nodes(
-                emptying, made_on, decided, settings, callbacks.phase, self._reviewed
+                emptying, made_on, decided, settings, callbacks.phase, self._reviewed, self._empty
             )
         if callbacks.onlooker is not None:
             # It sees one draft only, that of the plan.
@@ -236,7 +239,7 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
-        snapshot = without_passing_marks(snapshot, removes_stale=self.steers)
+        snapshot = as_planned_on(snapshot, removes_stale=self.steers, run=self._run)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Code, Move, Plan
+from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
@@ -63,8 +63,7 @@ class _Review:
         draft.state.reap()  # as a search leaves it
         known = {m.uid: m for m in standing} | {m.uid: m for m in left}
         moves, ended = self._outcomes(known, observed)
-        plan = Plan(
-            moves=moves,
+        explanation = Explanation(
             skips=(),
             before=before,
             after=draft.scores(),
@@ -72,8 +71,8 @@ class _Review:
             stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
             backlog=self._backlog(draft),
             funnel={**size_of(self._problem), "planned": len(self._moves), "moves": len(left)},
-            warnings=notices(draft),
         )
+        plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
         return Decision(plan, draft.signals(), ended)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
@@ -209,7 +208,7 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
         move,
         owner=owner.ref if owner is not None else "",
         cost=round(float(problem.costs[pod]), 6),
-        budgets=problem.disruptions.refs(cls),
+        budgets=problem.disruptions.refs(pod),
     )
 
 

@@ -10,6 +10,7 @@ from rebalancer.evictor.act import WaveCheck, carried_out, watched
 from rebalancer.evictor.executor import Executor
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Explanation, Later
 from rebalancer.testing.snapshots import snapshot_of
 from tests.unit.evictor.world import World, executor_of, move, pod, stop_of
 
@@ -106,10 +107,15 @@ class Judging:
         return [(one, "pays no longer") for one in moves]
 
 
-def check_of(judging: Any, memory: Memory) -> WaveCheck:
+EXPLANATION = Explanation(
+    skips=(), before={}, after={}, lower_bound=0, stopped="After these moves every rule holds."
+)
+
+
+def check_of(judging: Any, memory: Memory, explain: Any = lambda: EXPLANATION) -> WaveCheck:
     executor = acting("a")
     executor.run([move("a")], all_stay)
-    return WaveCheck(judging, memory, executor, judging)
+    return WaveCheck(judging, memory, executor, judging, Later(explain))
 
 
 def test_before_a_wave_is_judged_what_was_done_is_remembered():
@@ -118,6 +124,19 @@ def test_before_a_wave_is_judged_what_was_done_is_remembered():
     assert check_of(judging, memory).rechecked(left, 0.5) == [(left[0], "pays no longer")]
     assert judging.calls == [(0, 0.5)]
     assert memory.kept == [([Status.EVICTED], False)]
+
+
+def test_the_plan_is_explained_once_the_first_wave_is_remembered_and_before_the_next_is_judged():
+    judging, memory, order = Judging(), Memory(), []
+
+    def explain():
+        order.append((len(memory.kept), len(judging.calls)))
+        return EXPLANATION
+
+    check = check_of(judging, memory, explain)
+    check.rechecked([move("b", wave=2)], 0.5)
+    check.rechecked([move("b", wave=2)], 0.5)
+    assert order == [(1, 0)]
 
 
 def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():

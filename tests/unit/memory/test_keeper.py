@@ -11,6 +11,7 @@ from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, PaceMemory, SignalMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
+from rebalancer.planner.pace import Pace
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
@@ -258,15 +259,27 @@ def test_what_was_seen_outlives_a_conflict(server, tmp_path):
     assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
 
 
-def test_a_wave_that_was_cut_off_says_nothing_of_the_pace(server, tmp_path):
+def test_a_wave_that_was_cut_off_says_nothing_of_the_pace_where_others_do(server, tmp_path):
     stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
     first, second = badly(), well(owner="Deployment/default/api")
     keeper.record([first], NOW, 4.0)
-    keeper.record([first, second], NOW, 0.0)
+    keeper.record([first, second], NOW, 60.0, cut=True)
     document, _ = decode(stored.data)
     assert document.pace == PaceMemory(1, 1, 4.0)
+
+
+def test_a_run_whose_only_wave_was_cut_off_leaves_that_it_was_no_faster(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([badly()], NOW, 60.0, cut=True)
+    document, _ = decode(stored.data)
+    assert document.pace == PaceMemory(1, 1, 60.0)
     following, _ = loaded(server, tmp_path)
-    following.record([first], NOW, 0.0)
-    document, _ = decode(stored.data)
-    assert document.pace == PaceMemory(1, 1, 4.0)
+    assert following.pace() == Pace(wave=60.0 - Pace().eviction)
+    # A shorter one that was cut says no more than is known.
+    following.record([badly()], NOW, 30.0, cut=True)
+    assert decode(stored.data)[0].pace == PaceMemory(1, 1, 60.0)
+    # One that came to its end does.
+    following.record([badly()], NOW, 5.0)
+    assert decode(stored.data)[0].pace == PaceMemory(1, 1, 5.0)

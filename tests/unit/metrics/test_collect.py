@@ -13,7 +13,7 @@ from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics import table
 from rebalancer.metrics.collect import of_end, of_report, registry
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Code, Cost, Move, Plan, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Cost, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
@@ -28,8 +28,7 @@ def move(pod, owner="Deployment/shop/web", from_node="n-a"):
 
 
 def report(outcomes=(), *, skips=(), standstill=(), **more):
-    plan = Plan(
-        moves=tuple(one.move for one in outcomes),
+    explanation = Explanation(
         skips=tuple(skips),
         before={"spread": Score(Cost(0, 2), 2, ("cannot",)), "taints": Score(Cost(), 0)},
         after={"spread": Score(Cost(0, 1), 1), "taints": Score(Cost(), 0, (), ("no usage",))},
@@ -37,6 +36,7 @@ def report(outcomes=(), *, skips=(), standstill=(), **more):
         stopped="",
         backlog=Backlog(4, 1),
     )
+    plan = Plan(tuple(one.move for one in outcomes), Later(lambda: explanation))
     return RunReport(
         dry_run=False,
         source="here",

@@ -70,7 +70,7 @@ def test_lifted_budgets_do_not_lift_the_time(plan):
     ("evictions", "waves", "seconds", "pace"),
     [
         (0, 0, 0.0, Pace()),
-        (10, 0, 5.0, Pace()),
+        (10, 0, 5.0, Pace(eviction=0.5)),
         (10, 2, math.nan, Pace()),
         (10, 2, 20.25, Pace(wave=10.0)),
         # All the time went into evictions, each of which took longer or shorter than usual.

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from pydantic import Field
 
-from rebalancer.plan.plan import Cost, Plan, Score
+from rebalancer.plan.plan import Cost, Explanation, Later, Plan, Score
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.params import Params
@@ -55,8 +55,7 @@ def report(snapshot, policies):
             "anti-affinity": Score(Cost(soft=1.0), 1) if moves else left,
             "low-utilisation": left,
         }
-        plan = Plan(
-            moves=tuple(moves),
+        explanation = Explanation(
             skips=tuple(skips),
             before=more.pop("before", before),
             after=more.pop("after", dict.fromkeys(before, left)),
@@ -70,6 +69,7 @@ def report(snapshot, policies):
                 "moves": len(moves),
             },
         )
+        plan = Plan(tuple(moves), Later(lambda: explanation))
         given = {
             "dry_run": outcomes is None,
             "source": "https://cluster.example:6443",

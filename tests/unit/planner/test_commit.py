@@ -1,0 +1,111 @@
+"""What making a move does to the draft, and what is written down of it."""
+
+import numpy as np
+import pytest
+
+from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.chains import Step
+from rebalancer.planner.commit import Commit
+from rebalancer.planner.judge import Verdict
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.testing.workloads import node, workload
+from tests.unit.planner.conftest import draft_of
+
+N0, N1, N2 = range(3)
+NODES = [node(f"n{i}") for i in range(3)]
+
+
+def landing(*nodes):
+    return Prediction(np.array(nodes, np.int32), np.full(len(nodes), 1 / len(nodes)))
+
+
+def verdict(prediction, shares, gain=(0.0, 1.0, 0.0), marks=()):
+    return Verdict(prediction, gain, gain, shares, None, marks=marks)
+
+
+class Scene:
+    """Two web pods on n0 under the rule of duplicates, and what commits moves of them."""
+
+    def __init__(self, *, observed=False, most=None, **more):
+        self.draft = draft_of(
+            [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
+        )
+        self.candidates = Candidates(self.draft, self.draft.terms)
+        self.quota = QuotaLedger(self.draft.snapshot)
+        self.commit = Commit(
+            self.draft, self.draft.terms, self.candidates, self.quota, observed, most
+        )
+        self.pair = int(self.draft.snapshot.pods.cls[0]), N0
+
+
+def test_a_move_changes_the_state_and_uses_the_budgets_up():
+    scene = Scene()
+    draft = scene.draft
+    before = draft.allowance.left("duplicates")
+    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"duplicates": 1.0}), 3)
+    assert (chosen.pod, chosen.cls, chosen.node, chosen.wave) == (0, *scene.pair, 3)
+    assert draft.state.node_of.tolist() == [N1, N0]
+    assert [victim.node for victim in draft.state.terminating_pods] == [N0]
+    assert draft.allowance.left("duplicates") == before - 1
+    assert scene.candidates.pods(scene.pair) == [1]
+
+
+def test_the_strategy_with_the_largest_share_is_named_with_its_reason():
+    scene = Scene()
+    (term,) = [w.term for w in scene.draft.terms if w.strategy == "duplicates"]
+    before = term.describe(*scene.pair)
+    shares = {"duplicates": 0.75, "low-utilisation": 0.25}
+    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), shares), 1)
+    assert (chosen.strategy, chosen.reason) == ("duplicates", before)
+    assert term.describe(*scene.pair) != before, "it was asked before the pod moved"
+
+
+def test_where_no_share_is_a_gain_the_strategy_that_promised_it_is_named():
+    scene = Scene()
+    promise = scene.candidates.promise(scene.pair)
+    assert promise is not None
+    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"other": 0.0}), 1)
+    assert chosen.strategy == promise.strategy == "duplicates"
+
+
+def test_of_a_strategy_without_a_term_that_names_the_pair_its_name_is_the_reason():
+    scene = Scene()
+    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"unknown": 1.0}), 1)
+    assert (chosen.strategy, chosen.reason) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize(("most", "kept"), [(None, 3), (3, 3), (1, 1)])
+def test_no_more_landings_are_kept_than_asked_for(most, kept):
+    scene = Scene(most=most)
+    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1, N2, N0), {"duplicates": 1.0}), 1)
+    assert chosen.landings.nodes.tolist() == [N1, N2, N0][:kept]
+    assert len(chosen.landings.probability) == kept
+
+
+def test_what_only_observes_and_marks_are_written_down():
+    scene = Scene(observed=True)
+    steered = verdict(landing(N1), {"duplicates": 1.0}, marks=(N2,))
+    chosen = scene.commit.move(0, scene.pair, steered, 1)
+    assert (chosen.observed, chosen.marks) == (True, (N2,))
+
+
+def test_one_that_goes_first_names_the_other_and_why():
+    scene = Scene()
+    ref = scene.draft.snapshot.pod_ref(1)
+    step = Step(0, *scene.pair, verdict(landing(N1), {}, gain=(0.0, 0.0, 0.0)))
+    chosen = scene.commit.first(step, 1, scene.pair, "duplicates", 2)
+    assert (chosen.makes_way_for, chosen.strategy, chosen.wave) == (1, "duplicates", 2)
+    assert chosen.reason.startswith(f"frees room for {ref}: ")
+    assert scene.draft.state.node_of.tolist() == [N1, N0]
+
+
+@pytest.mark.parametrize(("kind", "taken"), [("Deployment", 1), ("StatefulSet", 0)])
+def test_quota_is_used_only_by_replacements_that_come_beside_their_victims(
+    kind, taken, monkeypatch
+):
+    scene = Scene(kind=kind)
+    used: list[int] = []
+    monkeypatch.setattr(scene.quota, "take", used.append)
+    scene.commit.move(0, scene.pair, verdict(landing(N1), {"duplicates": 1.0}), 1)
+    assert len(used) == taken

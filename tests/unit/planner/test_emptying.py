@@ -1,0 +1,158 @@
+"""Which nodes are emptied: what is worth it, what has landings elsewhere, and the reason of each node."""
+
+import numpy as np
+import pytest
+
+from rebalancer.cost.term import Emptiable
+from rebalancer.plan.plan import Code, Explanation, Later, NodeCode, Plan, Skip
+from rebalancer.planner.emptying import Emptier, half_emptied
+from rebalancer.planner.problem import Contribution
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Eagerness
+from rebalancer.snapshot.selected import Selected
+from rebalancer.testing.workloads import node, workload
+from tests.unit.planner.conftest import draft_of
+
+NODES = [node(f"n{i}") for i in range(3)]
+# n0 is full of web; n1 has two pods of few; n2 has none.
+OBJECTS = [
+    *NODES,
+    *workload("web", ["n0"] * 3, cpu="1"),
+    *workload("few", ["n1", "n1"], cpu="500m"),
+]
+RELENTLESS = Settings(eagerness=Eagerness.RELENTLESS)
+
+
+def mask(*nodes, size=3):
+    marked = np.zeros(size, bool)
+    marked[list(nodes)] = True
+    return marked
+
+
+def emptier(objects=OBJECTS, *, kept=None, needed=1, settings=RELENTLESS, selected=None, others=()):
+    draft = draft_of(objects, strategies=[], settings=settings)
+    kept, size = kept or {}, len(draft.snapshot.nodes)
+    may = ~mask(*kept, size=size)
+    of = Contribution("empty", 1.0, False, lambda _: (), selected=selected)
+    emptiable = Emptiable(may, kept, mask(*range(size), size=size), needed)
+    return draft, Emptier(draft, of, emptiable, mask(*others, size=size))
+
+
+def result(choice):
+    nodes = np.flatnonzero(choice.nodes).tolist()
+    return nodes, {node: verdict.code for node, verdict in choice.verdicts.items()}
+
+
+def test_the_empty_node_and_the_one_whose_pods_fit_elsewhere_are_chosen():
+    draft, chooser = emptier()
+    before = draft.state.node_of.tolist(), draft.state.pod_count.tolist()
+    choice = chooser.more(mask())
+    assert result(choice) == (
+        [1, 2],
+        {0: NodeCode.NO_PLACE, 1: NodeCode.EMPTIED, 2: NodeCode.EMPTY},
+    )
+    assert choice.verdicts[1].message.startswith("pods that have to leave it: 2;")
+    assert "at least 1 nodes are needed" in choice.verdicts[0].message
+    assert (draft.state.node_of.tolist(), draft.state.pod_count.tolist()) == before
+
+
+def test_no_more_are_emptied_than_the_requests_leave():
+    _, chooser = emptier(needed=2)
+    nodes, codes = result(chooser.more(mask()))
+    assert nodes == [2]
+    assert codes[1] is NodeCode.NO_PLACE
+
+
+def test_pods_that_fit_nowhere_keep_their_node():
+    # 3 of 4 cpus of each node are requested: no other takes 3 more.
+    full = [*NODES, *workload("web", ["n0", "n1", "n2"], cpu="3")]
+    _, chooser = emptier(full)
+    choice = chooser.more(mask())
+    assert result(choice)[0] == []
+    assert {verdict.code for verdict in choice.verdicts.values()} == {NodeCode.NO_PLACE}
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "code"),
+    [(Eagerness.TIMID, NodeCode.LOW_GAIN), (Eagerness.RELENTLESS, NodeCode.EMPTIED)],
+)
+def test_a_node_is_emptied_only_if_it_saves_as_much_as_the_policy_asks(eagerness, code):
+    # Of two equal nodes the fuller one: half of the capacity for more than half of the disruption.
+    pair = [*NODES[:2], *workload("web", ["n0", "n1", "n1"])]
+    _, chooser = emptier(pair, kept={0: "it stays"}, settings=Settings(eagerness=eagerness))
+    choice = chooser.more(mask(size=2))
+    assert choice.verdicts[0].code is NodeCode.NOT_ELIGIBLE
+    assert choice.verdicts[0].message == "it stays"
+    assert choice.verdicts[1].code is code
+
+
+def test_a_protected_pod_keeps_its_node_and_is_named():
+    pinned = workload("pinned", ["n1", "n1"], annotations={"rebalancer/evict": "false"})
+    _, chooser = emptier([*OBJECTS, *pinned])
+    verdict = chooser.more(mask()).verdicts[1]
+    assert verdict.code is NodeCode.POD_STAYS
+    assert verdict.message.startswith("default/pinned-0, and 1 more: ")
+
+
+def test_a_pod_that_the_select_leaves_out_keeps_its_node():
+    draft = draft_of(OBJECTS, strategies=[])
+    few = int(draft.snapshot.pods.cls[list(draft.snapshot.pods.name).index("few-0")])
+    classes = np.ones(len(draft.snapshot.classes), bool)
+    classes[few] = False
+    _, chooser = emptier(selected=Selected(classes, mask(0, 1, 2)))
+    verdict = chooser.more(mask()).verdicts[1]
+    assert verdict.code is NodeCode.POD_STAYS
+    assert "the select of the strategy does not match it" in verdict.message
+
+
+def test_nodes_that_were_begun_stay_chosen_while_their_pods_have_landings():
+    _, chooser = emptier()
+    assert result(chooser.still(mask(1))) == ([1], {1: NodeCode.EMPTIED})
+
+
+@pytest.mark.parametrize(
+    ("more", "kept", "code"),
+    [
+        ([], {1: "its pool is at its least"}, NodeCode.NOT_ELIGIBLE),
+        (
+            workload("pinned", ["n1", "n1"], annotations={"rebalancer/evict": "false"}),
+            {},
+            NodeCode.POD_STAYS,
+        ),
+    ],
+)
+def test_nodes_that_were_begun_and_cannot_be_emptied_any_more_are_given_up(more, kept, code):
+    _, chooser = emptier([*OBJECTS, *more], kept=kept)
+    nodes, codes = result(chooser.still(mask(1)))
+    assert (nodes, codes[1]) == ([], code)
+
+
+def test_while_something_else_comes_first_no_more_nodes_are_begun():
+    _, chooser = emptier()
+    nodes, codes = result(chooser.waiting(mask(2)))
+    assert nodes == [2]
+    assert (codes[0], codes[1]) == (NodeCode.WAITS, NodeCode.WAITS)
+
+
+def test_no_pod_is_sent_to_a_node_that_another_policy_empties():
+    # few has room on n2 only, which is not this strategy's.
+    tight = [*NODES, *workload("web", ["n0"] * 4, cpu="1"), *workload("few", ["n1"] * 2, cpu="1")]
+    _, chooser = emptier(tight, kept={2: "another policy's"}, others=[2])
+    verdict = chooser.more(mask()).verdicts[1]
+    assert verdict.code is NodeCode.NO_PLACE
+    assert "n2, which is to be empty, too" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("strategy", "code", "nodes"),
+    [
+        ("empty", Code.NO_ROOM, [1]),
+        ("empty", Code.BUDGET, []),
+        ("other", Code.NO_ROOM, []),
+    ],
+)
+def test_a_node_is_left_half_empty_where_a_pod_stays_for_more_than_a_budget(strategy, code, nodes):
+    skip = Skip("default", "few-0", "n1", strategy, code, "")
+    explanation = Explanation((skip,), {}, {}, 0, "")
+    plan = Plan((), Later(lambda: explanation))
+    assert half_emptied(plan, "empty", ["n0", "n1", "n2"], mask(1, 2)) == nodes
