@@ -15,7 +15,7 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
-from rebalancer.evictor.executor import Pace as WavePace
+from rebalancer.evictor.executor import WavePace
 from rebalancer.planner.planning import Planning, finished_phases, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
@@ -26,7 +26,7 @@ from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
-from rebalancer.whatif.cycles import Loop, Pace
+from rebalancer.whatif.cycles import Loop, LoopPace
 from rebalancer.whatif.nodes import NewNode, add_node, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
 from rebalancer.whatif.show import FORMS, render_course
@@ -77,7 +77,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             apart=Span.parse(options.apart, "--apart"),
         ),
         lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
-        Pace(
+        LoopPace(
             cycles=options.cycles,
             ready_after=Span.parse(options.ready_after, "--ready-after"),
             waves=WavePace.of(loaded.policy.safety),

@@ -42,7 +42,7 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClusterReading:
     """A snapshot with its readings."""
 
     snapshot: Snapshot
@@ -81,7 +81,7 @@ def read_cluster(
     keep: bool = False,
     usage: UsageSource | None = None,
     finished: frozenset[str] = frozenset(),
-) -> Reading:
+) -> ClusterReading:
     """Read all that a plan is based on.
 
     Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
@@ -133,7 +133,7 @@ def read_cluster(
         ),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
-    return Reading(snapshot, readings, kept)
+    return ClusterReading(snapshot, readings, kept)
 
 
 def read_version(client: Client) -> ServerVersion:

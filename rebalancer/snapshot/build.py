@@ -168,7 +168,7 @@ class Fold:
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def finish(self, **of_capture: Unpack[Capture]) -> Snapshot:
+    def finish(self, **of_capture: Unpack[CaptureDetails]) -> Snapshot:
         """Return the snapshot of all that was fed; nothing can be fed any more."""
         self._pods.forget_keys()
         self._finished.forget_keys()
@@ -194,7 +194,7 @@ def _key(item: Any) -> tuple[str, str]:
     return item.metadata.namespace, item.metadata.name
 
 
-class Capture(TypedDict, total=False):
+class CaptureDetails(TypedDict, total=False):
     """Time and version of a snapshot, see Snapshot."""
 
     captured_at: Required[float]
