@@ -45,7 +45,7 @@ e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests
 
-e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins
+e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins, and what e2e-prometheus needs
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node

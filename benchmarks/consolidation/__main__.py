@@ -16,7 +16,8 @@ import numpy as np
 from benchmarks.consolidation.clusters import Cluster, cluster
 from benchmarks.consolidation.optimum import most_emptied
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope

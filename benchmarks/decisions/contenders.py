@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,13 +85,14 @@ class Ours(Contender):
 
 
 class Peer(Contender):
-    """The descheduler with its chart's default policy, nodeFit on."""
+    """The descheduler, by default with its chart's default policy, nodeFit on."""
 
-    name = "peer"
-
-    def __init__(self, folder: Path) -> None:
-        self._policy = folder / "descheduler.yaml"
-        self._policy.write_text(yaml.safe_dump(PEER_POLICY))
+    def __init__(
+        self, folder: Path, policy: Mapping[str, Any] | None = None, *, name: str = "peer"
+    ) -> None:
+        self.name = name
+        self._policy = folder / f"{name}.yaml"
+        self._policy.write_text(yaml.safe_dump(policy or PEER_POLICY))
 
     def run(self, kubeconfig: Path) -> Run:
         """Run one cycle with the chart's flags."""

@@ -11,8 +11,9 @@ from typing import Any
 from benchmarks.decisions.reading import Objects
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Move, Skip
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
 from rebalancer.planner.recheck import recheck
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel

@@ -35,6 +35,8 @@ class Tally:
     node_predicted: int = 0
     """Decisions whose node was among those predicted."""
     sampled: int = 0
+    schedulers: Counter[str] = field(default_factory=Counter)
+    """Decisions by the profile that the pod names."""
     differences: list[str] = field(default_factory=list)
 
 
@@ -53,6 +55,7 @@ def compare(
         feasible = model.feasible(state, cls).any()
         return [f"{name}: not looked at, but feasible"] if feasible else []
     tally.decisions += 1
+    tally.schedulers[snapshot.classes[cls].spec.scheduler_name] += 1
     if decision.refused is not None:
         tally.refused += 1
         differences = _refusal(model, state, cls, decision.refused)
@@ -112,13 +115,15 @@ def _scores(
     index = snapshot.nodes.index
     sampled = np.array(sorted(index[node] for node in decision.scored), np.int32)
     feasible = np.flatnonzero(model.feasible(state, cls))
-    limit = model.profile.nodes_to_find(len(snapshot.nodes))
+    limit = model.of(cls).profile.nodes_to_find(len(snapshot.nodes))
     names = snapshot.nodes.names
     if len(feasible) <= limit and feasible.tolist() != sampled.tolist():
         wrong = sorted(names[n] for n in set(feasible.tolist()) ^ set(sampled.tolist()))
         return [f"feasible sets differ in {wrong}"]
     if not set(sampled.tolist()) <= set(feasible.tolist()):
         return [f"infeasible: {[names[n] for n in set(sampled.tolist()) - set(feasible.tolist())]}"]
+    if len(sampled) != min(len(feasible), limit):
+        return [f"{len(sampled)} nodes scored, not {min(len(feasible), limit)}"]
     tally.sampled += len(feasible) > limit
     evaluation = model.evaluate(state, cls, among=sampled)
     differences = [

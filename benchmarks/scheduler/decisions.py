@@ -35,7 +35,11 @@ def run_cluster(
     decisions: int,
     profile: SchedulerProfile,
 ) -> Snapshot:
-    """Make a cluster, let the scheduler decide so often, compare each decision."""
+    """Make a cluster, let the scheduler decide so often, compare each decision.
+
+    The profiles take turns.
+    """
+    names_of_profiles = [one.scheduler_name for one in (profile, *profile.others)]
     manifests = list(generate.nodes(rng, nodes))
     names = [manifest["metadata"]["name"] for manifest in manifests]
     # A pod that has an extended resource elsewhere would say that a DeviceClass stands behind it.
@@ -49,11 +53,13 @@ def run_cluster(
             ground.stand(wanted, rng.choice(places), terminating=rng.random() < _TERMINATING)
     ground.settle()
     made = Pods(rng, f"new-{rng.randrange(10**6)}", names)
-    for _ in range(decisions):
+    for turn in range(decisions):
         chosen = tuple(RARE)[:1] if rng.random() < _RARE else pairs.propose()
         if rng.random() < _RARE / 2:
             chosen = tuple(RARE)[1:]
-        answer = ground.decide(made.make(chosen))
+        wanted = made.make(chosen)
+        wanted.manifest["spec"]["schedulerName"] = names_of_profiles[turn % len(names_of_profiles)]
+        answer = ground.decide(wanted)
         if answer is None:
             tally.rejected += 1
             continue
@@ -88,6 +94,7 @@ def report(tally: Tally, pairs: Pairs) -> str:
             f"  {plugin}: {tally.values[plugin]} / {tally.varying[plugin]}"
             for plugin in tally.values
         ),
+        f"schedulers {dict(tally.schedulers)}",
         f"node among those predicted {tally.node_predicted} of {tally.decisions}",
         f"pairs of features: {len(pairs.seen)} seen, unseen {sorted(map(sorted, unseen))[:10]}",
         f"DIFFERENCES {len(tally.differences)}",

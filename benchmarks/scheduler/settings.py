@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.scheduler.vocabulary import HOSTNAME
+from benchmarks.scheduler.vocabulary import HOSTNAME, ZONE
 from rebalancer.scheduler.profile import IMAGE_LOCALITY, NODE_RESOURCES_FIT, ScoringStrategy
 from rebalancer.wire.objects import TopologySpreadConstraint
 
@@ -73,3 +73,114 @@ def scoring(strategy: ScoringStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
     arguments = _arguments("NodeResourcesFitArgs", scoringStrategy=given)
     profile = {"schedulerName": "default-scheduler", "pluginConfig": [arguments]}
     return {"profiles": [profile]}, {"scoring": strategy}
+
+
+def _profile(name: str, *arguments: dict[str, Any], **plugins: Any) -> dict[str, Any]:
+    return {"schedulerName": name, "plugins": plugins, "pluginConfig": list(arguments)}
+
+
+def _plugins(*names: str, **weighted: int) -> list[dict[str, Any]]:
+    plain: list[dict[str, Any]] = [{"name": name} for name in names]
+    return [*plain, *({"name": name, "weight": weight} for name, weight in weighted.items())]
+
+
+_GPU = "example.com/gpu"
+PROFILES: dict[str, Any] = {
+    "percentageOfNodesToScore": 60,
+    "profiles": [
+        _profile("default-scheduler"),
+        _profile(
+            "packing",
+            _arguments(
+                "NodeResourcesFitArgs",
+                ignoredResources=[_GPU],
+                scoringStrategy={
+                    "type": "MostAllocated",
+                    "resources": [
+                        {"name": "memory", "weight": 3},
+                        {"name": "ephemeral-storage", "weight": 2},
+                        {"name": _GPU, "weight": 4},
+                    ],
+                },
+            ),
+            _arguments(
+                "NodeResourcesBalancedAllocationArgs",
+                resources=[{"name": name} for name in ("memory", _GPU, "cpu", "ephemeral-storage")],
+            ),
+            score={
+                "disabled": _plugins(IMAGE_LOCALITY),
+                "enabled": _plugins(NodeResourcesFit=5, NodeResourcesBalancedAllocation=3),
+            },
+        ),
+        _profile(
+            "pooled",
+            _arguments(
+                "NodeAffinityArgs",
+                addedAffinity={
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "rack", "operator": "NotIn", "values": ["rack-1"]}
+                                ]
+                            }
+                        ]
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 30,
+                            "preference": {
+                                "matchExpressions": [{"key": "rack", "operator": "Exists"}]
+                            },
+                        },
+                        {
+                            "weight": 20,
+                            "preference": {
+                                "matchFields": [
+                                    {
+                                        "key": "metadata.name",
+                                        "operator": "In",
+                                        "values": ["node-0001"],
+                                    }
+                                ]
+                            },
+                        },
+                    ],
+                },
+            ),
+            _arguments(
+                "InterPodAffinityArgs",
+                hardPodAffinityWeight=7,
+                ignorePreferredTermsOfExistingPods=True,
+            ),
+            _arguments("NodeResourcesFitArgs", ignoredResourceGroups=["example.com"]),
+        )
+        | {"percentageOfNodesToScore": 100},
+        _profile(
+            "spreading",
+            _arguments(
+                "PodTopologySpreadArgs",
+                defaultingType="List",
+                defaultConstraints=[
+                    *_SPREAD,
+                    {**_SPREAD[1], "maxSkew": 2, "topologyKey": ZONE, "minDomains": 2},
+                ],
+            ),
+            _arguments("InterPodAffinityArgs", hardPodAffinityWeight=0),
+            multiPoint={"enabled": _plugins(PodTopologySpread=9)},
+        ),
+        _profile(
+            "lean",
+            multiPoint={
+                "disabled": _plugins("*"),
+                "enabled": _plugins(
+                    *("PrioritySort", "SchedulingGates", "NodeName", "DefaultBinder"),
+                    *("NodeUnschedulable", "VolumeBinding", "VolumeRestrictions", "ImageLocality"),
+                    *("DynamicResources", "NodeAffinity"),
+                    NodeResourcesFit=2,
+                ),
+            },
+        ),
+    ],
+}
+"""A KubeSchedulerConfiguration of several profiles: every argument and every way to leave a plug-in out."""

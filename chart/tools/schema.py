@@ -155,7 +155,15 @@ _OWN: dict[str, Schema] = {
     "jobAnnotations": _TEXTS,
     "podLabels": _TEXTS,
     "podAnnotations": _TEXTS,
-    "rbac": _closed({"create": _FLAG, "marks": _FLAG, "restarts": _FLAG, "usage": _FLAG}),
+    "rbac": _closed(
+        {
+            "create": _FLAG,
+            "marks": _FLAG,
+            "restarts": _FLAG,
+            "schedulerConfig": {"type": "string", "pattern": "^([a-z0-9.-]+/[a-z0-9.-]+)?$"},
+            "usage": _FLAG,
+        }
+    ),
     "drain": _closed({"enabled": _FLAG, "subjects": _OBJECTS}),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,

@@ -29,18 +29,28 @@ def shown(options: RunOptions) -> RunOptions:
 
 
 def agreed(report: RunReport, ask: Callable[[str], bool]) -> bytes | None:
-    """Ask whether the plan is to be carried out; return it as ``apply`` reads it, or None."""
+    """Ask whether the plan is to be carried out; return it as ``apply`` reads it, or None.
+
+    Marks of nodes that are to stay empty expire unless runs renew them, also where no pod moves.
+    """
     if report.standstill or report.loaded.policy.mode is not Mode.ENFORCE:
         return None
     moves = sum(one.status is Status.PLANNED for one in report.outcomes)
-    if not moves:
+    question = _question(moves, len(report.plan.emptied or ()))
+    if question is None:
         return None
     from rebalancer.report.as_json import as_json  # noqa: PLC0415
 
-    pods = "this pod" if moves == 1 else f"these {moves:,} pods"
-    if not ask(f"Evict {pods}?"):
+    if not ask(question):
         return None
     return "".join(as_json(report)).encode()
+
+
+def _question(moves: int, marked: int) -> str | None:
+    if moves:
+        return "Evict this pod?" if moves == 1 else f"Evict these {moves:,} pods?"
+    nodes = "1 node" if marked == 1 else f"{marked:,} nodes"
+    return f"Mark {nodes} as to be empty, or renew these marks?" if marked else None
 
 
 def run_asking(

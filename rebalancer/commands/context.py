@@ -80,9 +80,13 @@ class RunContext:
     @property
     def name_in_lasting_marks(self) -> str:
         """Name for marks that outlast this run: that of its Lease; those of runs without one are all alike."""
-        if self.lease is None:
-            return "nolease"
-        return hashlib.sha256("/".join(self.lease).encode()).hexdigest()[:8]
+        return _name_in_lasting_marks(self.lease)
+
+
+def _name_in_lasting_marks(lease: tuple[str, str] | None) -> str:
+    if lease is None:
+        return "nolease"
+    return hashlib.sha256("/".join(lease).encode()).hexdigest()[:8]
 
 
 def run_context(options: RunOptions, environment: Environment) -> RunContext:
@@ -101,9 +105,11 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
     loaded = options.load(registry)
     reviewed = _reviewed_plan(options, loaded, max_age)
     offline = options.snapshot_path is not None
+    acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
+    lease = None if options.lease is None else reference("--lease", options.lease)
     clock, bars = environment.clock, bars_on(environment, options)
     return RunContext(
-        acts=not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE,
+        acts=acts,
         environment=environment,
         loaded=loaded,
         planning=Planning(
@@ -112,10 +118,12 @@ def run_context(options: RunOptions, environment: Environment) -> RunContext:
             scope_of(options, environment),
             lifted=options.lift_budgets,
             reviewed=None if reviewed is None else reviewed.moves,
+            empty=() if reviewed is None else reviewed.empty,
             seconds=math.inf if options.whole else options.deadline,
+            run=_name_in_lasting_marks(lease) if acts else None,
         ),
         reviewed=reviewed,
-        lease=None if options.lease is None else reference("--lease", options.lease),
+        lease=lease,
         memory=None if options.memory is None else reference("--memory", options.memory),
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),

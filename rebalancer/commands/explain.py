@@ -29,7 +29,6 @@ from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.plan import Onlooker
-from rebalancer.planner.planning import scheduler_profile
 from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
@@ -119,7 +118,7 @@ class _Explaining:
         with open_source(self._run, dry_run.access()) as source:
             self._source, self._reading = source, source.read()
         self.snapshot = self._reading.snapshot
-        self.profile = scheduler_profile(self._run.loaded.policy, self.snapshot)
+        self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
     def planned(self, onlooker: Onlooker) -> RunReport:
         """Return the report that a dry run would write; ``onlooker`` is called before and after its moves."""

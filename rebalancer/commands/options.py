@@ -39,6 +39,11 @@ class PolicyFlags:
         """
         changes = Changes(self.settings, self.only, self.mode)
         loaded = load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+        if (configuration := loaded.policy.scheduler.configuration) is not None:
+            from rebalancer.scheduler.configured import not_followed  # noqa: PLC0415
+
+            warnings = (*loaded.warnings, *not_followed(configuration))
+            loaded = replace(loaded, warnings=warnings)
         if loaded.policy.usage.prometheus is None:
             return loaded
         from rebalancer.planner.planning import reads_usage  # noqa: PLC0415

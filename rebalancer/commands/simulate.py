@@ -16,7 +16,8 @@ from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
 from rebalancer.evictor.executor import Pace as WavePace
-from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
+from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.carried import with_usage_of

@@ -16,6 +16,8 @@ from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.options import Access
+from rebalancer.policy.cluster import ConfigMapKey
+from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
+    from rebalancer.kube.resources import Rule
     from rebalancer.policy.usage import UsageSettings
 
 
@@ -82,6 +85,7 @@ class Source:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         run = self.run
+        self._read_scheduler(client)
         reading = read_cluster(
             client,
             clock=run.environment.clock.unix,
@@ -90,6 +94,17 @@ class Source:
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
+
+    def _read_scheduler(self, client: Client) -> None:
+        """Read the scheduler's configuration, if the policy names a ConfigMap with it."""
+        run, named = self.run, self.run.loaded.policy.scheduler.from_config
+        if not isinstance(named, ConfigMapKey):
+            return
+        from rebalancer.kube.scheduler_config import read_scheduler_config  # noqa: PLC0415
+
+        configuration = read_scheduler_config(client, named)
+        run.notes.extend(not_followed(configuration))
+        run.planning.schedule_by(configuration)
 
 
 @contextmanager
@@ -147,9 +162,16 @@ def _prepare_to_act(
         memory = () if run.memory is None else memory_rules(*run.memory)
         marks = MARK_RULES if run.steers else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
-        acts = (*moves, *marks, *run.rules)
+        acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         require(client, (*READ_RULES, *(usage.rules if usage else ()), *acts, *lease, *memory))
     return _take_lease(run, client, at_end)
+
+
+def _scheduler_rules(run: RunContext) -> tuple[Rule, ...]:
+    from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
+
+    named = run.loaded.policy.scheduler.from_config
+    return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
 
 
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:

@@ -69,8 +69,7 @@ def run_demo(
         screen.say("The plan of the second part, as HTML:")
         screen.show([f"    {report}"])
     screen.say(
-        "That was all. The same on a cluster of yours, without touching anything: "
-        "rebalancer run --dry-run"
+        "That was all. The same on a cluster of yours, without touching anything: rebalancer plan"
     )
     return 0
 

@@ -334,16 +334,19 @@ class Executor:
     def _await(self, moves: Sequence[Move], wave: int) -> None:
         """Wait until every replacement of the wave is ready, noting where each landed.
 
-        A rollout that was restarted is at its end once the old pod is gone, too.
+        A rollout that was restarted is at its end once the old pod is gone, too. One whose new pod is not Ready has failed:
+        it stands still until a person looks at it.
         """
         started = self._stop.now()
         self._await_until(moves, wave, started)
         waited = self._stop.now() - started
+        replacements = self._arrivals.replacements(moves)
         for move in moves:
             if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
                 outcome = self._outcomes[move.uid]
                 why = f"{outcome.message}; the rollout is not at its end after {waited:.0f} s"
                 self._note(replace(outcome, message=why))
+                self._failed |= not _is_ready(replacements.get(move.uid))
 
     def _await_until(self, moves: Sequence[Move], wave: int, started: float) -> None:
         announced: set[str] = set()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.kube.client import Client
+from rebalancer.kube.client import LAST_WORDS, Client
 from rebalancer.kube.marks import remove_marks, set_mark
 from rebalancer.wire.marks import EMPTY, STEER, Mark, parse_mark
 
@@ -53,7 +53,8 @@ class Marker:
         """``run`` is the name of this run, or of its Lease, in marks; ``clock`` the API server's time in Unix seconds."""
         self._client, self._run, self._clock, self._stop = client, run, clock, stop
         self._seen = seen
-        self._last = client.last_words
+        # What was done is remembered, and the Lease given back, after that: the other half is left for it.
+        self._last = client.beside(client.stop.later(LAST_WORDS / 2))
         self._standing: dict[str, float] = {}
         """Node -> when its mark expires. A mark that may or may not have been set is in it, too."""
 

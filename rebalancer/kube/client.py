@@ -128,9 +128,10 @@ class Client:
         *,
         query: Query | None = None,
         content_type: str = "application/merge-patch+json",
+        seconds: float | None = None,
     ) -> Response:
         """Change in part. Raises as :meth:`post`."""
-        return self._call("PATCH", path, query, body, content_type=content_type)
+        return self._call("PATCH", path, query, body, content_type=content_type, seconds=seconds)
 
     def stream(
         self,

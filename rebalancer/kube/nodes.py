@@ -23,6 +23,8 @@ Taint = Mapping[str, Any]
 
 READ_NODE = Rule("get", "", NODES.plural)
 CHANGE_NODE = Rule("patch", "", NODES.plural)
+_SECONDS = 10.0
+"""For one read or change: an API server that answers takes milliseconds, and a pod may be waiting for a mark."""
 _ATTEMPTS = 5
 """The kubelet and the node controller write a node every few seconds."""
 
@@ -79,7 +81,7 @@ def read_node(client: Client, name: str) -> NodeView | None:
     Raises:
         ClusterReadError: it could not be read.
     """
-    response = client.get(NODES.path(name=name))
+    response = client.get(NODES.path(name=name), seconds=_SECONDS)
     if response.status == 404 and status_of(response.body).code == 404:
         return None
     return _view(client.expect(response, READ_NODE).body)
@@ -103,7 +105,8 @@ def change_node(
         if node is None or change is None:
             return node
         try:
-            response = client.patch(NODES.path(name=name), change.body(node))
+            body = change.body(node)
+            response = client.patch(NODES.path(name=name), body, seconds=_SECONDS)
         except TransportError as error:
             if not error.sent or error.final:
                 raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.base.errors import PolicyError
+from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.columns import Bools
@@ -31,7 +31,8 @@ class Choice:
         """Return the names of the chosen nodes, in the snapshot's order; none where no node is old.
 
         Raises:
-            PolicyError: a named node is not there, a version is none, or no node has the labels.
+            PolicyError: a named node is not there, the version is none, or no node has the labels.
+            ClusterReadError: the kubelet of a node says a version that is none.
         """
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
@@ -57,13 +58,23 @@ class Choice:
     def _outdated(self, snapshot: Snapshot, node: int) -> bool:
         nodes = snapshot.nodes
         if self.kubelet_below is not None:
-            kubelet = nodes.kubelet[node]
+            below, kubelet = version_of(self.kubelet_below), nodes.kubelet[node]
             # Of a node whose kubelet has not said its version nothing is known: it stays.
-            if not kubelet or version_of(kubelet) >= version_of(self.kubelet_below):
+            if not kubelet or _kubelet_version(nodes.names[node], kubelet) >= below:
                 return False
         if self.older_than is not None:
             return bool(snapshot.captured_at - nodes.created[node] > self.older_than)
         return True
+
+
+def _kubelet_version(node: str, text: str) -> tuple[int, int, int]:
+    try:
+        return version_of(text)
+    except PolicyError:
+        said = f"the kubelet of node {node} says version {printable(text)}, which is none"
+        raise ClusterReadError(
+            f"{said}: leave the node out with -l, or choose nodes without --kubelet-below"
+        ) from None
 
 
 def version_of(text: str) -> tuple[int, int, int]:
@@ -74,5 +85,5 @@ def version_of(text: str) -> tuple[int, int, int]:
     """
     match = _VERSION.match(text)
     if match is None:
-        raise PolicyError([f"{text} is no version; write 1.36 or v1.36.3"])
+        raise PolicyError([f"{printable(text)} is no version; write 1.36 or v1.36.3"])
     return int(match[1]), int(match[2]), int(match[3] or 0)

@@ -111,7 +111,7 @@ def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) ->
         gain=Cost(hard=1.0),
         cost=1.0,
         wave=1,
-        budgets=disruptions.refs(cls),
+        budgets=disruptions.refs(pod),
     )
 
 

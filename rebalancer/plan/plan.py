@@ -157,7 +157,7 @@ class Move:
     wave: int
     """From 1."""
     budgets: tuple[str, ...] = ()
-    """PodDisruptionBudgets (``namespace/name``) that select the pod: none or one."""
+    """PodDisruptionBudgets (``namespace/name``) that count the eviction as a disruption: none or one."""
     observed: bool = False
     """Belongs to a strategy that only observes: shown, never carried out."""
 

@@ -28,9 +28,11 @@ class DisruptionBudgets:
         """Return the indices of the budgets that select a class."""
         return self._of_class.get(cls, [])
 
-    def refs(self, cls: int) -> tuple[str, ...]:
-        """Return ``namespace/name`` of the budgets that select a class."""
-        return tuple(self._snapshot.budgets[index].ref for index in self.of(cls))
+    def refs(self, pod: int) -> tuple[str, ...]:
+        """Return ``namespace/name`` of the budgets that count the eviction of ``pod`` as a disruption."""
+        pods = self._snapshot.pods
+        spent = self.spent_by(int(pods.cls[pod]), ready=pods.is_ready(pod))
+        return tuple(self._snapshot.budgets[index].ref for index in spent)
 
     def forbidden(self, cls: int, *, ready: bool = True) -> tuple[Code, str] | None:
         """Return why no pod of ``cls`` that is Ready, or not ``ready``, can be evicted now; None if one can.

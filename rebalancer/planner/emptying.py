@@ -52,12 +52,13 @@ class Choice:
 class Emptier:
     """Chooses nodes on a draft in which only ``others`` (N,) are marked as to be empty; leaves its state as it was.
 
-    Those are not of the strategy, and no pod is sent to them.
+    Those are not of the strategy, or another release empties them: none of them is chosen, and no pod is sent to them.
     """
 
     def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable, others: Bools) -> None:
         self._draft, self._of, self._emptiable = draft, of, emptiable
         self._others = np.flatnonzero(others).astype(np.int32)
+        self._nodes = emptiable.nodes & ~others
         self._pods = _Pods(draft, of)
         self._judge = Judge(
             draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
@@ -65,6 +66,12 @@ class Emptier:
         self._left = _TRIES
         self._moved: list[int] = []
         self._why: dict[int, NodeVerdict] = {}
+
+    @property
+    def empty(self) -> Bools:
+        """The nodes (N,) that may be emptied, and have no pods that have to leave them."""
+        counts = [len(self._pods.on(node)) for node in range(len(self._nodes))]
+        return self._nodes & (np.array(counts, np.int32) == 0)
 
     def still(self, begun: Bools) -> Choice:
         """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
@@ -149,7 +156,9 @@ class Emptier:
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
         for node, text in self._emptiable.kept.items():
             self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
-        nodes = np.flatnonzero(self._emptiable.nodes & ~begun)
+        for node in np.flatnonzero(self._emptiable.nodes & ~self._nodes).tolist():
+            self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, "another release keeps it empty"))
+        nodes = np.flatnonzero(self._nodes & ~begun)
         for node in nodes[np.lexsort((nodes, -worth[nodes]))].tolist():
             if (why := self._pods.blocked(node)) is not None:
                 self._keep(node, why)

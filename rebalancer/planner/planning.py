@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,23 +18,23 @@ from rebalancer.planner.plan import Callbacks, Decision, Onlooker, never, plan
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
-from rebalancer.policy.cluster import FitScoring
+from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.avoided import with_avoided
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import to_be_empty, with_empty_marks, without_passing_marks
+from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.selected import selected
 from rebalancer.snapshot.surge import with_restarts
-from rebalancer.wire.objects import TopologySpreadConstraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,20 @@ class Planning:
         *,
         lifted: bool = False,
         reviewed: Sequence[Move] | None = None,
+        empty: Collection[str] = (),
         seconds: float = math.inf,
         protections: Protections = protect,
+        run: str | None = None,
     ) -> None:
         """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
 
-        ``seconds``: the time of the run; no more is planned than can be carried out in it. ``protections`` says
-        which pods may not be moved.
+        ``empty``: names of the nodes without pods that the reviewed plan marks. ``seconds``: the time of the run; no
+        more is planned than can be carried out in it. ``protections`` says which pods may not be moved. ``run`` is the
+        name in the marks of a run that acts, see :func:`rebalancer.snapshot.marks.as_planned_on`.
         """
-        self._protections = protections
+        self._protections, self._run = protections, run
         self.seconds, self._pace = seconds, Pace()
-        self._reviewed = reviewed
+        self._reviewed, self._empty = reviewed, empty
         self._policy, self._registry = loaded.policy, registry
         self._scope = replace(scope, policy_select=loaded.policy.select)
         self._lifted = lifted
@@ -115,6 +118,15 @@ class Planning:
     def give_up_marks(self) -> None:
         """Plan from now on as if the policy did not steer: nodes cannot be marked."""
         self._policy = self._policy.model_copy(update={"steer": Steer.OFF})
+
+    def schedule_by(self, configuration: KubeSchedulerConfiguration) -> None:
+        """Predict from now on with what the ConfigMap holds that ``scheduler.fromConfig`` names."""
+        scheduler = self._policy.scheduler.configured(configuration)
+        self._policy = self._policy.model_copy(update={"scheduler": scheduler})
+
+    def scheduler_profile(self, snapshot: Snapshot) -> SchedulerProfile:
+        """Return the profile of the cluster's scheduler."""
+        return scheduler_profile(self._policy, snapshot)
 
     def remember(
         self,
@@ -181,7 +193,7 @@ class Planning:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
         else:
             problem, made = with_reviewed_nodes(
-                emptying, made_on, decided, settings, callbacks.phase, self._reviewed
+                emptying, made_on, decided, settings, callbacks.phase, self._reviewed, self._empty
             )
         if callbacks.onlooker is not None:
             # It sees one draft only, that of the plan.
@@ -236,7 +248,7 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
-        snapshot = without_passing_marks(snapshot, removes_stale=self.steers)
+        snapshot = as_planned_on(snapshot, removes_stale=self.steers, run=self._run)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:
@@ -244,7 +256,7 @@ class Planning:
         snapshot = with_avoided(with_methods(policy, snapshot), policy.landings)
         return Problem(
             snapshot,
-            SchedulerModel(snapshot, scheduler_profile(policy, snapshot)),
+            SchedulerModel(snapshot, self.scheduler_profile(snapshot)),
             list(self._contributions(snapshot)),
             self._protections(snapshot, policy.protect, self._scope),
         )
@@ -320,39 +332,3 @@ def with_methods(policy: Policy, snapshot: Snapshot) -> Snapshot:
     """Return the snapshot in which classes of pods are moved by the methods that the policy asks for."""
     restarts = policy.method.single_replicas is Method.RESTART
     return with_restarts(snapshot) if restarts else snapshot
-
-
-def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
-    """Return the profile of the cluster's scheduler: as the policy says, else the server's version."""
-    given = policy.scheduler
-    return SchedulerProfile.for_version(
-        given.version_pair() or snapshot.version,
-        weights=dict(given.weights),
-        default_constraints=_default_constraints(policy),
-        scoring=_scoring(given.scoring_strategy),
-        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
-        hard_pod_affinity_weight=given.hard_pod_affinity_weight,
-    )
-
-
-def _scoring(given: FitScoring) -> ScoringStrategy:
-    ratio = given.requested_to_capacity_ratio
-    return ScoringStrategy(
-        type=given.type,
-        resources=tuple((resource.name, resource.weight) for resource in given.resources),
-        shape=() if ratio is None else tuple((p.utilization, p.score) for p in ratio.shape),
-    )
-
-
-def _default_constraints(policy: Policy) -> tuple[TopologySpreadConstraint, ...] | None:
-    given = policy.scheduler.default_constraints
-    if given is None:
-        return None
-    return tuple(
-        TopologySpreadConstraint(
-            max_skew=one.max_skew,
-            topology_key=one.topology_key,
-            when_unsatisfiable=one.when_unsatisfiable,
-        )
-        for one in given
-    )

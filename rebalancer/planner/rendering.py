@@ -69,7 +69,7 @@ class Rendering:
             gain=cost_of_entries(chosen.gain),
             cost=round(float(problem.costs[chosen.pod]), 6),
             wave=chosen.wave,
-            budgets=problem.disruptions.refs(chosen.cls),
+            budgets=problem.disruptions.refs(chosen.pod),
             observed=chosen.observed,
             makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
             marks=self.names(chosen.marks),

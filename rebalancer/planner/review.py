@@ -208,7 +208,7 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
         move,
         owner=owner.ref if owner is not None else "",
         cost=round(float(problem.costs[pod]), 6),
-        budgets=problem.disruptions.refs(cls),
+        budgets=problem.disruptions.refs(pod),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from rebalancer.planner.plan import Decision
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.marks import to_be_empty
+from rebalancer.snapshot.marks import marked_by_others, to_be_empty
 
 # So many times nodes are left out that the plan itself would empty by half.
 _TRIES = 4
@@ -50,9 +50,13 @@ def with_reviewed_nodes(
     settings: Settings,
     phase: Phase,
     reviewed: Sequence[Move],
+    empty: Collection[str],
 ) -> Made:
-    """Return what is left of a reviewed plan: no pod leaves a node that cannot be emptied any more."""
-    return _Planned(strategy, make, decide, settings, phase).left_of(reviewed)
+    """Return what is left of a reviewed plan: no pod leaves a node that cannot be emptied any more.
+
+    ``empty`` are the names of the nodes that were without pods.
+    """
+    return _Planned(strategy, make, decide, settings, phase).left_of(reviewed, empty)
 
 
 class _Planned:
@@ -71,7 +75,8 @@ class _Planned:
         of = _contribution(bare, strategy)
         with phase("terms"):
             draft = Draft(bare, settings)
-            self._emptier = Emptier(draft, of, _emptiable(draft, of), self._others)
+            closed = self._others | marked_by_others(bare.snapshot)
+            self._emptier = Emptier(draft, of, _emptiable(draft, of), closed)
 
     def result(self) -> Made:
         begun = Choice(self._marked)
@@ -85,12 +90,14 @@ class _Planned:
             return self._with(problem, made, self._emptier.waiting(begun.nodes))
         return self._more(problem, made, begun)
 
-    def left_of(self, reviewed: Sequence[Move]) -> Made:
+    def left_of(self, reviewed: Sequence[Move], empty: Collection[str]) -> Made:
         if self._of.observed:
             return self._as_it_is, self._decide(self._as_it_is)
         left = {move.node for move in reviewed if move.strategy == self._strategy}
         names = self._as_it_is.snapshot.nodes.names
         begun = self._marked | np.array([name in left for name in names], bool)
+        # A pod that has come since is not in the plan: its node is left.
+        begun |= np.array([name in empty for name in names], bool) & self._emptier.empty
         with self._phase("plan"):
             choice = self._emptier.still(begun)
         problem = self._make(choice.nodes | self._others)

@@ -6,9 +6,19 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 
 from rebalancer.base.plain_text import shown
+from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, RequestedToCapacityRatio
 from rebalancer.policy.params import Section
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.values import Duration, LabelKey, Limit, LimitField, PositiveDuration
@@ -66,19 +76,6 @@ class ScoredResource(Section):
     weight: int = Field(default=1, ge=1, le=100, description="Its weight.")
 
 
-class ShapePoint(Section):
-    """A point of the function from a resource's utilisation to its score."""
-
-    utilization: int = Field(ge=0, le=100, description="Percentage that is requested.")
-    score: int = Field(ge=0, le=10, description="Score there; between two points it is linear.")
-
-
-class RequestedToCapacityRatio(Section):
-    """The function from a resource's utilisation to its score."""
-
-    shape: tuple[ShapePoint, ...] = Field(min_length=1, description="Points, by utilisation.")
-
-
 class FitScoring(Section):
     """How NodeResourcesFit scores; the keys are those of kube-scheduler's configuration."""
 
@@ -102,17 +99,45 @@ class FitScoring(Section):
             raise ValueError(
                 "type: RequestedToCapacityRatio and requestedToCapacityRatio go together"
             )
-        points = [] if shape is None else [point.utilization for point in shape.shape]
-        if points != sorted(set(points)):
-            raise ValueError("utilization must rise from point to point of shape")
         names = [resource.name for resource in self.resources]
         if len(set(names)) < len(names):
             raise ValueError("resources names one twice")
         return self
 
 
+class ConfigMapKey(Section):
+    """A ConfigMap that holds a KubeSchedulerConfiguration; read at the start of each run."""
+
+    config_map: str = Field(
+        pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$", description="NAMESPACE/NAME of the ConfigMap."
+    )
+    key: str = Field(default="config.yaml", min_length=1, description="Its key.")
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and name."""
+        namespace, _, name = self.config_map.partition("/")
+        return namespace, name
+
+
+# By this, what is wrong is said of the form that is meant. Tags must not be keys.
+ConfigSource = Annotated[
+    Annotated[str, Field(min_length=1), Tag("a file")]
+    | Annotated[ConfigMapKey, Tag("a ConfigMap")],
+    Discriminator(lambda given: "a file" if isinstance(given, str) else "a ConfigMap"),
+]
+
+
 class Scheduler(Section):
     """Differences between the cluster's scheduler and a default kube-scheduler of the API server's version."""
+
+    from_config: ConfigSource | None = Field(
+        default=None,
+        description="File with the scheduler's KubeSchedulerConfiguration (a relative path starts at the policy's"
+        " folder), or {configMap: NAMESPACE/NAME, key: config.yaml}, which needs get on it. Then no key but version"
+        " stands beside it.",
+    )
+    _configuration: KubeSchedulerConfiguration | None = PrivateAttr(default=None)
 
     version: Annotated[str, BeforeValidator(_version)] | None = Field(
         default=None,
@@ -135,6 +160,30 @@ class Scheduler(Section):
     hard_pod_affinity_weight: int = Field(
         default=1, ge=0, le=100, description="InterPodAffinity's hardPodAffinityWeight."
     )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Scheduler:
+        others = {
+            to_camel(name)
+            for name, field in type(self).model_fields.items()
+            if name not in ("from_config", "version")
+            and getattr(self, name) != field.get_default(call_default_factory=True)
+        }
+        if self.from_config is not None and others:
+            keys = ", ".join(sorted(others))
+            raise ValueError(f"fromConfig says all but version: take {keys} out")
+        return self
+
+    @property
+    def configuration(self) -> KubeSchedulerConfiguration | None:
+        """What ``fromConfig`` names, as far as it has been read."""
+        return self._configuration
+
+    def configured(self, configuration: KubeSchedulerConfiguration) -> Scheduler:
+        """Return the same with what ``fromConfig`` names."""
+        read = self.model_copy()
+        read._configuration = configuration  # noqa: SLF001
+        return read
 
     def version_pair(self) -> tuple[int, int] | None:
         """Return the version as (major, minor), or None for the API server's."""

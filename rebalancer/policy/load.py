@@ -20,6 +20,7 @@ from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
 from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
 from rebalancer.policy.forms import policy_hash
+from rebalancer.policy.kube_scheduler import read_configuration
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.params import Direction, Params
 from rebalancer.policy.problems import did_you_mean, validated
@@ -321,6 +322,7 @@ class _Sources:
         """
         policy = self._policy()
         if policy is not None:
+            policy = self._with_scheduler(policy)
             self.problems += self._opposed(policy)
         if policy is None or self.problems:
             ordered = sorted(
@@ -354,6 +356,31 @@ class _Sources:
             policy, problems = validated(Policy, data, self.main, ())
             self.problems += problems
         return None if policy is None else policy.model_copy(update={"strategies": strategies})
+
+    def _with_scheduler(self, policy: Policy) -> Policy:
+        """Return the policy with the scheduler's configuration, if it names a file with it."""
+        named, main = policy.scheduler.from_config, self.main
+        if not isinstance(named, str) or main is None:
+            return policy
+        where = ("scheduler", "fromConfig")
+        of_flag = any(path in main.flags for path in (where, where[:1]))
+        # A file that was made of flags alone has no folder, and neither has standard input.
+        file = Path(named) if of_flag else Path(main.file).parent / named
+        if file.exists() and not file.is_file():
+            self._problem(main, where, f"{file} is no regular file")
+            return policy
+        try:
+            with file.open("rb") as stream:
+                raw = stream.read(MOST_BYTES + 1)
+        except OSError as error:
+            self._problem(main, where, f"{file} cannot be read ({error.strerror})")
+            return policy
+        self.files.append(str(file))
+        configuration, problems = read_configuration(raw, str(file))
+        self.problems += problems
+        if configuration is None:
+            return policy
+        return policy.model_copy(update={"scheduler": policy.scheduler.configured(configuration)})
 
     def _strategy(self, strategy: _Strategy) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value

@@ -21,7 +21,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cost, Landing, Method, Move
+from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.text import YamlLoader, yaml_events
@@ -74,12 +74,22 @@ class _Head(msgspec.Struct, rename="camel"):
     dry_run: Any = None
 
 
+class _Node(msgspec.Struct):
+    node: _Name
+    code: str
+
+
+class _Emptying(msgspec.Struct):
+    nodes: Annotated[list[_Node], msgspec.Meta(max_length=_MOST_MOVES)] = []
+
+
 class _File(msgspec.Struct, rename="camel"):
     captured_at: str
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MOST_MOVES)]
     policy_source: str = ""
     source: str = ""
+    emptying: _Emptying | None = None
 
 
 # Of a report of `apply --dry-run`, what was dropped there is no longer part of the plan.
@@ -103,6 +113,8 @@ class ReviewedPlan:
     policy_source: str
     moves: tuple[Move, ...]
     """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
+    empty: tuple[str, ...] = ()
+    """Nodes without pods that the plan marks, so that they stay empty."""
     max_age: float = math.inf
     """Seconds after which it may no longer be carried out."""
 
@@ -254,7 +266,12 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
         policy_hash=file.policy_hash,
         policy_source=file.policy_source,
         moves=tuple(sorted(moves, key=lambda move: move.wave)),
+        empty=() if file.emptying is None else _empty(file.emptying),
     )
+
+
+def _empty(emptying: _Emptying) -> tuple[str, ...]:
+    return tuple(one.node for one in emptying.nodes if one.code == NodeCode.EMPTY.value)
 
 
 def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:

@@ -13,6 +13,7 @@ from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.ports import ports
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
@@ -55,20 +56,19 @@ class Filters:
         columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
-        *,
-        declared_features: bool,
+        profile: SchedulerProfile,
     ) -> None:
-        """``declared_features``: the scheduler asks for them."""
         self._snapshot = snapshot
+        self._off = frozenset(FILTERS.index(name) for name in profile.off if name in FILTERS)
         self._size = len(snapshot.nodes)
         self._placement = placement
-        self._resources = resources
+        self.resources = resources
         self._columns = columns
         self._spread = spread
         self._interpod = interpod
         self._ports = ports(snapshot)
         self._limits = AttachLimits(snapshot)
-        self._declared_features = declared_features
+        self._declared_features = profile.asks_declared_features
         self.disks = disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
         self._static = ArrayCache(self._size)
@@ -84,9 +84,10 @@ class Filters:
         """
 
         def make() -> Bools:
-            mask = self._readable & self._resources.fits_empty(cls)
-            for _, good in self._alone(cls):
-                mask = mask & good
+            mask = self._readable & self.resources.fits_empty(cls)
+            for index, good in self._alone(cls):
+                if index not in self._off:
+                    mask = mask & good
             return mask
 
         if self.volumes.of(cls) is not None or self._rejected_before(cls):
@@ -94,7 +95,7 @@ class Filters:
         alike = self._alike.get(cls)
         if alike is None:
             needed = tuple(needed_features(self._snapshot.classes[cls].spec))
-            name = (self._placement.signature(cls), self._resources.alike(cls), needed)
+            name = (self._placement.signature(cls), self.resources.alike(cls), needed)
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
         return self._static.get(alike, make)
 
@@ -106,8 +107,9 @@ class Filters:
     def passing(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass every filter."""
         mask = self.static(cls)
-        for _, good in self._among_others(state, cls):
-            mask = mask & good
+        for index, good in self._among_others(state, cls):
+            if index not in self._off:
+                mask = mask & good
         return mask
 
     def with_room(self, state: ClusterState, cls: int) -> Bools:
@@ -138,9 +140,10 @@ class Filters:
         masks = [*self._alone(cls), *self._among_others(state, cls)]
         masks.append((FILTERS.index("Unreadable"), self._readable))
         for index, good in sorted(masks, key=lambda pair: pair[0]):
-            failed[(failed == 0) & ~good] = index
+            if index not in self._off:
+                failed[(failed == 0) & ~good] = index
         named = self._placement.named(cls)
-        if named is not None:
+        if named is not None and FILTERS.index("NodeAffinity") not in self._off:
             # The scheduler looks at no other node, so no earlier filter can refuse it first.
             others = [name not in named for name in self._snapshot.nodes.names]
             failed[others] = FILTERS.index("NodeAffinity")
@@ -157,6 +160,9 @@ class Filters:
         yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
         yield FILTERS.index("TaintToleration"), self._placement.taint_mask(cls)
         yield FILTERS.index("NodeAffinity"), self._placement.affinity_mask(cls)
+        enforced = self._placement.enforced_mask()
+        if enforced is not None:
+            yield FILTERS.index("NodeAffinity"), enforced
         rules = self.volumes.of(cls)
         if rules is not None and rules.binding is not None:
             yield FILTERS.index("VolumeBinding"), rules.binding

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.scheduler.interpod_terms import Relation, TermIndex
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import Topologies
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
@@ -37,10 +38,10 @@ class Refusals:
 class InterPod:
     """Filter and raw score of inter-pod affinity."""
 
-    def __init__(self, snapshot: Snapshot, hard_weight: int) -> None:
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._snapshot = snapshot
         self._topologies = Topologies(snapshot.nodes.labels)
-        self._terms = TermIndex(snapshot, hard_weight)
+        self._terms = TermIndex(snapshot, profile)
 
     def counted(self, cls: int) -> Int32s:
         """Return the classes whose pods decide where a class may go, or would rather."""

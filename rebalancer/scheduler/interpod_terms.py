@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire.objects import PodAffinity, PodAffinityTerm
@@ -47,9 +48,10 @@ class _Group:
 class TermIndex:
     """Finds the terms that concern a class; made at the first question, linear in the matches."""
 
-    def __init__(self, snapshot: Snapshot, hard_weight: int) -> None:
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._snapshot = snapshot
-        self._hard_weight = hard_weight
+        self._hard_weight = profile.hard_pod_affinity_weight
+        self._ignores_preferred = profile.ignores_preferred_terms
         self._resolved: dict[object, Int32s] = {}
         self._relations: dict[int, Relation] = {}
         self._concerning: dict[int, list[_Group]] | None = None
@@ -79,8 +81,13 @@ class TermIndex:
                 for term in (anti.required if anti else None) or ()
             ),
             refused_by=_by_key((g.key, g.owners) for g in groups if g.weight == 0),
-            weighted=self._weights(cls, own, anti, groups),
+            weighted=() if self._skips(own, anti) else self._weights(cls, own, anti, groups),
         )
+
+    def _skips(self, own: PodAffinity | None, anti: PodAffinity | None) -> bool:
+        """Return whether the plug-in does not score a pod without preferences: then no term of others counts."""
+        preferring = any(affinity is not None and affinity.preferred for affinity in (own, anti))
+        return self._ignores_preferred and not preferring
 
     def _together(self, cls: int, required: Sequence[PodAffinityTerm]) -> Int32s:
         common: Int32s | None = None

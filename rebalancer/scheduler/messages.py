@@ -22,6 +22,7 @@ _CLAIM_IN_USE = (
     "already in-use by another pod"
 )
 _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 _SPREAD = "node(s) didn't match pod topology spread constraints"
 
 
@@ -29,6 +30,7 @@ def reasons(
     model: SchedulerModel, state: ClusterState, cls: int, evaluation: Evaluation
 ) -> Iterator[tuple[str, ...]]:
     """Yield for each node why it was filtered, as its plug-in says it; nothing for feasible nodes."""
+    model = model.of(cls)
     rejected = model.rejection(cls)
     variable = _variable(model, state, cls)
     for node, index in enumerate(evaluation.filtered_by.tolist()):
@@ -59,11 +61,12 @@ def _variable(
         lacking = model.spread.lacks_key_first(state, cls, node)
         return [f"{_SPREAD} (missing required label)" if lacking else _SPREAD]
 
-    named = model.placement.named(cls)
+    named, enforced = model.placement.named(cls), model.placement.enforced_mask()
 
     def affinity(node: int) -> list[str]:
-        looked_at = named is None or model.snapshot.nodes.names[node] in named
-        return [_AFFINITY if looked_at else "node(s) didn't satisfy plugin(s) [NodeAffinity]"]
+        if named is not None and model.snapshot.nodes.names[node] not in named:
+            return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
+        return [_AFFINITY if enforced is None or enforced[node] else _ENFORCED]
 
     free = model.filters.disks.free(state, cls)
 

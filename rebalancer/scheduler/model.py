@@ -18,7 +18,7 @@ from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import Placement, tolerates
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.profile import DEFAULT_SCHEDULER, NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import Scorer
@@ -62,10 +62,13 @@ class SchedulerModel:
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot
         self.profile = profile
-        self.placement = Placement(snapshot)
-        self.resources = Resources(snapshot, profile.scoring)
+        self._others = {
+            other.scheduler_name: SchedulerModel(snapshot, other) for other in profile.others
+        }
+        self.placement = Placement(snapshot, profile.added_affinity)
+        self.resources = Resources(snapshot, profile)
         self.spread = Spread(snapshot, profile, self.placement)
-        self.interpod = InterPod(snapshot, profile.hard_pod_affinity_weight)
+        self.interpod = InterPod(snapshot, profile)
         self.columns = columns = KeptColumns(
             self.resources,
             profile.weights,
@@ -73,13 +76,7 @@ class SchedulerModel:
             improvement=profile.balances_by_improvement,
         )
         parts = (columns, self.spread, self.interpod)
-        self.filters = Filters(
-            snapshot,
-            self.placement,
-            self.resources,
-            *parts,
-            declared_features=profile.asks_declared_features,
-        )
+        self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts)
         self._order: Int32s | None = None
@@ -93,6 +90,17 @@ class SchedulerModel:
     def pending(self) -> Pending:
         """The pods of the snapshot that wait for a node."""
         return Pending(self.snapshot, self)
+
+    def of(self, cls: int) -> SchedulerModel:
+        """Return the model of the profile that pods of a class name; this one, if there is no such profile."""
+        if not self._others:
+            return self
+        name = self.snapshot.classes[cls].spec.scheduler_name or DEFAULT_SCHEDULER
+        return self._others.get(name, self)
+
+    def filters_of(self, cls: int) -> Filters:
+        """Return the filters that pods of a class have to pass."""
+        return self.of(cls).filters
 
     def node_affinity_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""
@@ -119,11 +127,11 @@ class SchedulerModel:
         Node affinity, taints, cordons, volumes, a request that an empty node could hold, and a node
         object that could be read.
         """
-        return self.filters.static(cls)
+        return self.filters_of(cls).static(cls)
 
     def feasible(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters."""
-        return self.filters.passing(state, cls)
+        return self.filters_of(cls).passing(state, cls)
 
     def evaluate(self, state: ClusterState, cls: int, *, among: Int32s | None = None) -> Evaluation:
         """Return filters and scores of every node.
@@ -131,6 +139,8 @@ class SchedulerModel:
         Scores are normalised over the feasible nodes, or over those of ``among`` if given: the nodes
         that the scheduler sampled.
         """
+        if (model := self.of(cls)) is not self:
+            return model.evaluate(state, cls, among=among)
         feasible, filtered_by = self.filters.first_failed(state, cls)
         scored = np.flatnonzero(feasible).astype(np.int32) if among is None else among
         scores = self._scorer.weighted(self._scorer.raw(state, cls), scored)
@@ -142,7 +152,7 @@ class SchedulerModel:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, scheduled now."""
-        return self._predicted(state, cls)[0]
+        return self.of(cls)._predicted(state, cls)[0]  # noqa: SLF001
 
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement of ``pod``, were it evicted now.
@@ -153,6 +163,8 @@ class SchedulerModel:
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         gone = self.snapshot.waits(cls)
         replacement = self.snapshot.classes[cls].replacement
+        if (model := self.of(replacement)) is not self:
+            return model.predict_replacement(state, pod)
         if self.snapshot.classes[cls].restarts:
             return self.predict(state, replacement)
 
@@ -176,14 +188,17 @@ class SchedulerModel:
     @contextmanager
     def marking(self, nodes: Int32s) -> Iterator[None]:
         """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
+        models = (self, *self._others.values())
         before = self.placement.marked
         marked = np.zeros(len(self.snapshot.nodes), bool)
         marked[nodes] = True
-        self.placement.marked = marked if len(nodes) else None
+        for model in models:
+            model.placement.marked = marked if len(nodes) else None
         try:
             yield
         finally:
-            self.placement.marked = before
+            for model in models:
+                model.placement.marked = before
 
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
         """Return what marks it takes to have a pod of the class land on each feasible node; None if it is not predictable.
@@ -191,6 +206,8 @@ class SchedulerModel:
         Exact where all nodes are scored. Where the scheduler samples them, what :meth:`predict` says while they are
         marked is to be asked.
         """
+        if (model := self.of(cls)) is not self:
+            return model.steering(state, cls)
         nodes = self.feasible(state, cls).nonzero()[0].astype(np.int32)
         if self.unmodelled(cls) or (len(nodes) > 1 and self._fails_to_score(cls) is not None):
             return None
@@ -260,6 +277,8 @@ class SchedulerModel:
         Nothing is scored where one node alone is feasible, so what cannot be parsed does no harm there
         (``schedulePod``; ``nodeaffinity.PreScore``).
         """
+        if NODE_AFFINITY in self.profile.off:
+            return None
         why = self.placement.unparsable_preference(cls)
         return f"{why}: pending for as long as two nodes are feasible" if why is not None else None
 
@@ -280,14 +299,21 @@ class SchedulerModel:
         """Return why pods of the class are refused before any node is looked at, empty if not."""
         if self.snapshot.classes[cls].spec.scheduling_gates:
             return "waiting for scheduling gates"
-        rules = self.filters.volumes.of(cls)
+        rules = self.filters_of(cls).volumes.of(cls)
         return rules.rejected[1] if rules is not None and rules.rejected is not None else ""
 
     def unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
+        if (model := self.of(cls)) is not self:
+            return model.unmodelled(cls)
         known = self._unmodelled.get(cls)
         if known is None:
-            reasons = list(unmodelled(self.snapshot.classes[cls], self.profile.scheduler_name))
+            reasons = list(unmodelled(self.snapshot.classes[cls], self.profile))
+            reasons += [
+                f"an extender of the scheduler decides about {name}"
+                for row, name in enumerate(self.resources.names)
+                if name in self.profile.managed_resources and self.snapshot.requests[row, cls]
+            ]
             reasons += [
                 f"the request for {name} is negative" for name in self.resources.negative(cls)
             ]

@@ -22,7 +22,6 @@ import numpy as np
 
 from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.prediction import Prediction, Taker
-from rebalancer.scheduler.resources import checked
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -34,9 +33,8 @@ _MOST_TAKERS = 64
 class Scheduling(Protocol):
     """What is asked of the scheduler model about any pod."""
 
-    @property
-    def filters(self) -> Filters:
-        """The filters of the plug-ins."""
+    def filters_of(self, cls: int) -> Filters:
+        """Return the filters that pods of a class have to pass."""
 
     def unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
@@ -211,28 +209,31 @@ class Pending:
         leaving = [cls, *(victim.cls for victim in state.terminating_pods if victim.node == node)]
         after = self._fit_into(free + requests[:, leaving].sum(axis=1), places + len(leaving))
         given = self._classes[after & ~before].tolist()
-        return [other for other in given if self._model.filters.static(other)[node]]
+        return [other for other in given if self._model.filters_of(other).static(other)[node]]
 
     def _fit_into(self, free: Ints, places: int) -> Bools:
         """Return which pending classes fit into what a node has free (R,), and into so many places for pods."""
         if places <= 0:
             return np.zeros(len(self._classes), bool)
-        rows, requests = self._asked
-        fits = (requests <= free[rows][:, None]) | (requests <= 0)
+        fits = (self._asked <= free[:, None]) | (self._asked <= 0)
         return np.asarray(fits.all(axis=0))
 
     @cached_property
-    def _asked(self) -> tuple[Int32s, Ints]:
-        """Rows of the resources that the scheduler checks, and what each pending class asks of them."""
-        rows = [row for row, name in enumerate(self._snapshot.resources) if checked(name)]
-        return np.array(rows, np.int32), self._snapshot.requests[rows][:, self._classes]
+    def _asked(self) -> Ints:
+        """What each pending class asks (R, C) of the resources that the scheduler checks for it."""
+        requests = self._snapshot.requests
+        asked = np.zeros((len(requests), len(self._classes)), np.int64)
+        for column, cls in enumerate(self._queues):
+            rows = self._model.filters_of(cls).resources.asked(cls)
+            asked[rows, column] = requests[rows, cls]
+        return asked
 
     @cached_property
     def _interacting(self) -> dict[int, set[int]]:
         """Class -> pending classes to which its pods matter otherwise than by their requests."""
         pending_of: dict[int, set[int]] = {}
         for pending in self._queues:
-            for other in self._model.filters.interacting(pending):
+            for other in self._model.filters_of(pending).interacting(pending):
                 pending_of.setdefault(other, set()).add(pending)
         return pending_of
 
@@ -250,6 +251,7 @@ class Pending:
             self._answers.clear()
         answer = self._answers.get((cls, question))
         if answer is None:
-            ask = self._model.filters.passing if question else self._model.filters.with_room
+            filters = self._model.filters_of(cls)
+            ask = filters.passing if question else filters.with_room
             answer = self._answers[cls, question] = bool(ask(state, cls).any())
         return answer

@@ -42,8 +42,9 @@ def _tolerates(toleration: o.Toleration, taint: o.Taint) -> bool:
 class Placement:
     """Masks and raw scores (N,) per class, shared by classes that say the same."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, added: o.NodeAffinity | None = None) -> None:
+        """``added``: what the scheduler asks of nodes beside what pods do."""
+        self._snapshot, self._added = snapshot, added or o.NodeAffinity()
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
         self._unparsable: dict[int, str | None] = {}
@@ -65,6 +66,13 @@ class Placement:
         return self._cache.get(
             ("affinity", self.signature(cls)[0]), lambda: self._affinity(self._class(cls).spec)
         )
+
+    def enforced_mask(self) -> Bools | None:
+        """Return the nodes (N,) that the scheduler's own affinity allows to any pod; None if it has none."""
+        required = self._added.required
+        if required is None:
+            return None
+        return self._cache.get("enforced", lambda: self._snapshot.nodes.labels.selector(required))
 
     def named(self, cls: int) -> frozenset[str] | None:
         """Return the nodes that required node affinity names one by one, None if it does not.
@@ -104,8 +112,8 @@ class Placement:
         return tolerates(self._class(cls).spec.tolerations or (), ANY_MARK)
 
     def preferred_affinity(self, cls: int) -> Ints | None:
-        """Return the weights (N,) of matching preferred node affinity terms; None if it has none."""
-        preferred = _preferred(self._class(cls).spec)
+        """Return the weights (N,) of matching preferred node affinity terms, the scheduler's own among them; None without any."""
+        preferred = (*(_preferred(self._class(cls).spec) or ()), *(self._added.preferred or ()))
         if not preferred:
             return None
         return self._cache.get(("preferred", preferred), lambda: self._weights(preferred))

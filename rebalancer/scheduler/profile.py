@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebalancer.wire.objects import TopologySpreadConstraint
+from rebalancer.wire.objects import NodeAffinity, TopologySpreadConstraint
+
+DEFAULT_SCHEDULER = "default-scheduler"
 
 NODE_RESOURCES_FIT = "NodeResourcesFit"
 BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
@@ -40,7 +42,7 @@ class ScoringStrategy:
     type: str = "LeastAllocated"
     """Or MostAllocated, or RequestedToCapacityRatio."""
     resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
-    """Names with weights: cpu, memory and extended resources."""
+    """Names with weights: cpu, memory, ephemeral-storage and extended resources."""
     shape: tuple[tuple[int, int], ...] = ()
     """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
 
@@ -66,8 +68,24 @@ class SchedulerProfile:
     hard_pod_affinity_weight: int = 1
     """What a required affinity term of another pod counts for when scored."""
     scoring: ScoringStrategy = ScoringStrategy()
-    scheduler_name: str = "default-scheduler"
-    """Pods that name another one cannot be predicted."""
+    balanced: tuple[str, ...] = ("cpu", "memory")
+    """Resources whose balance NodeResourcesBalancedAllocation scores."""
+    ignored_resources: frozenset[str] = frozenset()
+    """Extended resources, and groups of them, that NodeResourcesFit does not check."""
+    added_affinity: NodeAffinity | None = None
+    """What NodeAffinity asks for beside what pods do (``addedAffinity``)."""
+    ignores_preferred_terms: bool = False
+    """Whether preferred terms of other pods count only for pods that have such terms themselves."""
+    off: frozenset[str] = frozenset()
+    """Plug-ins that do not run at all."""
+    managed_resources: frozenset[str] = frozenset()
+    """Resources about which an extender decides: pods that request one cannot be predicted."""
+    unmodelled: tuple[str, ...] = ()
+    """What of the profile is not modelled: then no pod of it can be predicted."""
+    scheduler_name: str = DEFAULT_SCHEDULER
+    """Pods that name another one cannot be predicted, unless it is that of one of ``others``."""
+    others: tuple[SchedulerProfile, ...] = ()
+    """Further profiles, each for the pods that name it."""
     note: str = ""
     """Says so if the cluster's version is outside the known ones."""
 
@@ -78,6 +96,11 @@ class SchedulerProfile:
         ``overrides`` replace fields, ``weights`` are merged over the defaults; a name that is not a
         field is a TypeError.
         """
+        weights = {**DEFAULT_WEIGHTS, **(overrides.pop("weights", None) or {})}
+        return replace(cls(version=version, weights=weights), **overrides).at(version)
+
+    def at(self, version: tuple[int, int]) -> SchedulerProfile:
+        """Return the same settings, all profiles, for a cluster's version; see :meth:`for_version`."""
         nearest = min(max(version, KNOWN_VERSIONS[0]), KNOWN_VERSIONS[-1])
         note = ""
         if nearest != version:
@@ -85,8 +108,8 @@ class SchedulerProfile:
                 f"Kubernetes {version[0]}.{version[1]} is outside the scheduler versions that are "
                 f"modelled; predicted as {nearest[0]}.{nearest[1]}"
             )
-        weights = {**DEFAULT_WEIGHTS, **(overrides.pop("weights", None) or {})}
-        return replace(cls(version=nearest, weights=weights, note=note), **overrides)
+        others = tuple(other.at(version) for other in self.others)
+        return replace(self, version=nearest, note=note, others=others)
 
     @property
     def balances_by_improvement(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from rebalancer.scheduler.profile import ScoringStrategy
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.requests import DEFAULT_SCORED, pod_requests
@@ -33,6 +33,15 @@ def checked(resource: str) -> bool:
         resource in _NATIVE
         or "/" in resource
         or resource.startswith(("hugepages-", "attachable-volumes-"))
+    )
+
+
+def extended(resource: str) -> bool:
+    """Return whether a resource is one that device plug-ins offer (``IsExtendedResourceName``)."""
+    return (
+        "/" in resource
+        and "kubernetes.io/" not in resource
+        and not resource.startswith("requests.")
     )
 
 
@@ -70,19 +79,28 @@ def _table(shape: Sequence[tuple[int, int]]) -> Ints:
 class Resources:
     """Filter and scores of resources."""
 
-    def __init__(self, snapshot: Snapshot, scoring: ScoringStrategy) -> None:
-        self._scoring = scoring
-        self._table = _table(scoring.shape)
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+        self._scoring = profile.scoring
+        self._table = _table(profile.scoring.shape)
         self._requests = snapshot.requests
         self._scored = _scored_when_new(snapshot)
         self._allocatable = snapshot.nodes.allocatable
         self._max_pods = snapshot.nodes.max_pods.astype(np.int64)
         self.names = snapshot.resources
-        self._rows = tuple(row for row, name in enumerate(self.names) if checked(name))
+        ignored = profile.ignored_resources
+        self.rows = tuple(
+            row
+            for row, name in enumerate(self.names)
+            if checked(name) and not (extended(name) and {name, name.split("/")[0]} & ignored)
+        )
+        """Those that the filter checks."""
+        self._balanced = tuple(
+            self.names.index(name) for name in profile.balanced if name in self.names
+        )
 
     def asked(self, cls: int) -> list[int]:
         """Return the rows of the resources that a class requests and the scheduler checks."""
-        return [row for row in self._rows if self._requests[row, cls] > 0]
+        return [row for row in self.rows if self._requests[row, cls] > 0]
 
     def negative(self, cls: int) -> list[str]:
         """Return the resources of which a class requests less than nothing."""
@@ -133,10 +151,13 @@ class Resources:
     def _counted(self, cls: int) -> Iterator[tuple[int, int]]:
         """Yield row and weight of what is scored; an extended resource only for a pod that requests it."""
         for name, weight in self._scoring.resources:
-            if name in DEFAULT_SCORED:
-                yield self.names.index(name), weight
-            elif name in self.names and self._requests[row := self.names.index(name), cls] > 0:
+            if name in self.names and self._counts(row := self.names.index(name), cls):
                 yield row, weight
+
+    def _counts(self, row: int, cls: int) -> bool:
+        """Return whether a resource is scored for pods of a class: an extended one only if they request it."""
+        name = self.names[row]
+        return name in _NATIVE or (checked(name) and self._requests[row, cls] > 0)
 
     def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Some) -> Ints:
         """Return what of a resource is requested with one more pod of the class, with defaults for cpu and memory."""
@@ -160,25 +181,45 @@ class Resources:
     def balanced(
         self, state: ClusterState, cls: int, nodes: Some = _ALL, *, improvement: bool
     ) -> Ints | None:
-        """Return the BalancedAllocation score (N,) or (K,), or None if the pod requests no cpu and no memory.
+        """Return the BalancedAllocation score (N,) or (K,), or None if the pod requests none of its resources.
 
         Until 1.35 it is the balance with the pod; from 1.36 on the ``improvement`` counts
         (kubernetes PR 135573).
         """
-        pod = self._requests[:2, cls]
+        rows = [row for row in self._balanced if self._counts(row, cls)]
+        pod = self._requests[rows, cls]
         if not pod.any():
             return None
-        used = state.used[:2, nodes]
-        after = self._balance(used + pod[:, None], nodes)
+        allocatable = np.stack([self._allocatable[row, nodes] for row in rows])
+        used = np.stack([state.used[row, nodes] for row in rows])
+        after = _balance(used + pod[:, None], allocatable)
         if not improvement:
             return after
-        before = self._balance(used, nodes)
+        before = _balance(used, allocatable)
         return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
-    def _balance(self, used: Ints, nodes: Some) -> Ints:
-        allocatable = self._allocatable[:2, nodes]
-        # Nothing is below 0 but what no API server would have let in.
-        share: Floats = np.clip(used / np.maximum(allocatable, 1), 0.0, 1.0)
-        both = (allocatable[0] != 0) & (allocatable[1] != 0)
-        deviation = np.where(both, np.abs((share[0] - share[1]) / 2), 0.0)
-        return ((1.0 - deviation) * float(_MAX)).astype(np.int64)
+
+def _balance(used: Ints, allocatable: Ints) -> Ints:
+    """Return how evenly (K,) the resources (R, K) of nodes are used: 100 less the standard deviation of the shares.
+
+    A resource that a node does not have does not count there.
+    """
+    # Nothing is below 0 but what no API server would have let in.
+    share: Floats = np.clip(used / np.maximum(allocatable, 1), 0.0, 1.0)
+    has = allocatable != 0
+    count = np.count_nonzero(has, axis=0)
+    deviation = np.zeros(len(count))
+    if len(share) > 1:
+        # The scheduler takes another formula for two, which rounds otherwise.
+        pair = share
+        if len(share) > 2:
+            pair = np.take_along_axis(share, np.argsort(~has, axis=0, kind="stable")[:2], axis=0)
+        one, other = pair
+        deviation = np.where(count == 2, np.abs((one - other) / 2), 0.0)
+    if len(share) > 2:
+        # One after the other, as Go adds them: the order of additions decides the last bit.
+        size = np.maximum(count, 1)
+        mean = sum(np.where(has, share, 0.0)) / size
+        squares = sum(np.where(has, (share - mean) * (share - mean), 0.0))
+        deviation = np.where(count > 2, np.sqrt(squares / size), deviation)
+    return ((1.0 - deviation) * float(_MAX)).astype(np.int64)

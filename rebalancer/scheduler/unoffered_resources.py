@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.scheduler.resources import Resources
+from rebalancer.scheduler.resources import Resources, extended
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -41,6 +41,4 @@ class UnofferedResources:
 
 def _extended(name: str) -> bool:
     """Return whether a DeviceClass may stand for a resource (``IsDRAExtendedResourceName``)."""
-    if name.startswith("deviceclass.resource.kubernetes.io/"):
-        return True
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    return name.startswith("deviceclass.resource.kubernetes.io/") or extended(name)

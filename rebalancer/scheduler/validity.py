@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rebalancer.scheduler.profile import DEFAULT_SCHEDULER, SchedulerProfile
 from rebalancer.snapshot.model import PodClass
 from rebalancer.wire import objects as o
 
@@ -11,13 +12,15 @@ _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
-def unmodelled(of_class: PodClass, scheduler_name: str) -> Iterator[str]:
-    """Yield why pods of a class cannot be predicted, whatever the state of the cluster."""
+def unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
+    """Yield why pods of a class cannot be predicted by a profile, whatever the state of the cluster."""
     spec = of_class.spec
     if of_class.unreadable is not None:
         yield of_class.unreadable
-    if (spec.scheduler_name or "default-scheduler") != scheduler_name:
+    if (spec.scheduler_name or DEFAULT_SCHEDULER) != profile.scheduler_name:
         yield f"scheduled by {spec.scheduler_name}"
+    else:
+        yield from profile.unmodelled
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation)"
     for selector in _selectors(spec):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, frozen
 from rebalancer.snapshot.model import Nodes, Snapshot
-from rebalancer.wire.marks import EFFECT, EMPTY, STEER, Mark, is_mark, parse_mark
+from rebalancer.wire.marks import EFFECT, EMPTY, KEYS, STEER, Mark, is_mark, parse_mark
 from rebalancer.wire.objects import Taint
 
 _SHOWN = 5
 _FOR_EVER = 10 * 365 * 86_400.0
+_OF_ANOTHER = "of-another-run"
+"""Value of a taint in place of the mark of another run, which it has neither to renew nor to remove."""
 
 
 def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
@@ -43,23 +46,31 @@ def expired(snapshot: Snapshot) -> str | None:
     return f"{many} expired ({shown}), which keep pods away: rebalancer marks --clear"
 
 
-def without_passing_marks(snapshot: Snapshot, *, removes_stale: bool) -> Snapshot:
-    """Return the snapshot without the marks that no landing is to be predicted by.
+def as_planned_on(snapshot: Snapshot, *, removes_stale: bool, run: str | None = None) -> Snapshot:
+    """Return the snapshot with the marks that landings are to be predicted by.
 
     Those that steer stand for seconds. Those that have expired, or whose value says nothing, stay until they are removed:
     they are left out only where ``removes_stale`` says that the run does so before anything moves.
+
+    ``run``: the name in the marks of a run that acts. What other runs have marked stands for it as any other taint does.
+    None: whose marks they are is not asked.
     """
     nodes, now = snapshot.nodes, snapshot.captured_at
 
-    def is_passing(taint: Taint) -> bool:
+    def seen(taint: Taint) -> Taint | None:
         if not _is_mark(taint):
-            return False
+            return taint
         mark = parse_mark(taint.value)
         if mark is None or mark.expires <= now:
-            return removes_stale
-        return mark.reason == STEER
+            return None if removes_stale else taint
+        if run is not None and mark.run != run:
+            return Taint(key=taint.key, value=_OF_ANOTHER, effect=taint.effect)
+        return None if mark.reason == STEER else taint
 
-    kept = tuple(tuple(t for t in taints if not is_passing(t)) for taints in nodes.taint_sets)
+    kept = tuple(
+        tuple(one for taint in taints if (one := seen(taint)) is not None)
+        for taints in nodes.taint_sets
+    )
     if kept == nodes.taint_sets:
         return snapshot
     return replace(snapshot, nodes=replace(nodes, taint_sets=kept))
@@ -67,10 +78,18 @@ def without_passing_marks(snapshot: Snapshot, *, removes_stale: bool) -> Snapsho
 
 def to_be_empty(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) with a mark that says so, and that has not expired."""
-    nodes = snapshot.nodes
-    of_set = [
-        any(_keeps_empty(t, snapshot.captured_at) for t in taints) for taints in nodes.taint_sets
-    ]
+    return _with_taint(snapshot.nodes, lambda taint: _keeps_empty(taint, snapshot.captured_at))
+
+
+def marked_by_others(snapshot: Snapshot) -> Bools:
+    """Return the nodes (N,) that another run keeps empty, of a snapshot :func:`as_planned_on`."""
+    return _with_taint(
+        snapshot.nodes, lambda taint: taint.key == KEYS[EMPTY] and taint.value == _OF_ANOTHER
+    )
+
+
+def _with_taint(nodes: Nodes, which: Callable[[Taint], bool]) -> Bools:
+    of_set = [any(map(which, taints)) for taints in nodes.taint_sets]
     marked: Bools = np.array(of_set or [False], bool)[nodes.taint_set]
     return marked
 

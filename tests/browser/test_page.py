@@ -1,5 +1,7 @@
 """The HTML report in chromium: what it shows, how it is used, and whether everybody can."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.resources import files
 
@@ -14,6 +16,7 @@ from rebalancer.report.render import render
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.browser.chromium import chromium
+from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -93,6 +96,17 @@ def file_of(tmp_path_factory):
         return path
 
     return written
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The page of a cluster small enough for the picture of pods on nodes: README's."""
+    path = tmp_path_factory.mktemp("small") / "report.html"
+    words = [sys.executable, "-m", "rebalancer", "run", "-o", "html"]
+    with path.open("wb") as to:
+        file = "--snapshot=docs/examples/zone-back.zip"
+        subprocess.run([*words, file], cwd=ROOT, stdout=to, check=True)
+    return path
 
 
 STATUS = "document.getElementById('moves-status').textContent"
@@ -180,10 +194,25 @@ def test_nothing_is_wider_than_the_screen(page, file_of, width, size):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_pod_of_a_small_cluster_is_seen_on_its_node(page, small, width):
+    page.open(small, width=width)
+    shown = "document.querySelectorAll('#pods svg:nth-of-type({}) .pod')"
+    assert [page.evaluate(f"{shown.format(n)}.length") for n in (1, 2)] == [30, 30]
+    moved = "[...document.querySelectorAll('#pods svg:nth-of-type({}) .{}')].length"
+    assert page.evaluate(moved.format(1, "leaves")) == page.evaluate(moved.format(2, "new")) == 7
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # Large enough to be read on a phone, too.
+    side = "document.querySelector('#pods .pod rect').getBoundingClientRect().width"
+    assert page.evaluate(side) > 14
+    assert page.log == []
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_axe_has_nothing_to_say(page, file_of, width, dark):
-    page.open(file_of(60), width=width, dark=dark)
+@pytest.mark.parametrize("many", [False, True], ids=["small", "large"])
+def test_axe_has_nothing_to_say(page, file_of, small, width, dark, many):
+    page.open(file_of(60) if many else small, width=width, dark=dark)
     page.evaluate((files("axe_core_python") / "axe.min.js").read_text() + "; 0")
     problems = page.evaluate(
         "axe.run().then(r => ({passed: r.passes.length, violations: r.violations.map("

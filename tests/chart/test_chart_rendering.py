@@ -23,6 +23,8 @@ from rebalancer.kube.access import (
 from rebalancer.kube.evict import EVICT
 from rebalancer.kube.resources import Rule
 from rebalancer.kube.restart import RESTART_RULES
+from rebalancer.kube.scheduler_config import scheduler_rules
+from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.select import Select
@@ -280,6 +282,33 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
         assert in_namespace == {replace(rule, namespace=namespace) for rule in moves}
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"scheduler": {"fromConfig": "/etc/scheduler.yaml"}}}, False),
+        ({"policy": {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"schedulerConfig": "kube-system/packing"}}, True),
+    ],
+)
+def test_the_schedulers_configuration_may_be_read_only_where_the_policy_names_it(
+    values, wanted, mode
+):
+    manifests = render({**values, "mode": mode})
+    name = f"rebalancing-{NAME}-scheduler"
+    roles = [m for m in manifests if m["kind"] == "Role" and m["metadata"]["name"] == name]
+    assert len(roles) == wanted
+    for role in roles:
+        assert role["metadata"]["namespace"] == "kube-system"
+        of = ConfigMapKey(config_map="kube-system/packing")
+        assert rules(role) == set(scheduler_rules(of))
+        binding = one(manifests, "RoleBinding", name)
+        assert binding["metadata"]["namespace"] == "kube-system"
+        assert [subject["name"] for subject in binding["subjects"]] == [NAME]
+
+
 @pytest.mark.parametrize("mode", ["observe", "off", False])
 def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
     manifests = render({"mode": mode})
@@ -391,6 +420,7 @@ CHANGED = {
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,
+    "rbac.schedulerConfig": "kube-system/packing",
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
@@ -459,7 +489,7 @@ def test_every_value_changes_what_is_rendered(path):
     before, after = yaml.safe_dump(render(base)), yaml.safe_dump(render(both))
     assert before != after
     for word in words(wanted):
-        assert word in after
+        assert word in after or all(part in after for part in word.split("/"))
 
 
 def merged(left, right):

@@ -19,7 +19,7 @@ from tests.docs.pages import DOCS, ROOT
 _EXAMPLE = "docs/examples/zone-back.zip"
 _COMMAND = f"rebalancer run --snapshot {_EXAMPLE}"
 _COLUMNS, _ROWS = 82, 26
-_WIDTH, _HEIGHT = 920, 1110
+_WIDTH, _HEIGHT = 1200, 1130
 _RULES = re.compile(r'<section id="rules".*?</section>', re.DOTALL)
 _FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" class="rich-terminal" viewBox="0 0 {width} {height}">
 <style>
@@ -56,10 +56,10 @@ def terminal() -> str:
 
 
 def page(chromium: str, to: Path) -> None:
-    """Write the picture of the the HTML report, from its zones on."""
+    """Write the picture of the HTML report: the summary, then pods on nodes and by zone."""
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         report = Path(folder) / "report.html"
-        # A picture shows one screen: the summary, then zones and flows; the table of rules is in the terminal's.
+        # A picture shows one screen; the table of rules is in the terminal's.
         report.write_text(_RULES.sub("", _run("-o", "html")), encoding="utf-8")
         flags = [
             "--headless",

@@ -9,13 +9,16 @@ from __future__ import annotations
 import random
 
 import pytest
+import yaml
 
 from benchmarks.scheduler.compare import Tally
 from benchmarks.scheduler.decisions import run_cluster
 from benchmarks.scheduler.generate import Pairs, WantedPod
 from benchmarks.scheduler.ground import Ground, options
-from benchmarks.scheduler.settings import scoring
+from benchmarks.scheduler.settings import PROFILES, scoring
 from benchmarks.scheduler.vocabulary import HOSTNAME, Manifest
+from rebalancer.policy.kube_scheduler import read_configuration
+from rebalancer.scheduler.configured import not_followed, profiles_of
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import NODE_RESOURCES_FIT, SchedulerProfile, ScoringStrategy
 from tests.controlplane import ControlPlane
@@ -76,6 +79,34 @@ def test_every_way_to_score_resources_is_that_of_the_real_scheduler(
     assert tally.scored >= 30
     # Nodes differ by this score.
     assert tally.varying[NODE_RESOURCES_FIT] >= 200
+
+
+def test_every_profile_of_a_configuration_decides_as_the_real_scheduler() -> None:
+    rng = random.Random(3)
+    pairs, tally = Pairs(rng), Tally()
+    file = yaml.safe_dump(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            **PROFILES,
+        }
+    )
+    configuration, problems = read_configuration(file.encode(), "scheduler.yaml")
+    assert configuration is not None, problems
+    assert list(not_followed(configuration)) == []
+    profile = profiles_of(configuration).at((1, 36))
+    with ControlPlane(options(VERSION, PROFILES)) as plane:
+        ground = Ground(plane)
+        for nodes, decisions in ((6, 45), (20, 45), (220, 35)):
+            run_cluster(
+                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
+            )
+            ground.clear()
+    assert tally.differences == []
+    assert tally.sampled >= 4
+    assert min(tally.schedulers[one["schedulerName"]] for one in PROFILES["profiles"]) >= 15
+    assert tally.scored >= 60
+    assert sum(tally.unmodelled.values()) <= 0.1 * tally.decisions
 
 
 def test_what_a_device_class_stands_behind_is_named_as_unpredicted() -> None:

@@ -27,6 +27,8 @@ LISTED = (
     "jobs",
 )
 SINGLE = ("lease", "memory", "get pod", "eviction", "events", "access", "version")
+MARKING = ("get node", "patch node")
+"""The kinds by which nodes are marked. They are in none of KINDS: only runs that steer ask for them."""
 KINDS = (
     *SINGLE,
     *(f"list {plural}" for plural in LISTED),
@@ -126,6 +128,8 @@ def kind_of(method: str, target: str) -> str:
         return "access"
     if len(parts) >= 2 and parts[-2] == "pods" and method == "GET":
         return "get pod"
+    if len(parts) >= 2 and parts[-2] == "nodes":
+        return f"{method.lower()} node"
     if "watch=" in query:
         return f"watch {parts[-1]}"
     return "version" if path == "/version" else f"list {parts[-1]}"

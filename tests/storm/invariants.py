@@ -8,9 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.storm.faults import EFFECTS, Fault
+from tests.storm.faults import EFFECTS, MARKING, Fault
 from tests.storm.schedule import Scenario
-from tests.storm.witnesses import Change, Evicted, Ran, Record, is_ending, is_ready
+from tests.storm.witnesses import (
+    Change,
+    Evicted,
+    NodePatch,
+    Ran,
+    Record,
+    is_ending,
+    is_ready,
+    marks_on,
+    taints_of_others,
+    taints_on,
+)
 
 EXIT_GRACE = 10.0
 """Seconds after the deadline, or after SIGTERM, within which a run must have ended."""
@@ -274,9 +285,62 @@ def _does_not_matter(fault: Fault, scenario: Scenario) -> bool:
 
 
 def never_deletes(record: Record) -> Iterator[str]:
-    """(m) It deletes and patches nothing."""
+    """(m) It deletes and patches nothing but, where it steers, the taints of nodes."""
     if record.deleted:
         yield f"{record.deleted} requests to delete or patch"
+    if record.node_patches and not record.scenario.steered:
+        yield f"{len(record.node_patches)} patches of nodes by a run that does not steer"
+
+
+def marks_removed(record: Record) -> Iterator[str]:
+    """(o) A run removes its marks, or says that it could not; after SIGKILL the next run removes them."""
+    if record.marks_later:
+        yield f"after one more run {', '.join(record.marks_later)} were marked"
+    if not record.marks_left or any(ran.killed or ran.code is None for ran in record.runs):
+        return
+    left = ", ".join(record.marks_left)
+    if not set(MARKING) & set(record.hit_kinds):
+        yield f"{left} were left marked, though every request for it went well"
+    if not any(ran.code != _DONE and _warns_of_marks(ran) for ran in record.runs):
+        codes = ", ".join(str(ran.code) for ran in record.runs)
+        yield f"{left} were left marked without a word of it (exit {codes})"
+
+
+def _warns_of_marks(ran: Ran) -> bool:
+    report = ran.report
+    return not ran.reads_out or "mark" in (" ".join(report["warnings"]) if report else ran.err)
+
+
+def few_marks(record: Record) -> Iterator[str]:
+    """(p) No more nodes are marked than the policy says, and no taint of others is touched."""
+    nodes: dict[str, Change] = {}
+    states: dict[tuple[str, str], Change] = {}
+    for change in record.changes:
+        if change.kind != "Node":
+            continue
+        states[change.name, str(change.version)] = change
+        nodes[change.name] = change
+        if change.type == "DELETED":
+            del nodes[change.name]
+        marked = [name for name, node in nodes.items() if marks_on(node.object)]
+        if len(marked) > record.budgets["marks"]:
+            yield f"{', '.join(marked)} are marked, the budget is {record.budgets['marks']}"
+    for patch in record.node_patches:
+        yield from _touched(patch, states)
+
+
+def _touched(patch: NodePatch, states: Mapping[tuple[str, str], Change]) -> Iterator[str]:
+    """Yield what a patch changes beside marks; ``states``: (node, resourceVersion) -> the node."""
+    metadata, spec = patch.body.get("metadata") or {}, patch.body.get("spec") or {}
+    version = str(metadata.get("resourceVersion", ""))
+    if more := sorted({*metadata} - {"uid", "resourceVersion"} | {*spec} - {"taints"}):
+        yield f"{patch.user} changed {', '.join(more)} of node {patch.node}"
+    before = states.get((patch.node, version))
+    if before is None:
+        yield f"{patch.user} patched node {patch.node} as of {version or 'no'} resourceVersion"
+    elif taints_of_others(before.object) != taints_of_others(patch.body):
+        old, new = taints_on(before.object), taints_on(patch.body)
+        yield f"{patch.user} changed the taints of node {patch.node} from {old} to {new}"
 
 
 INVARIANTS: Mapping[str, Invariant] = {
@@ -294,6 +358,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "l": opt_outs_kept,
     "m": never_deletes,
     "n": optional_is_optional,
+    "o": marks_removed,
+    "p": few_marks,
 }
 
 

@@ -272,4 +272,15 @@ MENDS: tuple[Mend, ...] = (
         ],
         [11],
     ),
+    Mend(
+        "what becomes of marks leaves time for the memory and the Lease",
+        "-",
+        [
+            (
+                "self._last = client.beside(client.stop.later(LAST_WORDS / 2))",
+                "self._last = client.last_words",
+            )
+        ],
+        [64],
+    ),
 )

@@ -33,6 +33,7 @@ _SEES = ["get", "list", "watch"]
 _RULES: list[dict[str, list[str]]] = [
     *({"apiGroups": [_GROUPS.get(r, "")], "resources": [r], "verbs": _SEES} for r in LISTED),
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["coordination.k8s.io"],

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.storm.faults import Fault
 from tests.storm.schedule import Act, Scenario
-from tests.storm.witnesses import Change, Evicted, Ran, Record
+from tests.storm.witnesses import Change, Evicted, NodePatch, Ran, Record
 
 START = 1000.0
 _FIRST, _SECOND = 1010.0, 1014.0
@@ -38,6 +38,11 @@ class History:
         """Add a change of a pod."""
         self.add(at, "Pod", pod(app, uid, **state), what)
 
+    def node(self, at: float, name: str, *taints: Any) -> None:
+        """Add a change of a node: the taints that it has from then on."""
+        node = {"metadata": {"name": name, "uid": name}, "spec": {"taints": list(taints)}}
+        self.add(at, "Node", node)
+
     def holder(self, at: float, identity: str) -> None:
         """Add a change of the Lease."""
         lease = {
@@ -63,6 +68,36 @@ def two_moves() -> History:
     history.pod(_SECOND + 1, "web", "u5", node="n2")
     history.holder(_SECOND + 2, "")
     return history
+
+
+TEAM = {"key": "team", "value": "x", "effect": "PreferNoSchedule"}
+"""A taint of others."""
+
+
+def mark(run: str = "main") -> dict[str, str]:
+    """Return a mark."""
+    value = f"steer.20260101T000000Z.{run}"
+    return {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
+
+
+def patch(node: str, version: int, *taints: Any, **more: Any) -> NodePatch:
+    """Return the patch that gives a node, as it was at a revision, these taints."""
+    body = {"metadata": {"uid": node, "resourceVersion": str(version), **more}}
+    return NodePatch("main", node, {**body, "spec": {"taints": list(taints) or None}})
+
+
+def steered_moves() -> dict[str, Any]:
+    """Return what is different where the same two moves were steered: n0 has a taint of others, and is marked for a while."""
+    history = two_moves()
+    history.node(START - 6, "n0", TEAM)
+    first = len(history.changes)
+    history.node(_FIRST - 1, "n0", TEAM, mark())
+    history.node(_SECOND + 2, "n0", TEAM)
+    return {
+        "scenario": Scenario(0, (), (), steered=True),
+        "changes": history.changes,
+        "node_patches": [patch("n0", first, TEAM, mark()), patch("n0", first + 1, TEAM)],
+    }
 
 
 def report(*warnings: str, **outcomes: str) -> str:
@@ -104,7 +139,7 @@ def record(**more: Any) -> Record:
         "expected": {"web": [1, 1, 1]},
         "final": {"web": [1, 1, 1]},
         "least": 2,
-        "budgets": {"inFlight": 1, "perNode": 1, "perRun": 2, "perHour": 4},
+        "budgets": {"inFlight": 1, "perNode": 1, "perRun": 2, "perHour": 4, "marks": 2},
         "hour_before": 2,
         "hour_after": 4,
         "memory_hindered": False,

@@ -24,7 +24,7 @@ from tests.storm.witnesses import (
     Recorder,
     carried_out,
 )
-from tests.storm.world import BUDGETS, POLICY, World
+from tests.storm.world import BUDGETS, POLICY, STEERED_POLICY, World
 
 _LONGEST = 45.0
 """Seconds after its deadline for a run to end before it is killed: far beyond what is promised."""
@@ -50,14 +50,16 @@ class Ground:
         self.upstream = Upstream(
             int(plane.url.rpartition(":")[2]), keys / "ca.crt", keys / "tls.crt", keys / "tls.key"
         )
-        policy = folder / "policy.yaml"
-        policy.write_text(POLICY)
-        self.policy = policy
+        self.policies = {False: folder / "policy.yaml", True: folder / "steered.yaml"}
+        """Whether landings are steered -> the policy."""
+        for steered, text in ((False, POLICY), (True, STEERED_POLICY)):
+            self.policies[steered].write_text(text)
 
     def play(self, scenario: Scenario, source: Path | None = None) -> Record:
         """Play one scenario; ``source``: where the product's packages are taken from, if not as installed."""
         folder = Path(tempfile.mkdtemp(prefix=f"seed-{scenario.seed}-", dir=self.folder))
-        command = Command(self.policy, folder, self.plane.ca_file, source)
+        policy = self.policies[scenario.steered]
+        command = Command(policy, folder, self.plane.ca_file, source)
         since = self.world.version()
         self.world.prepare(scenario)
         self.audit.read()
@@ -119,15 +121,17 @@ class Stage:
         hour = self._world.hour()
         texts = self._world.texts()
         opted_out = dict(self._world.opted_out)
+        marks_left = self._world.marked()
         self._done.set()
-        evicted, others = self._ground.audit.read()
+        evicted, patched, others = self._ground.audit.read()
         self._stack.enter_context(self._world.hurrying())
         self._world.calm()
-        late, _ = self._ground.audit.read()
-        evicted += late
+        late = self._ground.audit.read()
+        evicted += late.evicted
+        patched += late.patched
         self._catch_up(evicted)
         changes = self._ground.recorder.since(since)
-        clean, codes = self._clean_runs()
+        clean, codes, marks_later = self._clean_runs()
         return Record(
             scenario=self._scenario,
             runs=runs,
@@ -153,6 +157,9 @@ class Stage:
             texts=texts,
             clean_evictions=clean,
             clean_codes=codes,
+            node_patches=patched,
+            marks_left=marks_left,
+            marks_later=marks_later,
         )
 
     # -- the run -----------------------------------------------------------------------------------
@@ -267,19 +274,25 @@ class Stage:
 
     # -- afterwards --------------------------------------------------------------------------------
 
-    def _clean_runs(self) -> tuple[int, list[int | None]]:
-        """Run without faults until the end state is there; return the evictions and the exit codes."""
+    def _clean_runs(self) -> tuple[int, list[int | None], list[str]]:
+        """Run without faults until the end state is there.
+
+        Return the evictions, the exit codes, and the nodes that were marked after the first of these runs.
+        """
         codes: list[int | None] = []
+        marked = self._world.marked()
         for _ in range(_CLEAN_RUNS):
-            if self._world.zones() == self._world.expected:
+            if self._world.zones() == self._world.expected and (codes or not marked):
                 break
             self._world.forget()
             proxy = self._proxy(Script(), lambda _: None)
             process = self._start("storm-main", proxy, _CLEAN_DEADLINE)
             codes.append(process.wait(_LONGEST).code)
+            if len(codes) == 1:
+                marked = self._world.marked()
             self._world.calm()
-        evicted, _ = self._ground.audit.read()
-        return sum(eviction.answered for eviction in evicted), codes
+        evicted = self._ground.audit.read().evicted
+        return sum(eviction.answered for eviction in evicted), codes, marked
 
     def _catch_up(self, evicted: list[Evicted]) -> None:
         until = time.monotonic() + 5

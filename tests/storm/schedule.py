@@ -1,7 +1,8 @@
 """From a seed to a scenario: which requests fail and how, and what else happens beside the run.
 
 The first seeds are combinations of which a review says that they break promises; CI plays these. The next ones cover every
-pair of kind, fault and phase; those after them are drawn at random.
+pair of kind, fault and phase; those after them are drawn at random. Every fifth seed steers besides: its world has
+workloads whose landings need marks.
 """
 
 import random
@@ -9,14 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tests.storm.faults import CENTRAL, KINDS, Fault, effects_on, phases_of
+from tests.storm.faults import CENTRAL, KINDS, MARKING, Fault, effects_on, phases_of
 
 _SIZES = (1, 2, 3, 2, 0, 3, 2, 3, 2, 1)
 """How many faults the runs have, in turn."""
 _LONG_EVERY = 50
 _LONG_AT = 37
 """Runs of these seeds outlast the term of the Lease."""
+_STEERED_EVERY = 5
+_STEERED_AT = 4
+"""Runs of these seeds steer; none of them is long."""
 DEADLINE = 12.0
+STEERED_DEADLINE = 20.0
+"""They have more moves, one after the other."""
 _SHORT = 8.0
 """For runs that are waited for until their deadline anyway."""
 LONG_DEADLINE = 110.0
@@ -39,6 +45,7 @@ MOMENTS = (
     "watch pods 1",
     "events 1",
 )
+MARKED_MOMENTS = ("patch node 1", "patch node 2", "patch node 3", "get node 3", "patch node 5")
 ACTS = (
     "SIGTERM",
     "opt-out",
@@ -99,6 +106,8 @@ class Scenario:
     deadline: float = DEADLINE
     ready_after: float = 0.3
     """Seconds that a replacement needs to be Ready."""
+    steered: bool = False
+    """Whether there are workloads whose landings need marks, and the policy allows them."""
 
     @property
     def rival_deadline(self) -> float:
@@ -118,7 +127,8 @@ class Scenario:
 
     def __str__(self) -> str:
         what = [*map(str, self.faults), *map(str, self.acts)]
-        return f"seed {self.seed}: {'; '.join(what) or 'nothing goes wrong'}"
+        steered = " (steered)" if self.steered else ""
+        return f"seed {self.seed}{steered}: {'; '.join(what) or 'nothing goes wrong'}"
 
 
 def scenario(seed: int) -> Scenario:
@@ -136,7 +146,28 @@ def scenario(seed: int) -> Scenario:
     faults = rows[start : start + size]
     if start + size > len(rows):
         faults = tuple(_random_fault(rng) for _ in range(size))
-    return Scenario(seed, _distinct(faults), acts, ready_after=rng.choice((0.3, 0.3, 1.0)))
+    made = Scenario(seed, _distinct(faults), acts, ready_after=rng.choice((0.3, 0.3, 1.0)))
+    return _steered(made) if seed % _STEERED_EVERY == _STEERED_AT else made
+
+
+def _steered(made: Scenario) -> Scenario:
+    """Return a scenario in which landings are steered, too.
+
+    In two of three a request by which nodes are marked fails, each effect in turn. Where nothing happens beside the run,
+    it is ended by a signal.
+    """
+    round_, turn = divmod(made.seed // _STEERED_EVERY, 1 + len(MARKING))
+    rng = random.Random(f"storm marks {made.seed}")
+    faults, acts = made.faults, made.acts
+    if turn < len(MARKING):
+        kind = MARKING[turn]
+        name = effects_on(kind)[round_ % len(effects_on(kind))]
+        at = rng.randrange(10_000)
+        faults = (*faults, Fault(kind, name, rng.choice(phases_of(kind)), at))
+    if not acts:
+        moment, later = rng.choice(MARKED_MOMENTS), rng.choice((0.0, 0.1, 0.5))
+        acts = (Act(rng.choice(("SIGTERM", "SIGKILL")), moment, later),)
+    return replace(made, faults=faults, acts=acts, deadline=STEERED_DEADLINE, steered=True)
 
 
 def covering_seeds() -> int:

@@ -4,7 +4,18 @@ import pytest
 
 from tests.storm.faults import Fault
 from tests.storm.invariants import INVARIANTS, violations
-from tests.storm.records import START, History, ran, record, report, two_moves
+from tests.storm.records import (
+    START,
+    TEAM,
+    History,
+    mark,
+    patch,
+    ran,
+    record,
+    report,
+    steered_moves,
+    two_moves,
+)
 from tests.storm.schedule import Act, Scenario
 from tests.storm.witnesses import Evicted
 
@@ -59,6 +70,21 @@ def another_takes_it(*, gives_back=False):
     return history.changes
 
 
+def all_marked():
+    """Three nodes carry a mark at once, and two are allowed."""
+    history = two_moves()
+    for node in ("n0", "n1", "n2"):
+        history.node(FIRST - 1, node, mark())
+    return history.changes
+
+
+def patched(*patches):
+    """A steered run patches nodes in another way."""
+    return {**steered_moves(), "node_patches": patches}
+
+
+FIRST_STATE = len(two_moves().changes) + 1
+LEFT = {"marks_left": ["n0"], "hit_kinds": ["patch node"]}
 ONE = [Evicted("main", "web-u1", "u1", FIRST)]
 EVENTS = Fault("events", "429 Retry-After 3600", "always")
 RENEWAL = Fault("lease", "503 after commit", "third")
@@ -66,8 +92,9 @@ MEMORY = Fault("memory", "503 after commit", "always")
 HOUR_OF_ONE = {"hour_after": 3}
 
 
-def test_nothing_is_violated_where_all_was_kept():
-    assert violations(record()) == []
+@pytest.mark.parametrize("changed", [{}, steered_moves()])
+def test_nothing_is_violated_where_all_was_kept(changed):
+    assert violations(record(**changed)) == []
 
 
 @pytest.mark.parametrize(
@@ -115,6 +142,17 @@ def test_nothing_is_violated_where_all_was_kept():
         ("k", {"changes": already_unready(), "evicted": ONE, **HOUR_OF_ONE}),
         ("l", {"acted": {"opt-out": FIRST + 1}, "opted_out": {"u2": "web-u2"}}),
         ("m", {"deleted": 1}),
+        ("m", {**steered_moves(), "scenario": Scenario(0, (), ())}),
+        ("o", {"marks_later": ["n0"]}),
+        ("o", {"marks_left": ["n0"]}),
+        ("o", {"marks_left": ["n0"], "runs": [ran(code=4, out=report("the mark on node n0"))]}),
+        ("o", {**LEFT, "runs": [ran(out=report("the mark on node n0"))]}),
+        ("o", {**LEFT, "runs": [ran(code=4)]}),
+        ("p", {"changes": all_marked()}),
+        ("p", patched(patch("n0", FIRST_STATE, mark()))),
+        ("p", patched(patch("n0", FIRST_STATE, TEAM, TEAM, mark()))),
+        ("p", patched(patch("n0", 0, TEAM, mark()))),
+        ("p", patched(patch("n0", FIRST_STATE, TEAM, mark(), labels={"a": "b"}))),
         ("c", {"scenario": Scenario(0, (), (Act("memory newer"),))}),
         ("g", {"hour_after": 2, "memory_hindered": True}),
         ("n", {"scenario": Scenario(0, (EVENTS,), ()), "runs": [ran(code=4)]}),
@@ -145,6 +183,10 @@ def test_every_invariant_has_been_seen_violated():
             },
         ),
         ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
+        ("o", {"marks_left": ["n0"], "runs": [ran(out="", code=-9, killed=START + 15)]}),
+        ("o", {**LEFT, "runs": [ran(code=4, out=report("the mark on node n0 is left"))]}),
+        # Another run that comes meanwhile leaves at once, and has nothing to say of it.
+        ("o", {**LEFT, "runs": [ran(code=4, out=report("the mark on node n0 is left")), ran()]}),
         (
             "g",
             {

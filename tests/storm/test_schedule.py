@@ -2,11 +2,12 @@
 
 from itertools import product
 
-from tests.storm.faults import EFFECTS, KINDS, effects_on, kind_of, phases_of
+from tests.storm.faults import EFFECTS, KINDS, MARKING, effects_on, kind_of, phases_of
 from tests.storm.schedule import (
     ACTS,
     LONG_DEADLINE,
     LONGEST_DEADLINE,
+    MARKED_MOMENTS,
     _covering,
     covering_seeds,
     scenario,
@@ -42,6 +43,22 @@ def test_there_are_none_to_three_faults_and_all_acts_within_a_thousand_seeds():
     assert {one.deadline for one in scenarios if one.long} == {LONG_DEADLINE, LONGEST_DEADLINE}
 
 
+def test_every_fifth_run_steers_and_no_other_asks_for_single_nodes():
+    steered = [seed for seed in range(1000) if scenario(seed).steered]
+    assert steered == list(range(24, 1000, 5))
+    assert not any(scenario(seed).long for seed in steered)
+    kinds = {seed: {fault.kind for fault in scenario(seed).faults} for seed in range(1000)}
+    assert all(seed in steered for seed in kinds if kinds[seed] & set(MARKING))
+
+
+def test_marks_meet_every_fault_and_signals_at_their_requests_within_a_thousand_seeds():
+    scenarios = [scenario(seed) for seed in range(1000) if scenario(seed).steered]
+    faults = {(f.kind, f.name) for one in scenarios for f in one.faults if f.kind in MARKING}
+    assert faults == {(kind, name) for kind in MARKING for name in effects_on(kind)}
+    ends = {a.name for one in scenarios for a in one.acts if a.moment in MARKED_MOMENTS}
+    assert ends == {"SIGTERM", "SIGKILL"}
+
+
 def test_a_request_is_of_the_kind_that_its_path_says():
     pods = "/api/v1/namespaces/storm/pods"
     leases = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/one"
@@ -49,6 +66,9 @@ def test_a_request_is_of_the_kind_that_its_path_says():
     asked = {
         ("POST", f"{pods}/web-1/eviction"): "eviction",
         ("GET", f"{pods}/web-1"): "get pod",
+        ("GET", "/api/v1/nodes/a-0"): "get node",
+        ("PATCH", "/api/v1/nodes/a-0"): "patch node",
+        ("GET", "/api/v1/nodes?limit=500"): "list nodes",
         ("GET", "/api/v1/pods?limit=500"): "list pods",
         ("GET", f"{pods}?watch=true"): "watch pods",
         ("GET", "/apis/apps/v1/deployments?watch=1&allowWatchBookmarks=true"): "watch deployments",

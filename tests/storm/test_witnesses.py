@@ -34,25 +34,48 @@ def event(code, uid="u1", subresource="eviction", verb="create"):
 def test_evictions_that_were_carried_out_are_read_once(tmp_path):
     path = tmp_path / "audit.log"
     audit = Audit(path)
-    assert audit.read() == ([], 0)
+    assert audit.read() == ([], [], 0)
     path.write_text(f"{event(201)}\n{event(429, 'u2')}\n{event(200, 'u3', '', 'delete')}\n")
-    (eviction,), others = audit.read()
+    (eviction,), _, others = audit.read()
     assert (eviction.user, eviction.pod, eviction.uid) == ("storm-main", "web-1", "u1")
     assert eviction.received % 1 == 0.5
     assert others == 1
     with path.open("a") as file:
         file.write(event(201, "u4"))  # not whole yet
-    assert audit.read() == ([], 0)
+    assert audit.read() == ([], [], 0)
     with path.open("a") as file:
         file.write("\n")
-    assert [eviction.uid for eviction in audit.read()[0]] == ["u4"]
+    assert [eviction.uid for eviction in audit.read().evicted] == ["u4"]
+
+
+def test_a_patch_of_a_node_is_kept_apart_from_what_else_is_patched(tmp_path):
+    path = tmp_path / "audit.log"
+    body = {"spec": {"taints": None}}
+
+    def patch(resource, code=200):
+        return json.dumps(
+            {
+                "verb": "patch",
+                "user": {"username": "system:serviceaccount:storm-ops:storm-main"},
+                "objectRef": {"resource": resource, "name": "n0"},
+                "requestObject": body,
+                "responseStatus": {"code": code},
+            }
+        )
+
+    path.write_text(
+        "".join(f"{one}\n" for one in (patch("nodes"), patch("nodes", 409), patch("pods")))
+    )
+    asked = Audit(path).read()
+    assert [(one.user, one.node, one.body) for one in asked.patched] == [("storm-main", "n0", body)]
+    assert (asked.evicted, asked.others) == ([], 1)
 
 
 def test_an_eviction_whose_client_was_gone_counts_if_its_pod_ended(tmp_path):
     path = tmp_path / "audit.log"
     codes = [(504, "gone"), (504, "alive"), (504, "asked twice"), (201, "asked twice"), (503, "no")]
     path.write_text("".join(f"{event(code, uid)}\n" for code, uid in codes))
-    evictions, _ = Audit(path).read()
+    evictions = Audit(path).read().evicted
     history = History()
     for uid in ("gone", "asked twice", "no"):
         history.pod(START, "web", uid, ending=True)

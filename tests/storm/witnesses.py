@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.controlplane.api import ApiClient, ApiError
 from tests.storm.schedule import Scenario
@@ -24,6 +24,8 @@ OPS = "storm-ops"
 LEASE = "rebalancer"
 MEMORY = "memory"
 MEMORY_KEY = "memory.json"
+MARK_KEYS = ("rebalancer/mark", "rebalancer/empty")
+"""Keys of the taints that are marks, by the documentation."""
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -35,6 +37,12 @@ AUDIT_POLICY = {
             "userGroups": [f"system:serviceaccounts:{OPS}"],
             "verbs": ["create"],
             "resources": [{"group": "", "resources": ["pods/eviction"]}],
+        },
+        {
+            "level": "Request",
+            "userGroups": [f"system:serviceaccounts:{OPS}"],
+            "verbs": ["patch"],
+            "resources": [{"group": "", "resources": ["nodes"]}],
         },
         {
             "level": "Metadata",
@@ -57,6 +65,15 @@ class Evicted:
     """Unix seconds at which the server had the request."""
     answered: bool = True
     """False: the client was gone before the answer, and only the pod shows whether it was carried out."""
+
+
+@dataclass(frozen=True)
+class NodePatch:
+    """A patch of a Node that the API server carried out, by its audit log."""
+
+    user: str
+    node: str
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -164,7 +181,7 @@ class Record:
     sight_hindered: bool
     """Whether a fault hit a list or watch of pods, so that the run may not have seen changes of others."""
     deleted: int
-    """Requests of the product to delete or patch anything."""
+    """Requests of the product to delete or patch anything but nodes."""
     acted: Mapping[str, float]
     """Act -> when it was done."""
     opted_out: Mapping[str, str]
@@ -180,6 +197,11 @@ class Record:
     clean_evictions: int
     """Evictions of the clean runs that followed."""
     clean_codes: Sequence[int | None] = ()
+    node_patches: Sequence[NodePatch] = ()
+    marks_left: Sequence[str] = ()
+    """Nodes that carried a mark when the runs had ended."""
+    marks_later: Sequence[str] = ()
+    """The same after one more run without faults."""
 
     @property
     def main(self) -> Ran:
@@ -188,10 +210,11 @@ class Record:
 
 
 class Recorder:
-    """Keeps all changes of pods, budgets, Leases and ConfigMaps, in etcd's order."""
+    """Keeps all changes of pods, nodes, budgets, Leases and ConfigMaps, in etcd's order."""
 
     _PATHS: Mapping[str, str] = {
         "Pod": f"/api/v1/namespaces/{APPS}/pods",
+        "Node": "/api/v1/nodes",
         "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets",
         "Lease": f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases",
         "ConfigMap": f"/api/v1/namespaces/{OPS}/configmaps",
@@ -255,8 +278,34 @@ def is_ready(obj: Mapping[str, Any]) -> bool:
     return ready and "deletionTimestamp" not in obj["metadata"]
 
 
+def marks_on(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the marks among the taints of a node."""
+    return [taint for taint in taints_on(node) if taint["key"] in MARK_KEYS]
+
+
+def taints_of_others(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the taints of a node that are no marks."""
+    return [taint for taint in taints_on(node) if taint["key"] not in MARK_KEYS]
+
+
+def taints_on(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the taints of a node, or those that a patch of one names."""
+    return (node.get("spec") or {}).get("taints") or []
+
+
 _CANCELED = 504
 """What the server logs when its client is gone, whether or not it had evicted by then ("context canceled")."""
+
+
+class Asked(NamedTuple):
+    """What the product has asked for."""
+
+    evicted: list[Evicted]
+    """The evictions that may have been carried out."""
+    patched: list[NodePatch]
+    """The patches of nodes that were carried out."""
+    others: int
+    """How often anything else was to be deleted or patched."""
 
 
 class Audit:
@@ -266,16 +315,20 @@ class Audit:
         self._path = path
         self._at = 0
 
-    def read(self) -> tuple[list[Evicted], int]:
-        """Return the evictions that may have been carried out since then, and how often anything else was asked for."""
-        evicted, others = [], 0
+    def read(self) -> Asked:
+        """Return what was asked for since then."""
+        asked = Asked([], [], 0)
         for event in self._events():
             reference = event.get("objectRef") or {}
-            if reference.get("subresource") != "eviction":
-                others += 1
-            elif (code := event.get("responseStatus", {}).get("code")) in (200, 201, _CANCELED):
-                evicted.append(_evicted(event, code != _CANCELED))
-        return evicted, others
+            code = event.get("responseStatus", {}).get("code")
+            if reference.get("resource") == "nodes" and event["verb"] == "patch":
+                if code == 200:
+                    asked.patched.append(_patched(event))
+            elif reference.get("subresource") != "eviction":
+                asked = asked._replace(others=asked.others + 1)
+            elif code in (200, 201, _CANCELED):
+                asked.evicted.append(_evicted(event, code != _CANCELED))
+        return asked
 
     def _events(self) -> Iterator[dict[str, Any]]:
         if not self._path.exists():
@@ -289,10 +342,18 @@ class Audit:
                 yield json.loads(line)
 
 
+def _user(event: Mapping[str, Any]) -> str:
+    return str(event["user"]["username"]).rpartition(":")[2]
+
+
+def _patched(event: Mapping[str, Any]) -> NodePatch:
+    return NodePatch(_user(event), str(event["objectRef"]["name"]), event["requestObject"])
+
+
 def _evicted(event: Mapping[str, Any], answered: bool) -> Evicted:
     options = event.get("requestObject", {}).get("deleteOptions") or {}
     return Evicted(
-        user=str(event["user"]["username"]).rpartition(":")[2],
+        user=_user(event),
         pod=str(event["objectRef"]["name"]),
         uid=str((options.get("preconditions") or {}).get("uid", "")),
         received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),

@@ -13,7 +13,7 @@ from typing import Any
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
 from tests.storm.schedule import Act, Scenario
-from tests.storm.witnesses import APPS, LEASE, MEMORY, MEMORY_KEY, OPS, hour_count
+from tests.storm.witnesses import APPS, LEASE, MEMORY, MEMORY_KEY, OPS, hour_count, marks_on
 
 _NODES = {f"{zone}-{i}": f"zone-{zone}" for zone in "abc" for i in range(2)}
 _LATE = [name for name, zone in _NODES.items() if zone == "zone-c"]
@@ -27,19 +27,32 @@ _AT_ONCE = "50ms"
 _GLANCE = 0.3
 _NOW = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
-BUDGETS = {"inFlight": 3, "perNode": 5, "perRun": 10, "perHour": 20}
+BUDGETS = {"inFlight": 3, "perNode": 5, "perRun": 10, "perHour": 20, "marks": 3}
 LEFT_OF_HOUR = 2
 """Evictions that are left of the hour in runs that begin with most of it used up."""
-POLICY = f"""
+_POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
-budgets: {json.dumps(BUDGETS)}
+steer: {steer}
+budgets: {budgets}
 protect: {{minPodAge: 0s}}
 safety: {{maxReadyTime: 5m}}
 strategies:
-  topology-spread: {{}}
+  topology-spread: {spread}
   anti-affinity: {{}}
 """
+POLICY = _POLICY.format(steer="off", budgets=json.dumps(BUDGETS), spread="{}")
+_STEERED = {"steered": "yes"}
+"""Label of the workloads whose landings need marks."""
+STEERED_POLICY = _POLICY.format(
+    steer="marks",
+    budgets=json.dumps(BUDGETS),
+    spread=json.dumps({"defaults": [{"labels": _STEERED, "topologyKey": objects.ZONE}]}),
+)
+_PINS = ("pin", "tack")
+"""Workloads that are steered: each has one pod to move to the late zone, where nodes are nearly full."""
+_TEAM = {"key": "team", "value": "x", "effect": "PreferNoSchedule"}
+"""A taint of others, which is to stay."""
 
 _DEPTH = 3000
 _NONSENSE = (
@@ -54,6 +67,7 @@ class World:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane, self._api = plane, plane.api
         self._number = 0
+        self._steered = False
         self._given: dict[str, str] = {}
         self.opted_out: dict[str, str] = {}
         self.desired: dict[str, int] = {}
@@ -69,10 +83,12 @@ class World:
     def prepare(self, scenario: Scenario) -> None:
         """Make the workloads while a zone is away, bring the zone back, do what is due before the run."""
         self._number += 1
+        self._steered = scenario.steered
         self._repair()
         self._clear()
         self.opted_out = {}
         self.forget()
+        self._taint()
         manifests = self._workloads(scenario.ready_after)
         self.desired = {
             manifest["metadata"]["name"]: manifest["spec"]["replicas"]
@@ -84,7 +100,26 @@ class World:
             operations.wait_pods_ready(self._api, sum(self.desired.values()), 60, namespace=APPS)
         self._plane.apply(_node(name) for name in _LATE)
         operations.wait_nodes_ready(self._api, len(_NODES))
+        if self._steered:
+            self._plane.apply(_filler(name) for name in _LATE)
+            operations.wait_pods_ready(self._api, len(_LATE), 60, namespace=OPS)
         self._wait_budgets()
+
+    def marked(self) -> list[str]:
+        """Return the nodes that carry a mark."""
+        nodes = self._api.list_all("/api/v1/nodes")
+        return [node["metadata"]["name"] for node in nodes if marks_on(node)]
+
+    def _taint(self) -> None:
+        """Have no mark on any node, and a taint of others on one where landings are steered.
+
+        Each node changes by it, so that the witnesses know all taints from the beginning.
+        """
+        for name in set(_NODES) - set(_LATE):
+            taints = [_TEAM] if self._steered and name == "a-0" else None
+            annotations = {"storm/number": str(self._number)}
+            body = {"metadata": {"annotations": annotations}, "spec": {"taints": taints}}
+            self._api.patch(f"/api/v1/nodes/{name}", body)
 
     @contextlib.contextmanager
     def hurrying(self) -> Iterator[None]:
@@ -224,6 +259,16 @@ class World:
         def even(app: str) -> dict[str, Any]:
             return more(app, topologySpreadConstraints=[objects.spread({"app": name(app)})])
 
+        def pinned(app: str) -> dict[str, Any]:
+            # A rule of its own switches the scheduler's default spreading over zones off.
+            one_per_host = objects.spread({"app": name(app)}, objects.HOSTNAME)
+            return more(
+                app,
+                labels={"app": name(app), **_STEERED},
+                topologySpreadConstraints=[one_per_host],
+                tolerations=[{"key": _TEAM["key"], "operator": "Exists"}],
+            )
+
         apart = objects.prefer_apart({"app": name("api")}, objects.ZONE)
         return [
             *self._budgets(),
@@ -232,10 +277,15 @@ class World:
             objects.statefulset(name("db"), 3, **even("db")),
             objects.deployment(name("bulk"), 6, **even("bulk")),
             objects.deployment(name("calm"), 3, **more("calm")),
+            *(objects.deployment(name(app), 3, **pinned(app)) for app in self._pins),
         ]
 
+    @property
+    def _pins(self) -> Sequence[str]:
+        return _PINS if self._steered else ()
+
     def _budgets(self) -> list[dict[str, Any]]:
-        most = {"web": 5, "api": 2, "db": 2, "calm": 2}
+        most = {"web": 5, "api": 2, "db": 2, "calm": 2, **dict.fromkeys(self._pins, 2)}
         return [
             objects.pdb(
                 f"{app}-{self._number}",
@@ -263,8 +313,9 @@ class World:
             self._ignoring_absence(f"/api/v1/nodes/{name}")
 
         def empty() -> bool:
-            self._api.delete(_PODS, _NOW)
-            return not operations.pods(self._api, APPS)
+            for namespace in (APPS, OPS):
+                self._api.delete(f"/api/v1/namespaces/{namespace}/pods", _NOW)
+            return not operations.pods(self._api, APPS) and not operations.pods(self._api, OPS)
 
         wait_until(empty, 30, "no pods")
 
@@ -407,3 +458,10 @@ class World:
 
 def _node(name: str) -> dict[str, Any]:
     return objects.node(name, zone=_NODES[name], cpu="16", memory="64Gi", pods=200)
+
+
+def _filler(node: str) -> dict[str, Any]:
+    """Return a pod that takes most of a node."""
+    pod = objects.pod(f"full-{node}", namespace=OPS, cpu="12", memory="48Gi")
+    pod["spec"]["nodeName"] = node
+    return pod

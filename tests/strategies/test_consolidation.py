@@ -29,10 +29,10 @@ MARK = {
 }
 
 
-def planning_of(options="{}", more="", others=""):
+def planning_of(options="{}", more="", others="", run=None):
     text = POLICY.format(options=options, more=more, others=others)
     loaded = load_text(text.encode(), "test", Registry.installed())
-    return Planning(loaded, Registry.installed(), Scope())
+    return Planning(loaded, Registry.installed(), Scope(), run=run)
 
 
 def planned(objects, *args, **kwargs):
@@ -224,6 +224,33 @@ def test_what_holds_a_pod_of_a_begun_node_for_a_while_is_waited_for():
     objects = [node("n0"), node("n1", taints=[MARK]), *young]
     assert planned(objects).emptied == ("n1",)
     assert planned(objects).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("run", "left", "emptied", "verdict"),
+    [
+        pytest.param("r1", ["n1"], ("n1",), NodeCode.WAITS, id="begun by this release"),
+        pytest.param(None, ["n1"], ("n1",), NodeCode.WAITS, id="a dry run does not ask by whom"),
+        pytest.param("r2", ["n2"], ("n2",), NodeCode.EMPTIED, id="begun by another release"),
+    ],
+)
+def test_a_node_that_another_release_empties_is_left_to_it_and_takes_no_pods(
+    run, left, emptied, verdict
+):
+    objects = [
+        node("n0"),
+        node("n1", taints=[MARK]),
+        node("n2"),
+        *BUSY,
+        *workload("theirs", ["n1", "n1", "n1"], cpu="100m"),
+        *workload("ours", ["n2", "n2"], cpu="100m"),
+    ]
+    plan = planned(objects, run=run)
+    assert (left_by(plan), plan.emptied) == (left, emptied)
+    assert "n1" not in {landing.node for move in plan.moves for landing in move.landings}
+    assert code(plan, "n2") is verdict
+    if run == "r2":
+        assert plan.nodes["n1"].message == "another release keeps it empty"
 
 
 def test_moves_for_rules_come_first():

@@ -14,6 +14,9 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.commands.ask import asks
 from rebalancer.commands.options import RunOptions
+from rebalancer.embedded.engine import Timings
+from rebalancer.testing.objects import EmbeddedCluster, deployment
+from rebalancer.testing.objects import node as cluster_node
 from rebalancer.testing.workloads import node, workload
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
@@ -44,10 +47,10 @@ def test_only_a_run_that_acts_asks_and_only_on_a_terminal(options, stdin, stdout
     assert asks(RunOptions(**options), stdin, stdout) is asked
 
 
-def on_terminal(cluster, folder, answer, *flags):
+def on_terminal(cluster, folder, answer, *flags, policy_text=NOW_POLICY):
     """Run ``rebalancer run`` on a terminal of its own, with an answer; return the exit code and what was shown."""
     policy = folder / "policy.yaml"
-    policy.write_text(NOW_POLICY)
+    policy.write_text(policy_text)
     ours, theirs = pty.openpty()
     given = [f"--policy={policy}", f"--kubeconfig={cluster.kubeconfig}", "-q", *flags]
     process = subprocess.Popen(
@@ -94,6 +97,36 @@ def test_on_a_terminal_the_plan_is_shown_and_nothing_moves_without_a_yes(tmp_pat
         code, shown = on_terminal(cluster, tmp_path, b"")
         assert code == 0
         assert "Evict" not in shown.replace("Evictions", "")
+
+
+EMPTIES = """
+apiVersion: rebalancer/v1
+kind: Policy
+steer: marks
+protect: {minPodAge: 0s}
+strategies: {consolidation: {minNodeAge: 0s}}
+"""
+
+
+def test_on_a_terminal_nodes_are_marked_after_a_yes_where_no_pod_moves(tmp_path):
+    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    with EmbeddedCluster(timings=timings) as cluster:
+        cluster.apply(cluster_node("n0"))
+        cluster.settle()
+        cluster.apply(deployment("web", 2, cpu="200m"))
+        cluster.settle()
+        cluster.apply(cluster_node("n1"), cluster_node("n2"))
+        cluster.settle()
+
+        def marked():
+            nodes = cluster.objects("Node", "")
+            return [one["metadata"]["name"] for one in nodes if one["spec"].get("taints")]
+
+        code, shown = on_terminal(cluster, tmp_path, b"n\n", policy_text=EMPTIES)
+        assert "Mark 2 nodes as to be empty, or renew these marks?" in shown
+        assert (code, marked()) == (0, [])
+        code, shown = on_terminal(cluster, tmp_path, b"y\n", policy_text=EMPTIES)
+        assert (code, sorted(marked())) == (0, ["n1", "n2"]), shown
 
 
 def test_yes_asks_nothing(tmp_path):

@@ -114,6 +114,20 @@ def test_stale_marks_go_first_and_those_of_others_stay(tmp_path):
         assert left == {"n2": [TEAM], "n3": [TEAM], "n4": [LIVE]}
 
 
+def test_a_mark_of_another_run_stands_and_landings_are_predicted_by_it(tmp_path):
+    # It steers the replacement off n1 as a mark of this run would.
+    with crowded() as cluster:
+        cluster.apply(node("n1", zone="a", taints=[LIVE]))
+        cluster.settle()
+        code, report = runner(cluster, tmp_path)()
+        assert code == 0
+        (move,) = report["moves"]
+        assert "n1" not in move["marks"]
+        assert (move["outcome"], move["predicted"]) == ("evicted", True)
+        assert move["landed"] in ("n2", "n3")
+        assert taints(cluster) == {"n1": [LIVE]}
+
+
 NONE = "this run marks no node, and empties none"
 
 

@@ -388,6 +388,16 @@ def test_a_rollout_that_does_not_end_is_said_to_be_open_and_ends_the_run_in_good
     assert not done.failed
 
 
+@pytest.mark.parametrize("deadline", [30.0, 500.0])
+def test_a_restart_whose_new_pod_never_becomes_ready_has_failed(deadline):
+    world = World(ready=False, holds={"uid-a": 9e9})
+    stop = stop_of(world.clock, deadline=deadline)
+    done = execute(world, [move("a", method=Method.RESTART)], stop=stop)
+    assert statuses(done) == [Status.RESTARTED]
+    assert "the rollout is not at its end" in done.outcomes[0].message
+    assert done.failed
+
+
 @pytest.mark.parametrize(
     ("answers", "status", "asked"),
     [

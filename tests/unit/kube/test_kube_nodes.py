@@ -1,5 +1,6 @@
 """A node is changed on what it was when it was read, or read again: what others write is never undone."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,17 @@ def test_what_is_no_node_is_an_error(server: ScriptedServer, tmp_path: Path, bod
     server.on("GET", PATH, Say(body))
     with pytest.raises(ClusterReadError, match="not a node"):
         read_node(client_of(server.url, tmp_path), "n1")
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_a_server_that_answers_too_slowly_is_not_waited_for(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("rebalancer.kube.nodes._SECONDS", 0.2)
+    slow = Say(node("8"), after=60.0)
+    server.on("GET", PATH, slow if method == "GET" else Say(node()))
+    server.on("PATCH", PATH, slow)
+    began = time.monotonic()
+    with pytest.raises(ClusterReadError):
+        change_node(client_of(server.url, tmp_path), "n1", cordon)
+    assert time.monotonic() - began < 30.0

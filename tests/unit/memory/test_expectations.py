@@ -15,7 +15,8 @@ from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
 from rebalancer.memory.signals import remembered
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.base.errors import PolicyError
+from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.nodes.choice import Choice, version_of
 from rebalancer.nodes.missing import _first_fit
 from rebalancer.testing.snapshots import snapshot_of
@@ -55,6 +55,14 @@ def test_nodes_are_chosen_by_all_that_is_given(choice, chosen):
 def test_what_chooses_nothing_is_an_error(choice, says):
     with pytest.raises(PolicyError, match=says):
         choice.of(CLUSTER)
+
+
+def test_a_node_whose_kubelet_says_no_version_is_named_and_can_be_left_out():
+    cluster = snapshot_of([kubelet("n1", "v1.34.9", labels={"pool": "a"}), kubelet("n2", "main\n")])
+    says = r"the kubelet of node n2 says version main\\n, which is none: leave the node out with -l"
+    with pytest.raises(ClusterReadError, match=says):
+        Choice(kubelet_below="1.36").of(cluster)
+    assert Choice(kubelet_below="1.36", selector="pool=a").of(cluster) == ["n1"]
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,28 @@ def problem(*budgets):
     return made, int(pods.cls[pods.name.index("web-0")]), int(pods.cls[pods.name.index("db-0")])
 
 
+def refs(made, name):
+    """The budgets that the eviction of a pod is counted by."""
+    return made.disruptions.refs(made.snapshot.pods.name.index(name))
+
+
 @pytest.mark.parametrize("allowed", [1, 5])
 def test_a_budget_that_allows_any_forbids_none(allowed):
-    made, web, db = problem(budget("one", "web", allowed))
+    made, web, _ = problem(budget("one", "web", allowed))
     assert made.disruptions.forbidden(web) is None
-    assert made.disruptions.refs(web) == ("default/one",)
-    assert made.disruptions.refs(db) == ()
+    assert refs(made, "web-0") == ("default/one",)
+    assert refs(made, "db-0") == ()
     assert made.movable.all()
+
+
+@pytest.mark.parametrize(("healthy", "counted"), [(1, ()), (0, ("default/one",))])
+def test_an_unready_pod_needs_no_budget_that_enough_pods_are_healthy_for(healthy, counted):
+    web = workload("web", ["n1", "n2"])
+    web[-1]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    one = budget("one", "web", 0, healthy=healthy)
+    made = problem_of([node("n1"), node("n2"), *web, one], strategies=[])
+    assert refs(made, "web-0") == ("default/one",)
+    assert refs(made, "web-1") == counted
 
 
 def test_a_budget_that_allows_none_keeps_its_pods_and_no_others():

@@ -8,7 +8,8 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.planner.pace import Pace
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import COOL_DOWN, Scope

@@ -125,9 +125,9 @@ def test_a_strategy_that_only_observes_marks_nothing():
     assert codes(made)["n1"] is NodeCode.EMPTIED
 
 
-def reviewed(scene, moves):
+def reviewed(scene, moves, empty=()):
     return with_reviewed_nodes(
-        "empty", scene.make, scene.decide, SETTINGS, lambda _: nullcontext(), moves
+        "empty", scene.make, scene.decide, SETTINGS, lambda _: nullcontext(), moves, empty
     )[1].plan
 
 

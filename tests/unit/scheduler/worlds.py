@@ -120,14 +120,15 @@ class World:
         pods: Iterable[Json],
         *,
         version: tuple[int, int] = (1, 36),
-        profile: Mapping[str, Any] | None = None,
+        profile: Mapping[str, Any] | SchedulerProfile | None = None,
         missing: tuple[str, ...] = (),
         **others: Iterable[Json],
     ) -> None:
         self.snapshot = snapshot(nodes, pods, missing=missing, **others)
         self.state = ClusterState(self.snapshot)
-        chosen = SchedulerProfile.for_version(version, **(profile or {}))
-        self.model = SchedulerModel(self.snapshot, chosen)
+        if not isinstance(profile, SchedulerProfile):
+            profile = SchedulerProfile.for_version(version, **(profile or {}))
+        self.model = SchedulerModel(self.snapshot, profile)
 
     def cls(self, name: str) -> int:
         """Return the class of the pod of this name."""

@@ -1,7 +1,8 @@
 """A loop over objects, under a policy given in a line."""
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning, scheduler_profile, with_methods
+from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope

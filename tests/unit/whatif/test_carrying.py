@@ -5,7 +5,8 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.evictor.executor import Pace
 from rebalancer.plan.outcome import Status
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Status
-from rebalancer.planner.planning import Planning, scheduler_profile
+from rebalancer.planner.planning import Planning
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.protect import Scope

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.planner.planning import scheduler_profile
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.scheduler.profile import ScoringStrategy

@@ -1,0 +1,354 @@
+"""A KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) as models: what of it decides where pods land.
+
+The keys are kube-scheduler's, and so is what is refused (``apis/config/validation``). Keys that decide nothing, such as
+``leaderElection``, are left out. What is in it and not modelled is no error: ``rebalancer.scheduler.configured`` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+
+from rebalancer.policy.document import Document, KeyPath, Problem, parse
+from rebalancer.policy.params import Section
+from rebalancer.policy.problems import validated
+from rebalancer.policy.values import LabelKey
+
+API_VERSION, KIND = "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"
+DEFAULT_SCHEDULER = "default-scheduler"
+_NO_EFFECT = (
+    "clientConnection",
+    "delayCacheUntilActive",
+    "enableContentionProfiling",
+    "enableProfiling",
+    "leaderElection",
+    "parallelism",
+    "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+)
+"""Keys that do not change where a pod lands."""
+Percentage = Annotated[int, Field(ge=0, le=100)]
+
+
+class ShapePoint(Section):
+    """A point of the function from a resource's utilisation to its score."""
+
+    utilization: int = Field(ge=0, le=100, description="Percentage that is requested.")
+    score: int = Field(ge=0, le=10, description="Score there; between two points it is linear.")
+
+
+class RequestedToCapacityRatio(Section):
+    """The function from a resource's utilisation to its score."""
+
+    shape: tuple[ShapePoint, ...] = Field(min_length=1, description="Points, by utilisation.")
+
+    @model_validator(mode="after")
+    def _rises(self) -> RequestedToCapacityRatio:
+        points = [point.utilization for point in self.shape]
+        if points != sorted(set(points)):
+            raise ValueError("utilization must rise from point to point of shape")
+        return self
+
+
+class Resource(Section):
+    """A resource by which a plug-in scores."""
+
+    name: str = Field(min_length=1)
+    weight: int = Field(default=1, ge=0, le=100)
+    """0 is 1."""
+
+
+class ScoringStrategy(Section):
+    """``NodeResourcesFitArgs.scoringStrategy``"""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    resources: tuple[Resource, ...] = ()
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
+
+    @model_validator(mode="after")
+    def _has_shape(self) -> ScoringStrategy:
+        if self.type == "RequestedToCapacityRatio" and self.requested_to_capacity_ratio is None:
+            raise ValueError("RequestedToCapacityRatio needs requestedToCapacityRatio")
+        return self
+
+
+class Args(Section):
+    """Arguments of a plug-in."""
+
+    api_version: Literal["kubescheduler.config.k8s.io/v1"] | None = None
+    kind: str | None = None
+
+
+class NodeResourcesFitArgs(Args):
+    """Of NodeResourcesFit."""
+
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+
+class BalancedResource(Resource):
+    """A resource whose balance is scored."""
+
+    weight: int = Field(default=1, ge=0, le=1)
+
+
+class NodeResourcesBalancedAllocationArgs(Args):
+    """Of NodeResourcesBalancedAllocation."""
+
+    resources: tuple[BalancedResource, ...] = ()
+
+
+class Requirement(Section):
+    """What a node's label or field must say."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Section):
+    """Requirements that must all hold; none: no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Section):
+    """Terms one of which must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(min_length=1)
+
+
+class PreferredTerm(Section):
+    """A term that raises the score of nodes."""
+
+    weight: int = Field(ge=1, le=100)
+    preference: NodeSelectorTerm
+
+
+class AddedAffinity(Section):
+    """Node affinity of all pods of a profile."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
+
+
+class NodeAffinityArgs(Args):
+    """Of NodeAffinity."""
+
+    added_affinity: AddedAffinity | None = None
+
+
+class InterPodAffinityArgs(Args):
+    """Of InterPodAffinity."""
+
+    hard_pod_affinity_weight: Percentage = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class DefaultConstraint(Section):
+    """A topology spread constraint of pods that have none."""
+
+    max_skew: int = Field(ge=1, le=2**31 - 1)
+    topology_key: LabelKey
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: int | None = Field(default=None, ge=1)
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+
+
+class PodTopologySpreadArgs(Args):
+    """Of PodTopologySpread."""
+
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+    defaulting_type: Literal["System", "List"] = "System"
+
+    @model_validator(mode="after")
+    def _whole(self) -> PodTopologySpreadArgs:
+        if self.defaulting_type == "System" and self.default_constraints:
+            raise ValueError("defaultConstraints need defaultingType: List")
+        return self
+
+
+class VolumeBindingArgs(Args):
+    """Of VolumeBinding."""
+
+    bind_timeout_seconds: int | None = None
+    shape: tuple[Any, ...] = ()
+
+
+_Args = TypeVar("_Args", bound=Args)
+ARGS: dict[str, type[Args]] = {
+    model.__name__.removesuffix("Args"): model
+    for model in (
+        InterPodAffinityArgs,
+        NodeAffinityArgs,
+        NodeResourcesBalancedAllocationArgs,
+        NodeResourcesFitArgs,
+        PodTopologySpreadArgs,
+        VolumeBindingArgs,
+    )
+}
+"""Plug-in -> model of its arguments, where these decide something."""
+
+
+class Plugin(Section):
+    """A plug-in at an extension point."""
+
+    name: str = Field(min_length=1)
+    weight: int = Field(default=0, ge=0, le=2**31 - 1)
+    """0: none was given."""
+
+
+class PluginSet(Section):
+    """What an extension point has beside the default, or lacks."""
+
+    enabled: tuple[Plugin, ...] = ()
+    disabled: tuple[Plugin, ...] = ()
+
+
+class Plugins(Section):
+    """Extension points."""
+
+    multi_point: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+    placement_generate: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet()
+
+
+class PluginConfig(Section):
+    """Arguments of a plug-in, as they stand in the file."""
+
+    name: str = Field(min_length=1)
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Profile(Section):
+    """What is done with the pods that name a scheduler."""
+
+    scheduler_name: str = ""
+    percentage_of_nodes_to_score: Percentage | None = None
+    plugins: Plugins = Plugins()
+    plugin_config: tuple[PluginConfig, ...] = ()
+    _args: dict[str, Args] = PrivateAttr(default_factory=dict)
+
+    def args(self, model: type[_Args]) -> _Args:
+        """Return the arguments of a plug-in, its defaults if there are none."""
+        given = self._args.get(model.__name__.removesuffix("Args"))
+        return given if isinstance(given, model) else model()
+
+
+class ManagedResource(Section):
+    """A resource about which an extender decides."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+class Extender(Section):
+    """A server that the scheduler asks; its other keys decide nothing."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    filter_verb: str = ""
+    prioritize_verb: str = ""
+    managed_resources: tuple[ManagedResource, ...] = ()
+
+
+class KubeSchedulerConfiguration(Section):
+    """The file."""
+
+    api_version: Literal["kubescheduler.config.k8s.io/v1"]
+    kind: Literal["KubeSchedulerConfiguration"]
+    percentage_of_nodes_to_score: Percentage | None = None
+    profiles: tuple[Profile, ...] = ()
+    extenders: tuple[Extender, ...] = ()
+    _source: str = PrivateAttr(default="")
+
+    @property
+    def source(self) -> str:
+        """The file that it was read from."""
+        return self._source
+
+
+def read_configuration(
+    raw: bytes, source: str
+) -> tuple[KubeSchedulerConfiguration | None, list[Problem]]:
+    """Return what stands in ``raw``, or None with all problems; messages name it ``source``."""
+    document, problems = parse(raw, source)
+    if document is None or problems:
+        return None, problems
+    if not isinstance(document.data, dict):
+        return None, [document.problem((), f"is no {KIND}")]
+    data = {key: value for key, value in document.data.items() if key not in _NO_EFFECT}
+    data = _without_nulls(data)
+    given, problems = validated(KubeSchedulerConfiguration, data, document, (), also=_NO_EFFECT)
+    if given is None:
+        return None, problems
+    if not given.profiles:
+        given = given.model_copy(update={"profiles": (Profile(),)})
+    profiles = []
+    for index, profile in enumerate(given.profiles):
+        read, wrong = _profile(
+            profile, document, ("profiles", index), alone=len(given.profiles) == 1
+        )
+        profiles.append(read)
+        problems += wrong
+    problems += _twice(
+        document, ("profiles",), "schedulerName", [p.scheduler_name for p in profiles]
+    )
+    given = given.model_copy(update={"profiles": tuple(profiles)})
+    given._source = source  # noqa: SLF001
+    return (None if problems else given), problems
+
+
+def _profile(
+    profile: Profile, document: Document, path: KeyPath, *, alone: bool
+) -> tuple[Profile, list[Problem]]:
+    """Return a profile with its name and arguments."""
+    problems: list[Problem] = []
+    if not profile.scheduler_name:
+        profile = profile.model_copy(update={"scheduler_name": DEFAULT_SCHEDULER})
+        if not alone:
+            message = "is missing: each of several profiles needs one"
+            problems.append(document.problem((*path, "schedulerName"), message))
+    args: dict[str, Args] = {}
+    at = (*path, "pluginConfig")
+    for index, config in enumerate(profile.plugin_config):
+        if config.name not in ARGS:
+            continue
+        read, wrong = validated(ARGS[config.name], config.args, document, (*at, index, "args"))
+        problems += wrong
+        if read is not None:
+            args[config.name] = read
+    problems += _twice(document, at, "name", [config.name for config in profile.plugin_config])
+    profile = profile.model_copy()
+    profile._args = args  # noqa: SLF001
+    return profile, problems
+
+
+def _twice(document: Document, path: KeyPath, key: str, names: list[str]) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield document.problem((*path, index, key), f"{name} stands here twice; remove one")
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return the same without keys that are null, which are absent to Kubernetes."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,221 @@
+"""A KubeSchedulerConfiguration as profiles of the model, and what of it the model cannot follow.
+
+Which plug-ins run, and with which weights, follows ``apis/config/v1/default_plugins.go`` (``mergePlugins``) and
+``framework/runtime/framework.go`` (``expandMultiPointPlugins``, ``getScoreWeights``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rebalancer.policy import kube_scheduler as config
+from rebalancer.scheduler.profile import (
+    DEFAULT_WEIGHTS,
+    KNOWN_VERSIONS,
+    SchedulerProfile,
+    ScoringStrategy,
+)
+from rebalancer.wire import objects as o
+
+_DEFAULT_PLUGINS = (
+    "SchedulingGates",
+    "PrioritySort",
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "DynamicResources",
+    "DefaultPreemption",
+    "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+    "DefaultBinder",
+    "NodeDeclaredFeatures",
+)
+_INDISPENSABLE = (
+    "SchedulingGates",
+    "NodeName",
+    "NodeResourcesFit",
+    "VolumeBinding",
+    "DefaultBinder",
+)
+"""What they refuse or do is taken for granted: API server and kubelet insist on it, or nothing would be bound."""
+_DECIDING = ("pre_filter", "filter", "pre_score")
+"""Extension points of plug-ins of which one part alone says nothing of a landing."""
+
+
+def profiles_of(configuration: config.KubeSchedulerConfiguration) -> SchedulerProfile:
+    """Return the profiles: the first one, with the others in it."""
+    first, *others = (_profile(configuration, profile) for profile in configuration.profiles)
+    return replace(first, others=tuple(others))
+
+
+def not_followed(configuration: config.KubeSchedulerConfiguration) -> Iterator[str]:
+    """Yield which pods cannot be judged because the model does not follow the configuration."""
+    for profile in configuration.profiles:
+        for reason in _unmodelled(configuration, profile):
+            yield (
+                f"{configuration.source}: pods of schedulerName {profile.scheduler_name} are not judged: {reason}"
+            )
+    managed = ", ".join(sorted(_managed(configuration)))
+    if managed:
+        yield f"{configuration.source}: pods that request {managed} are not judged: an extender decides"
+
+
+def _profile(
+    configuration: config.KubeSchedulerConfiguration, profile: config.Profile
+) -> SchedulerProfile:
+    fit = profile.args(config.NodeResourcesFitArgs)
+    pods = profile.args(config.InterPodAffinityArgs)
+    enabled = _enabled(profile.plugins.multi_point)
+    percentage = profile.percentage_of_nodes_to_score
+    if percentage is None:
+        percentage = configuration.percentage_of_nodes_to_score
+    ignored = {*fit.ignored_resources, *fit.ignored_resource_groups}
+    ignored |= {
+        resource.name
+        for extender in configuration.extenders
+        for resource in extender.managed_resources
+        if resource.ignored_by_scheduler
+    }
+    return SchedulerProfile(
+        version=KNOWN_VERSIONS[-1],
+        scheduler_name=profile.scheduler_name,
+        weights=_weights(profile.plugins, enabled),
+        percentage_of_nodes_to_score=percentage,
+        hard_pod_affinity_weight=pods.hard_pod_affinity_weight,
+        ignores_preferred_terms=pods.ignore_preferred_terms_of_existing_pods,
+        scoring=_scoring(fit.scoring_strategy),
+        balanced=_names(profile.args(config.NodeResourcesBalancedAllocationArgs).resources),
+        ignored_resources=frozenset(ignored),
+        added_affinity=_added(profile.args(config.NodeAffinityArgs).added_affinity),
+        default_constraints=_constraints(profile.args(config.PodTopologySpreadArgs)),
+        off=frozenset(_DEFAULT_PLUGINS) - enabled.keys(),
+        managed_resources=frozenset(_managed(configuration)),
+        unmodelled=tuple(_unmodelled(configuration, profile)),
+    )
+
+
+# -- plug-ins --------------------------------------------------------------------------------------------
+
+
+def _enabled(multi_point: config.PluginSet) -> dict[str, int]:
+    """Return the plug-ins that are enabled as a whole, with the weights of their scores."""
+    disabled = {plugin.name for plugin in multi_point.disabled}
+    enabled = {} if "*" in disabled else dict.fromkeys(_DEFAULT_PLUGINS, 1) | dict(DEFAULT_WEIGHTS)
+    enabled = {name: weight for name, weight in enabled.items() if name not in disabled}
+    return enabled | {plugin.name: plugin.weight or 1 for plugin in multi_point.enabled}
+
+
+def _weights(plugins: config.Plugins, enabled: dict[str, int]) -> dict[str, int]:
+    """Return the weight of each plug-in that scores, in the order of the default."""
+    disabled = {plugin.name for plugin in plugins.score.disabled}
+    kept = {} if "*" in disabled else {n: w for n, w in enabled.items() if n not in disabled}
+    kept |= {plugin.name: plugin.weight or 1 for plugin in plugins.score.enabled}
+    return {name: kept[name] for name in DEFAULT_WEIGHTS if name in kept}
+
+
+def _unmodelled(
+    configuration: config.KubeSchedulerConfiguration, profile: config.Profile
+) -> Iterator[str]:
+    """Yield what of a profile is not modelled."""
+    if any(
+        _decides(extender) and not extender.managed_resources
+        for extender in configuration.extenders
+    ):
+        yield "an extender of the scheduler decides"
+    enabled = _enabled(profile.plugins.multi_point)
+    for name in _INDISPENSABLE:
+        if name not in enabled:
+            yield f"plug-in {name} is disabled"
+    points = [(point, getattr(profile.plugins, point)) for point in config.Plugins.model_fields]
+    named = {plugin.name for _, point in points for plugin in point.enabled}
+    for name in sorted(named - {*_DEFAULT_PLUGINS}):
+        yield f"plug-in {name} is not modelled"
+    for point, plugins in points:
+        yield from _parted(point, plugins, enabled)
+    if profile.args(config.VolumeBindingArgs).shape:
+        yield "VolumeBinding scores (shape), which is not modelled"
+
+
+def _parted(point: str, plugins: config.PluginSet, enabled: dict[str, int]) -> Iterator[str]:
+    """Yield the plug-ins of which only a part runs, at one extension point."""
+    again = {plugin.name for plugin in plugins.enabled} & {*_DEFAULT_PLUGINS}
+    if point in _DECIDING:
+        for name in sorted({plugin.name for plugin in plugins.disabled} - again):
+            yield f"plug-in {name} is disabled at {config.Plugins.model_fields[point].alias} only"
+    if point in (*_DECIDING, "score"):
+        for name in sorted(again - enabled.keys()):
+            yield f"plug-in {name} is enabled at {config.Plugins.model_fields[point].alias} only"
+
+
+def _decides(extender: config.Extender) -> bool:
+    return bool(extender.filter_verb or extender.prioritize_verb)
+
+
+def _managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
+    """Return the resources about which extenders decide."""
+    return {
+        resource.name
+        for extender in configuration.extenders
+        if _decides(extender)
+        for resource in extender.managed_resources
+    }
+
+
+# -- arguments -------------------------------------------------------------------------------------------
+
+
+def _names(resources: tuple[config.Resource, ...]) -> tuple[str, ...]:
+    return tuple(resource.name for resource in resources) or ("cpu", "memory")
+
+
+def _scoring(given: config.ScoringStrategy) -> ScoringStrategy:
+    shape = given.requested_to_capacity_ratio
+    resources = tuple((resource.name, resource.weight or 1) for resource in given.resources)
+    ratio = given.type == "RequestedToCapacityRatio" and shape is not None
+    return ScoringStrategy(
+        type=given.type,
+        resources=resources or ScoringStrategy().resources,
+        shape=tuple((p.utilization, p.score) for p in shape.shape) if shape and ratio else (),
+    )
+
+
+def _constraints(
+    args: config.PodTopologySpreadArgs,
+) -> tuple[o.TopologySpreadConstraint, ...] | None:
+    if args.defaulting_type == "System":
+        return None
+    return tuple(o.TopologySpreadConstraint(**one.model_dump()) for one in args.default_constraints)
+
+
+def _added(given: config.AddedAffinity | None) -> o.NodeAffinity | None:
+    if given is None:
+        return None
+    required = given.required_during_scheduling_ignored_during_execution
+    preferred = given.preferred_during_scheduling_ignored_during_execution
+    return o.NodeAffinity(
+        required=None
+        if required is None
+        else o.NodeSelector(tuple(_term(term) for term in required.node_selector_terms)),
+        preferred=tuple(
+            o.PreferredSchedulingTerm(term.weight, _term(term.preference)) for term in preferred
+        ),
+    )
+
+
+def _term(given: config.NodeSelectorTerm) -> o.NodeSelectorTerm:
+    def read(
+        requirements: tuple[config.Requirement, ...],
+    ) -> tuple[o.LabelSelectorRequirement, ...]:
+        return tuple(o.LabelSelectorRequirement(**one.model_dump()) for one in requirements)
+
+    return o.NodeSelectorTerm(read(given.match_expressions), read(given.match_fields))

@@ -1,0 +1,80 @@
+"""A node with a real kubelet is drained: its pods end there, the budget holds all the while, and it can be used again."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from rebalancer.kube.access import (
+    ACT_RULES,
+    DRAIN_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+)
+from tests.controlplane import objects, operations, wait_until
+from tests.controlplane.build import binary
+from tests.e2e.crowd import BudgetWatcher
+from tests.e2e.product import grant, rebalancer
+from tests.node import images
+from tests.node.ground import Ground
+from tests.node.node import NAME
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+REPLICAS, LEAST = 3, 2
+
+
+@pytest.fixture
+def full(ground: Ground) -> Iterator[Ground]:
+    """All replicas run on the real node, under a budget; two simulated nodes have room for them."""
+    ground.keep_others_away()
+    web = objects.deployment(
+        "web",
+        REPLICAS,
+        image=images.PAUSE,
+        tolerations=[{"key": "rebalancer.test/real", "operator": "Exists"}],
+        hostNetwork=True,
+    )
+    ground.plane.apply([web, objects.pdb("web", {"app": "web"}, minAvailable=LEAST)])
+    operations.wait_pods_ready(ground.api, REPLICAS, 120, selector="app=web")
+    for zone in ("a", "b"):
+        ground.add_node(zone)
+    operations.wait_nodes_ready(ground.api, 3)
+    yield ground
+    operations.cordon(ground.api, [NAME], on=False)
+    ground.clear()
+
+
+def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full: Ground) -> None:
+    assert dict(full.zones("web")) == {NAME: REPLICAS}
+    victims = {pod["metadata"]["uid"] for pod in operations.pods(full.api, selector="app=web")}
+    kubeconfig = f"--kubeconfig={grant(full.plane, RULES)}"
+    with BudgetWatcher(full.plane) as watcher:
+        done = rebalancer("drain", NAME, kubeconfig)
+        assert done.code == 0, done.err
+        # The kubelet takes a pod away once its containers have ended: none is left when the drain says so.
+        left = {pod["metadata"]["uid"] for pod in operations.pods(full.api, selector="app=web")}
+        assert not victims & left
+        operations.wait_pods_ready(full.api, REPLICAS, 120, selector="app=web")
+    assert watcher.samples > 0
+    assert watcher.broken == []
+    assert full.zones("web")[NAME] == 0
+    node = full.api.get(f"/api/v1/nodes/{NAME}")
+    assert node["spec"]["unschedulable"] is True
+
+    subprocess.run(
+        [str(binary("kubectl")), f"--kubeconfig={full.plane.kubeconfig}", "uncordon", NAME],
+        check=True,
+        timeout=300,
+    )
+    back = objects.deployment(
+        "back",
+        1,
+        image=images.PAUSE,
+        nodeSelector={objects.HOSTNAME: NAME},
+        tolerations=[{"key": "rebalancer.test/real", "operator": "Exists"}],
+        hostNetwork=True,
+    )
+    full.plane.apply([back])
+    wait_until(lambda: dict(full.zones("back")) == {NAME: 1}, 120, "a pod on the node again")
+    operations.wait_pods_ready(full.api, 1, 120, selector="app=back")
