@@ -20,7 +20,7 @@ from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Bound, Candidates, Emptiable, Entry, Term, View
+from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Term, View
 from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.selector_text import SelectorText
@@ -42,6 +42,7 @@ __all__ = [
     "Domains",
     "Duration",
     "Emptiable",
+    "Ended",
     "Entry",
     "Gauge",
     "Group",

@@ -20,6 +20,7 @@ from rebalancer.api import (
     View,
     format_duration,
 )
+from strategies.pod_conditions import ConditionParams, matching
 
 State = Literal[
     "Running",
@@ -46,39 +47,6 @@ State = Literal[
     "StartError",
 ]
 """Phases of pods that have not ended, reasons of pods, and reasons why containers wait or ended."""
-
-_OF_ALL = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled")
-
-
-class ConditionParams(Params):
-    """A condition of a pod; all that is written must match one."""
-
-    type: str = Field(default="", description="Its type, like Ready; empty: any.")
-    status: Literal["", "True", "False", "Unknown"] = Field(
-        default="", description="True, False or Unknown; empty: any."
-    )
-    reason: str = Field(default="", description="Its reason; empty: any.")
-    min_time_since_last_transition: Duration | None = Field(
-        default=None, description="It has been so for at least this time."
-    )
-
-    @model_validator(mode="after")
-    def _says_something(self) -> ConditionParams:
-        if not (self.type or self.status or self.reason):
-            raise ValueError("a condition needs type, status or reason")
-        if self.status == "True" and self.type in _OF_ALL and not self.reason:
-            raise ValueError(f"every healthy pod has {self.type} True; leave this condition out")
-        return self
-
-    def matches(self, kind: str, status: str, reason: str) -> bool:
-        """Return whether a condition is one of these, however long it has lasted."""
-        wanted = ((self.type, kind), (self.status, status), (self.reason, reason))
-        return all(one in ("", other) for one, other in wanted)
-
-    def least(self) -> float:
-        """Return the seconds that it has to have lasted."""
-        least = self.min_time_since_last_transition
-        return 0.0 if least is None else max(0.0, least.total_seconds())
 
 
 class LifetimeParams(Params):
@@ -124,7 +92,7 @@ class Lifetime:
     def terms(self, view: View, params: LifetimeParams) -> Sequence[Term]:
         """Return one soft term: each such pod is one that still has to be replaced."""
         age = np.floor(view.snapshot.captured_at - view.snapshot.pods.created)
-        pods = np.flatnonzero(_matching(view.snapshot, params, age)).astype(np.int32)
+        pods = np.flatnonzero(_asked(view.snapshot, params, age)).astype(np.int32)
         by_state = bool(params.conditions or params.exit_codes or set(params.states) - {"Running"})
         return [
             PodTerm(
@@ -137,19 +105,19 @@ class Lifetime:
         ]
 
 
-def _matching(
+def _asked(
     snapshot: Snapshot, params: LifetimeParams, age: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    matching = np.ones(len(snapshot.pods), bool)
+    asked = np.ones(len(snapshot.pods), bool)
     if params.max_pod_life_time is not None:
-        matching &= age > params.max_pod_life_time.total_seconds()
+        asked &= age > params.max_pod_life_time.total_seconds()
     if params.states:
-        matching &= snapshot.pods.where(lambda state: any(_states(params, state)))
+        asked &= snapshot.pods.where(lambda state: any(_states(params, state)))
     if params.exit_codes:
-        matching &= snapshot.pods.where(lambda state: any(_exit_codes(params, state)))
+        asked &= snapshot.pods.where(lambda state: any(_exit_codes(params, state)))
     if params.conditions:
-        matching &= _by_conditions(snapshot, params)
-    return matching
+        asked &= _by_conditions(snapshot, params)
+    return asked
 
 
 def _states(params: LifetimeParams, state: PodState) -> Iterator[str]:
@@ -168,29 +136,19 @@ def _exit_codes(params: LifetimeParams, state: PodState) -> Iterator[str]:
 
 def _by_conditions(snapshot: Snapshot, params: LifetimeParams) -> NDArray[np.bool_]:
     pods, now = snapshot.pods, snapshot.captured_at
-    matching = pods.where(lambda state: any(_conditions(params, state, now)))
+    asked = pods.where(lambda state: any(matching(params.conditions, state, now)))
     for wanted in params.conditions:
         # That a pod is Ready is no part of its state.
         if wanted.matches("Ready", "True", ""):
             lasted = now - pods.ready_since >= wanted.least()
-            matching |= (pods.ready_since > 0) & lasted
-    return matching
-
-
-def _conditions(params: LifetimeParams, state: PodState, now: float) -> Iterator[str]:
-    """Yield the conditions of a state that match one of ``conditions``."""
-    for wanted in params.conditions:
-        for kind, status, reason, since in state.conditions:
-            timed = wanted.min_time_since_last_transition is not None
-            lasted = not timed or (since > 0 and now - since >= wanted.least())
-            if lasted and wanted.matches(kind, status, reason):
-                yield " ".join(filter(None, (kind, status, reason)))
+            asked |= (pods.ready_since > 0) & lasted
+    return asked
 
 
 def _reason(snapshot: Snapshot, params: LifetimeParams, pod: int, age: float) -> str:
     state = snapshot.pods.states[int(snapshot.pods.state[pod])]
     words = [*_states(params, state), *_exit_codes(params, state)]
-    words += _conditions(params, state, snapshot.captured_at)
+    words += matching(params.conditions, state, snapshot.captured_at)
     text = f"{snapshot.pod_ref(pod)} is {format_duration(timedelta(seconds=age))} old"
     if params.max_pod_life_time is not None:
         text += f", maxPodLifeTime {format_duration(params.max_pod_life_time)}"

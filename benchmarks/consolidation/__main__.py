@@ -21,7 +21,7 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.cycles import Course, Loop, Pace
+from rebalancer.whatif.cycles import Course, Loop, LoopPace
 from rebalancer.whatif.world import World
 
 _POLICY = b"""
@@ -75,7 +75,7 @@ def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     loop = Loop(
         world,
         lambda: Planning(loaded, registry, Scope()),
-        Pace(cycles=_CYCLES),
+        LoopPace(cycles=_CYCLES),
         Timings(SystemClock()),
         windows=False,
     )

@@ -26,7 +26,7 @@ class ExitCode(enum.IntEnum):
     UNREADABLE = 3
     PARTIAL = 4
     """Something planned failed or was cut off for a reason of its own."""
-    MOVES_FOUND = 10
+    MOVES_PLANNED = 10
     """With --detailed-exitcode: a dry run plans moves."""
     ASKED_RED = 11
     """With --fail-on: the run ended in a state that was to be no success."""

@@ -71,7 +71,7 @@ def attempt(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What was answered."""
 
     status: int
@@ -96,7 +96,7 @@ def fetch(
     seconds: float,
     most: int,
     context: ssl.SSLContext | None = None,
-) -> Answer:
+) -> HttpAnswer:
     """Return what a GET is answered, whatever its status; redirections are not followed.
 
     ``seconds``: the longest wait, which ``stop`` ends at once; ``most``: bytes of the answer; ``context``: whom
@@ -110,7 +110,7 @@ def fetch(
         stop,
         seconds,
     )
-    if isinstance(answer, Answer) and len(answer.body) > most:
+    if isinstance(answer, HttpAnswer) and len(answer.body) > most:
         answer = f"answered more than {most >> 20} MiB"
     if isinstance(answer, str):
         raise SendingError(f"{place(url)} {answer}")
@@ -141,15 +141,15 @@ def _answer(
     seconds: float,
     most: int,
     context: ssl.SSLContext | None = None,
-) -> Answer | str:
+) -> HttpAnswer | str:
     """Return the answer with at most ``most`` bytes of it, or why there is none."""
     try:
         request = _request(method, url, body, headers)
         with _opener(context).open(request, timeout=seconds) as answer:
-            return Answer(answer.status, answer.read(most))
+            return HttpAnswer(answer.status, answer.read(most))
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(error.code, error.read(min(most, _LONGEST_REFUSAL)))
+            return HttpAnswer(error.code, error.read(min(most, _LONGEST_REFUSAL)))
     except urllib.error.URLError as error:
         return f"could not be reached ({_words(error.reason)})"
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -16,11 +16,11 @@ from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
+from rebalancer.commands.find import find_node, find_pod, find_workload
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
-from rebalancer.explain.names import find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.pods import decision_data, facts_of

@@ -150,7 +150,7 @@ def _exit_code(
     if execution is not None:
         return ExitCode.DONE
     wanted = ending.detailed_exitcode and planned.left
-    return ExitCode.MOVES_FOUND if wanted and not acts else ExitCode.DONE
+    return ExitCode.MOVES_PLANNED if wanted and not acts else ExitCode.DONE
 
 
 def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:

@@ -15,8 +15,8 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
-from rebalancer.evictor.executor import Pace as WavePace
-from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.evictor.executor import WavePace
+from rebalancer.planner.planning import Planning, finished_phases, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
@@ -26,7 +26,7 @@ from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
-from rebalancer.whatif.cycles import Loop, Pace
+from rebalancer.whatif.cycles import Loop, LoopPace
 from rebalancer.whatif.nodes import NewNode, add_node, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
 from rebalancer.whatif.show import FORMS, render_course
@@ -65,7 +65,9 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     """
     registry = Registry.installed()
     loaded = options.load(registry)
-    snapshot = with_methods(loaded.policy, changed_snapshot(options, stdin))
+    snapshot = with_methods(
+        loaded.policy, changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
+    )
     loop = Loop(
         World(
             snapshot,
@@ -75,7 +77,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             apart=Span.parse(options.apart, "--apart"),
         ),
         lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
-        Pace(
+        LoopPace(
             cycles=options.cycles,
             ready_after=Span.parse(options.ready_after, "--ready-after"),
             waves=WavePace.of(loaded.policy.safety),
@@ -91,8 +93,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     return ExitCode.DONE
 
 
-def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
+def changed_snapshot(
+    options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
+) -> Snapshot:
     """Return the snapshot of the file with the edits made: nodes first, then replicas.
+
+    ``finished``: the phases of pods that have ended and are kept.
 
     Raises:
         PolicyError: the file cannot be read, or an edit cannot be made on it.
@@ -101,10 +107,10 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or scales):
-        return load_judgeable(path, stdin=stdin)
+        return load_judgeable(path, stdin=stdin, finished=finished)
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
-    first = load_judgeable(path, stdin=BytesIO(data))
+    first = load_judgeable(path, stdin=BytesIO(data), finished=finished)
     objects = read_objects(data)
     for new in new_nodes:
         add_node(objects, new)
@@ -114,7 +120,7 @@ def changed_snapshot(options: SimulateOptions, stdin: BinaryIO) -> Snapshot:
         scale(objects, wanted)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
-    return _with_new_nodes(first, with_usage_of(first, objects.snapshot()))
+    return _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:

@@ -16,6 +16,7 @@ from rebalancer.commands.source import usage_source
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
+from rebalancer.snapshot.pod_table import FINISHED
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
 
@@ -26,8 +27,11 @@ def save_snapshot(
     environment: Environment,
     *,
     usage: UsageSettings | None = None,
+    finished: bool = False,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also what is really used, and say so.
+
+    ``finished``: with the pods that have ended.
 
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
@@ -42,7 +46,13 @@ def save_snapshot(
     client = access.client(environment, stop)
     target = sys.stdout.buffer if path == "-" else Path(path)
     source = None if usage is None else usage_source(usage, client, stop)
-    captured = write_cluster_snapshot(client, target, clock=environment.clock.unix, usage=source)
+    captured = write_cluster_snapshot(
+        client,
+        target,
+        clock=environment.clock.unix,
+        usage=source,
+        finished=FINISHED if finished else frozenset(),
+    )
     for note in captured.notes:
         say(environment.err, f"rebalancer: {note}")
     say(environment.err, f"{path}: {sum(captured.counts.values())} objects")
@@ -71,6 +81,9 @@ def save_snapshot(
     help="Also what is really used: from the metrics API (metrics-server), or where the policy says.",
 )
 @click.option(
+    "--finished", is_flag=True, help="Also pods that have ended, which failed-pods is about."
+)
+@click.option(
     "--policy",
     "policy_path",
     type=click.Path(),
@@ -83,6 +96,7 @@ def command(
     policy_path: str | None,
     *,
     usage: bool,
+    finished: bool,
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
 
@@ -96,4 +110,4 @@ def command(
         loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
         settings = loaded.policy.usage
     access = Access(kubeconfig=kubeconfig, context_name=context_name)
-    return int(save_snapshot(access, path, system_environment(), usage=settings))
+    return int(save_snapshot(access, path, system_environment(), usage=settings, finished=finished))

@@ -96,7 +96,11 @@ class Source:
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
-            return Reading(load_judgeable(self.name, stdin=sys.stdin.buffer))
+            return Reading(self._loaded())
+
+    def _loaded(self) -> Snapshot:
+        finished = self.run.planning.finished
+        return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
 
     def _of_cluster(self, client: Client) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
@@ -108,6 +112,7 @@ class Source:
             clock=run.environment.clock.unix,
             keep=run.acts,
             usage=self.usage,
+            finished=run.planning.finished,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)

@@ -387,6 +387,30 @@ class Emptying(Protocol):
         """Return the seconds for which a node stays marked unless a run renews the mark."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Pods that have ended and should be removed."""
+
+    pods: Int32s
+    """Rows of the snapshot of finished pods, each once, those that should go first first."""
+    reason: Callable[[int], str]
+    """Says of one of them, in a phrase with numbers, why it should go."""
+
+
+@runtime_checkable
+class Removing(Protocol):
+    """A strategy that removes pods that have ended; these are only read where some strategy does."""
+
+    def phases(self, params: Any) -> frozenset[str]:
+        """Return the phases, Succeeded or Failed, of the pods that it looks at with these ``Params`` of its own."""
+
+    def ended(self, finished: Snapshot, params: Any) -> Ended:
+        """Return the pods to be removed of a snapshot of finished pods (``Snapshot.finished``).
+
+        The planner leaves out what its owner has not done with, and what is protected.
+        """
+
+
 @runtime_checkable
 class Contradicting(Protocol):
     """A strategy that may stand twice with options that pull against each other."""

@@ -11,7 +11,7 @@ from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.evictor.cluster import ClusterActor, open_feed
-from rebalancer.evictor.executor import Execution, Executor, Pace, Progress, Recheck
+from rebalancer.evictor.executor import Execution, Executor, Progress, Recheck, WavePace
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
@@ -77,7 +77,7 @@ class Acting:
             actor,
             feed,
             self.stop,
-            Pace.of(self.safety),
+            WavePace.of(self.safety),
             self.progress,
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
@@ -19,10 +19,10 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 class Actor(Protocol):
     """The API server, as far as one move needs it."""
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Ask for the eviction, once."""
 
-    def restart(self, move: Move) -> Answer:
+    def restart(self, move: Move) -> EvictionAnswer:
         """Ask for the restart of the rollout that replaces the pod of ``move``; once, however often it is called."""
 
     def read_pod(
@@ -75,7 +75,7 @@ class Attempt:
         """Return the outcome: evicted or restarted, or the final reason why not."""
         final = _final(move.method)
         started = self._stop.now()
-        last: Answer | None = None
+        last: EvictionAnswer | None = None
         lost = False
         conflicts, backoff = 0, _FIRST_BACKOFF
         while True:
@@ -100,12 +100,12 @@ class Attempt:
             self._stop.wait(min(asked, left))
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
-    def _ask(self, move: Move) -> Answer:
+    def _ask(self, move: Move) -> EvictionAnswer:
         if move.method is Method.RESTART:
             return self._actor.restart(move)
         return self._actor.evict(move.namespace, move.pod, move.uid)
 
-    def _stopped(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
+    def _stopped(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
         """Return how the move ends if the run must end now."""
         why = self._stop.reason()
         if why is None:
@@ -114,7 +114,7 @@ class Attempt:
             return Outcome(move, Status.NOT_ATTEMPTED, why)
         return self._ended(move, last, lost=lost)
 
-    def _ended(self, move: Move, last: Answer, *, lost: bool) -> Outcome:
+    def _ended(self, move: Move, last: EvictionAnswer, *, lost: bool) -> Outcome:
         """Return how the move ends with its ``last`` answer; an earlier reply may have been lost."""
         status = _final(move.method).get(last.kind) or _GIVEN_UP[last.kind]
         if not lost or status.is_carried_out:
@@ -132,7 +132,7 @@ class Attempt:
             return _carried_out(move)
         return Outcome(move, status, last.message)
 
-    def _looked(self, move: Move, last: Answer | None, *, lost: bool) -> Outcome | None:
+    def _looked(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
         """Read the pod by name; return how the move ends if it is not as planned any more."""
         try:
             pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.read)
@@ -159,6 +159,8 @@ class Attempt:
         """Return why the pod must not be evicted any more, as it and its siblings are now."""
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
+        if move.cause is Cause.ENDED:
+            return None if pod.phase in _ENDED else "the pod has not ended"
         if not pod.ready:
             # A pod that goes for its own state takes no Ready one from its owner.
             not_ready = "protected now: the pod is not Ready"
@@ -166,6 +168,9 @@ class Attempt:
         if (sibling := self._unready_sibling(move)) is not None:
             return f"protected now: {sibling} of the same controller is not Ready"
         return None
+
+
+_ENDED = ("Failed", "Succeeded")
 
 
 def _carried_out(move: Move) -> Outcome:

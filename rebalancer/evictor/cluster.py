@@ -10,7 +10,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
-from rebalancer.kube.evict import Answer, AnswerKind, evict, read_pod
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, evict, read_pod
 from rebalancer.kube.podview import PodView
 from rebalancer.kube.restart import Restart
 from rebalancer.plan.plan import Method, Move
@@ -52,11 +52,11 @@ class ClusterActor:
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """See Actor."""
         return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace)
 
-    def restart(self, move: Move) -> Answer:
+    def restart(self, move: Move) -> EvictionAnswer:
         """See Actor."""
         owner = self._owners.get(move.owner)
         one = self._restarts.setdefault(

@@ -55,7 +55,7 @@ _ROUNDED = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WavePace:
     """How long things may take, in seconds."""
 
     ready: float = 120.0
@@ -72,7 +72,7 @@ class Pace:
     """Evictions at once in larger waves."""
 
     @classmethod
-    def of(cls, safety: Safety) -> Pace:
+    def of(cls, safety: Safety) -> WavePace:
         """Return the pace that a policy asks for."""
         return cls(
             pending=safety.max_pending_time.total_seconds(),
@@ -102,7 +102,7 @@ class Executor:
         actor: Actor,
         feed: Feed,
         stop: Stop,
-        pace: Pace,
+        pace: WavePace,
         progress: Progress,
         *,
         domains: Callable[[str], Mapping[str, str]],
@@ -485,4 +485,4 @@ def _is_ready(replacement: Replacement | None) -> bool:
     return replacement is not None and bool(replacement.node) and replacement.ready
 
 
-__all__ = ["Execution", "Executor", "Pace", "Progress", "Recheck"]
+__all__ = ["Execution", "Executor", "Progress", "Recheck", "WavePace"]

@@ -57,13 +57,19 @@ class Marker:
         self._last = client.beside(client.stop.later(LAST_WORDS / 2))
         self._standing: dict[str, float] = {}
         """Node -> when its mark expires. A mark that may or may not have been set is in it, too."""
+        self._sure: set[str] = set()
+        """The nodes whose mark was set for certain, and not yet removed."""
 
     def stand_on(self, nodes: Collection[str]) -> str | None:
         """See Marks."""
         excess = [node for node in self._standing if node not in nodes]
         _each(self._remove, excess)
         until = self._clock() + _RENEWED
-        missing = [node for node in sorted(nodes) if self._standing.get(node, 0.0) < until]
+        missing = [
+            node
+            for node in sorted(nodes)
+            if node not in self._sure or self._standing.get(node, 0.0) < until
+        ]
         if refused := [why for why in _each(self._set, missing) if why is not None]:
             return refused[0]
         if excess or missing:
@@ -73,13 +79,17 @@ class Marker:
     def _set(self, node: str) -> str | None:
         mark = Mark(STEER, self._clock() + LASTS, self._run)
         self._standing[node] = mark.expires
+        self._sure.discard(node)
         why = set_mark(self._client, node, mark)
         if why is not None:
             del self._standing[node]
+        else:
+            self._sure.add(node)
         return why
 
     def _remove(self, node: str) -> str | None:
         until = self._standing[node]
+        self._sure.discard(node)
 
         def is_ours(value: str) -> bool:
             # What expires later was set by the run that has taken our Lease, and the name with it.

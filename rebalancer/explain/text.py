@@ -11,6 +11,7 @@ from rebalancer.explain.watched import Breach
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Method
 from rebalancer.report import words
+from rebalancer.report.ending import ending
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
 
@@ -34,7 +35,7 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     yield from lines_of(words.title(report), hanging="  ")
     yield from lines_of(words.cluster_line(report), hanging="  ")
     if report.standstill:
-        yield from lines_of(words.ending(report), hanging="  ")
+        yield from lines_of(ending(report), hanging="  ")
     for warning in report.warnings[:_MOST_WARNINGS]:
         yield from lines_of(f"Warning: {warning}", hanging="  ")
     yield from more(len(report.warnings) - _MOST_WARNINGS, "")

@@ -13,7 +13,7 @@ from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.decoders import IN_PROTOBUF
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.lists import UNFINISHED
+from rebalancer.kube.lists import phase_selector
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
@@ -47,10 +47,11 @@ def write_cluster_snapshot(
     clock: Callable[[], float],
     page_size: int = 500,
     usage: UsageSource | None = None,
+    finished: frozenset[str] = frozenset(),
 ) -> Captured:
     """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.file_format``).
 
-    Lists are read one after the other, pods first (without finished ones), a page at a time. What
+    Lists are read one after the other, pods first (those that have ended only in the phases ``finished``), a page at a time. What
     ``usage`` has measured comes last; where it does not answer, a note says so.
 
     Raises:
@@ -68,7 +69,7 @@ def write_cluster_snapshot(
         measured = [Listing(resource) for resource in METRICS if usage is not None]
         with opened_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
-                _write(client, writer, listing, page_size, may_restart=restartable)
+                _write(client, writer, listing, page_size, finished, may_restart=restartable)
                 for listing in listings
             ]
             notes: tuple[str, ...] = ()
@@ -100,11 +101,18 @@ def write_cluster_snapshot(
 
 
 def _write(
-    client: Client, writer: SnapshotWriter, listing: Listing, page_size: int, *, may_restart: bool
+    client: Client,
+    writer: SnapshotWriter,
+    listing: Listing,
+    page_size: int,
+    finished: frozenset[str],
+    *,
+    may_restart: bool,
 ) -> StoredList:
     """Write one list in the form in which the server sends it."""
     kind = listing.resource.kind
-    pages = _pages(client, listing, page_size, may_restart=may_restart)
+    selector = phase_selector(finished) if listing.resource == PODS else ""
+    pages = _pages(client, listing, page_size, selector, may_restart=may_restart)
     first = next(pages, None)
     if first is None or listing.content_type != PROTOBUF:
         return writer.write_json(kind, (item for page in _all(first, pages) for item in page))
@@ -117,7 +125,9 @@ def _all(first: T | None, others: Iterable[T]) -> Iterator[T]:
     yield from others
 
 
-def _pages(client: Client, listing: Listing, page_size: int, *, may_restart: bool) -> Iterator[Any]:
+def _pages(
+    client: Client, listing: Listing, page_size: int, selector: str, *, may_restart: bool
+) -> Iterator[Any]:
     """Yield the pages of a list as what :class:`SnapshotWriter` takes: runs, or items in JSON."""
     kind = listing.resource.kind
     in_protobuf = kind == "Pod" or kind in IN_PROTOBUF
@@ -135,7 +145,7 @@ def _pages(client: Client, listing: Listing, page_size: int, *, may_restart: boo
             listing,
             decode,
             page_size=page_size,
-            selector=UNFINISHED if listing.resource == PODS else "",
+            selector=selector,
             accept=f"{PROTOBUF}, {JSON}" if in_protobuf else JSON,
             may_restart=may_restart,
         )

@@ -14,7 +14,7 @@ from rebalancer.kube.podview import PodView, decode_pod
 from rebalancer.kube.resources import PODS, Rule
 from rebalancer.kube.transport import Response
 
-__all__ = ["EVICT", "Answer", "AnswerKind", "evict", "read_pod", "refused_answer"]
+__all__ = ["EVICT", "AnswerKind", "EvictionAnswer", "evict", "read_pod", "refused_answer"]
 
 EVICT = Rule("create", "", "pods/eviction")
 GET_POD = Rule("get", "", "pods")
@@ -49,7 +49,7 @@ class AnswerKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EvictionAnswer:
     """The answer to one such request."""
 
     kind: AnswerKind
@@ -89,11 +89,11 @@ def evict(
     *,
     dry_run: bool = False,
     grace_period_seconds: int | None = None,
-) -> Answer:
+) -> EvictionAnswer:
     """Ask the API server to evict the pod of this name if it still is the one with this ``uid``.
 
     Never raises for what the server or the network does, and never repeats a request that may have been
-    heard: every outcome is an :class:`Answer`. ``grace_period_seconds`` None leaves the pod its own.
+    heard: every outcome is an :class:`EvictionAnswer`. ``grace_period_seconds`` None leaves the pod its own.
     """
     options = _DeleteOptions(_Preconditions(uid), ("All",) if dry_run else (), grace_period_seconds)
     body = msgspec.json.encode(_Eviction(_Meta(name, namespace), options))
@@ -102,10 +102,10 @@ def evict(
     try:
         response = client.post(path, body, query=query, retry_throttled=False)
     except TransportError as error:
-        return Answer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
+        return EvictionAnswer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
     except ClusterReadError as error:
         # Credentials that can no longer be renewed, say.
-        return Answer(AnswerKind.FORBIDDEN, str(error))
+        return EvictionAnswer(AnswerKind.FORBIDDEN, str(error))
     return _answer(response, client.server)
 
 
@@ -123,13 +123,13 @@ def read_pod(
     return decode_pod(client.expect(response, GET_POD).body, response.date)
 
 
-def _answer(response: Response, server: str) -> Answer:
+def _answer(response: Response, server: str) -> EvictionAnswer:
     if response.ok and status_of(response.body).status == "Success":
-        return Answer(AnswerKind.EVICTED, "evicted")
+        return EvictionAnswer(AnswerKind.EVICTED, "evicted")
     return refused_answer(response, EVICT, server)
 
 
-def refused_answer(response: Response, rule: Rule, server: str) -> Answer:
+def refused_answer(response: Response, rule: Rule, server: str) -> EvictionAnswer:
     """Return what the answer means to a request that needs ``rule``, and that did not succeed.
 
     From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out all the same.
@@ -141,21 +141,25 @@ def refused_answer(response: Response, rule: Rule, server: str) -> Answer:
     if status == 429 and said.has_cause("DisruptionBudget"):
         causes = (said.details.causes if said.details else None) or ()
         details = "; ".join(cause.message for cause in causes if cause.message)
-        return Answer(AnswerKind.BLOCKED, f"{text} {details}".strip(), wait)
+        return EvictionAnswer(AnswerKind.BLOCKED, f"{text} {details}".strip(), wait)
     if status == 429:
-        return Answer(AnswerKind.THROTTLED, text, wait if wait is not None else 1.0)
+        return EvictionAnswer(AnswerKind.THROTTLED, text, wait if wait is not None else 1.0)
     if status == 500 and "more than one PodDisruptionBudget" in text:
-        return Answer(AnswerKind.MISCONFIGURED, text)
+        return EvictionAnswer(AnswerKind.MISCONFIGURED, text)
     if status == 403 and said.has_cause("NamespaceTerminating"):
-        return Answer(AnswerKind.GONE, text)
+        return EvictionAnswer(AnswerKind.GONE, text)
     # What the authorizer writes (apiserver's responsewriters.Forbidden); admission says 403 in other words,
     # and means this one pod only.
     by_rbac = f"cannot {rule.verb} resource" in text or not said.code
     if status == 401 or (status == 403 and by_rbac):
-        return Answer(AnswerKind.FORBIDDEN, str(refusal(status, response.body, rule, server)))
+        return EvictionAnswer(
+            AnswerKind.FORBIDDEN, str(refusal(status, response.body, rule, server))
+        )
     if status >= 500 or not said.code:
-        return Answer(AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait)
-    return Answer(_REFUSALS.get(status, AnswerKind.FAILED), f"HTTP {status}: {text}")
+        return EvictionAnswer(
+            AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait
+        )
+    return EvictionAnswer(_REFUSALS.get(status, AnswerKind.FAILED), f"HTTP {status}: {text}")
 
 
 _REFUSALS = {404: AnswerKind.GONE, 409: AnswerKind.CHANGED}

@@ -19,7 +19,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.changes import object_changes, pod_changes
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, understood
-from rebalancer.kube.lists import UNFINISHED, read_objects, read_pods
+from rebalancer.kube.lists import phase_selector, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
 from rebalancer.kube.resources import AFTER_PODS, Resource
@@ -389,7 +389,7 @@ class Follower:
             listing.items_version,
             form,
             (lambda: pod_changes(form)) if of_pods else (lambda: object_changes(kind, form)),
-            selector=UNFINISHED if of_pods else "",
+            selector=phase_selector(self._kept.how.finished) if of_pods else "",
             namespace=self._namespace if of_pods else "",
         )
 

@@ -27,6 +27,7 @@ from rebalancer.kube.resources import ESSENTIAL, PODS, Resource
 from rebalancer.kube.streamed import read_stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
+from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.protobuf import PROTOBUF
 
@@ -36,8 +37,14 @@ R = TypeVar("R")
 _Take = Callable[[Iterable[T]], object]
 """Takes objects in."""
 
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector: finished pods hold nothing on their node and are not even sent."""
+
+def phase_selector(finished: frozenset[str]) -> str:
+    """Return the field selector of pods: those that have ended hold nothing on their node, and are not even sent.
+
+    But for ``finished``, the phases of those that a strategy asks for.
+    """
+    return ",".join(f"status.phase!={phase}" for phase in sorted(FINISHED - finished, reverse=True))
+
 
 PAGE = 500
 """Objects per page where lists are read in pages, as client-go does."""
@@ -50,6 +57,8 @@ class How:
     page_size: int
     streams: bool
     """Whether one long answer is tried first."""
+    finished: frozenset[str] = frozenset()
+    """Phases of pods that have ended and are read all the same."""
 
 
 def read_pods(
@@ -58,10 +67,11 @@ def read_pods(
     """Return a fold of all pods; ``looked_at`` sees them on their way, some twice after a failed attempt."""
 
     def begin() -> tuple[Fold, _Take[PodRecord]]:
-        fold = Fold()
+        fold = Fold(how.finished)
         return fold, lambda records: fold.add_pods(looked_at(records))
 
-    listing, fold = _read(client, PODS, how, POD_DECODERS, begin, selector=UNFINISHED)
+    selector = phase_selector(how.finished)
+    listing, fold = _read(client, PODS, how, POD_DECODERS, begin, selector=selector)
     return fold, listing
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from rebalancer.base.plain_text import printable
-from rebalancer.base.sending import Answer, SendingError, fetch, place
+from rebalancer.base.sending import HttpAnswer, SendingError, fetch, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
@@ -121,7 +121,7 @@ class PrometheusSource:
             labels = (self._settings.node_label,)
         return _by_key(key, samples, labels)
 
-    def _answer(self, query: str, stop: Stop) -> Answer:
+    def _answer(self, query: str, stop: Stop) -> HttpAnswer:
         settings = self._settings
         return fetch(
             f"{settings.url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}",
@@ -205,7 +205,7 @@ def _trusting(file: str | None) -> ssl.SSLContext | None:
         raise NotMeasuredError(f"caFile {file} cannot be read ({error.strerror})") from None
 
 
-def _content(answer: Answer) -> tuple[_Data, list[str]]:
+def _content(answer: HttpAnswer) -> tuple[_Data, list[str]]:
     """Return the data of an answer, and its warnings.
 
     Raises:

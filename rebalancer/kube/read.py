@@ -42,7 +42,7 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClusterReading:
     """A snapshot with its readings."""
 
     snapshot: Snapshot
@@ -82,7 +82,8 @@ def read_cluster(
     threads: int = 4,
     keep: bool = False,
     usage: UsageSource | None = None,
-) -> Reading:
+    finished: frozenset[str] = frozenset(),
+) -> ClusterReading:
     """Read all that a plan is based on.
 
     Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
@@ -90,7 +91,8 @@ def read_cluster(
     list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
     is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
     unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
-    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it.
+    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it. Of pods that
+    have ended only those in the phases ``finished`` are read.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -99,7 +101,7 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    how = How(PAGE if page_size is None else page_size, _streams(version, page_size))
+    how = How(PAGE if page_size is None else page_size, _streams(version, page_size), finished)
     try:
         fold, listings, missing, metrics = _read_lists(client, how, threads, usage)
     except ForbiddenError as error:
@@ -133,7 +135,7 @@ def read_cluster(
         ),
     )
     kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
-    return Reading(snapshot, readings, kept)
+    return ClusterReading(snapshot, readings, kept)
 
 
 def read_version(client: Client) -> ServerVersion:

@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.evict import Answer, AnswerKind, refused_answer
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, refused_answer
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
 from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource, Rule
 from rebalancer.snapshot.surge import why_no_surge
@@ -55,7 +55,7 @@ class Restart:
     _selector: dict[str, str] = field(default_factory=dict)
     """Labels of the Deployment's ReplicaSets."""
 
-    def ask(self) -> Answer:
+    def ask(self) -> EvictionAnswer:
         """Ask for the restart if the pod still belongs to the Deployment, and that is at rest and can surge.
 
         Never raises for what the server or the network does. The resourceVersion that was read is a precondition: the
@@ -64,18 +64,22 @@ class Restart:
         try:
             deployment = self._deployment()
         except ForbiddenError as error:
-            return Answer(AnswerKind.FORBIDDEN, str(error))
+            return EvictionAnswer(AnswerKind.FORBIDDEN, str(error))
         except ClusterReadError as error:
-            return Answer(AnswerKind.FAILED, f"the pod's Deployment could not be read: {error}")
-        if isinstance(deployment, Answer):
+            return EvictionAnswer(
+                AnswerKind.FAILED, f"the pod's Deployment could not be read: {error}"
+            )
+        if isinstance(deployment, EvictionAnswer):
             return deployment
         self._selector = _match_labels(deployment)
         if _restarted_at(deployment) == self.at:
-            return Answer(AnswerKind.RESTARTED, "restarted")
+            return EvictionAnswer(AnswerKind.RESTARTED, "restarted")
         if why := why_no_surge(deployment) or _unsettled(deployment):
-            return Answer(AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}")
+            return EvictionAnswer(
+                AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}"
+            )
         if why := _opted_out(deployment, unix_seconds(self.at)):
-            return Answer(AnswerKind.DROPPED, f"protected now: its Deployment is {why}")
+            return EvictionAnswer(AnswerKind.DROPPED, f"protected now: its Deployment is {why}")
         return self._patched(deployment)
 
     def replica_set(self) -> str | None:
@@ -100,7 +104,7 @@ class Restart:
 
     # -- from the pod to its Deployment ------------------------------------------------------------
 
-    def _deployment(self) -> o.Workload | Answer:
+    def _deployment(self) -> o.Workload | EvictionAnswer:
         """Return the Deployment as it is now, or why it is not the pod's any more.
 
         Raises:
@@ -108,22 +112,24 @@ class Restart:
         """
         pod = self._read(PODS, self.pod, _Pod)
         if pod is None:
-            return Answer(AnswerKind.GONE, "the pod is gone")
+            return EvictionAnswer(AnswerKind.GONE, "the pod is gone")
         if pod.metadata.uid != self.uid:
-            return Answer(AnswerKind.CHANGED, "another pod has its name now")
+            return EvictionAnswer(AnswerKind.CHANGED, "another pod has its name now")
         owned = self._owner(pod.metadata, REPLICA_SETS)
-        owner = owned if isinstance(owned, Answer) else self._owner(owned.metadata, DEPLOYMENTS)
+        owner = (
+            owned if isinstance(owned, EvictionAnswer) else self._owner(owned.metadata, DEPLOYMENTS)
+        )
         if isinstance(owner, o.Workload) and owner.metadata.uid != self.deployment:
-            return Answer(AnswerKind.CHANGED, "the pod is of another Deployment now")
+            return EvictionAnswer(AnswerKind.CHANGED, "the pod is of another Deployment now")
         return owner
 
-    def _owner(self, owned: o.ObjectMeta, resource: Resource) -> o.Workload | Answer:
+    def _owner(self, owned: o.ObjectMeta, resource: Resource) -> o.Workload | EvictionAnswer:
         reference = _controller(owned)
         if reference is None or reference.kind != resource.kind:
-            return Answer(AnswerKind.CHANGED, f"no {resource.kind} controls the pod now")
+            return EvictionAnswer(AnswerKind.CHANGED, f"no {resource.kind} controls the pod now")
         owner = self._read(resource, reference.name, o.Workload)
         if owner is None or owner.metadata.uid != reference.uid:
-            return Answer(AnswerKind.CHANGED, f"{resource.kind} {reference.name} is gone")
+            return EvictionAnswer(AnswerKind.CHANGED, f"{resource.kind} {reference.name} is gone")
         return owner
 
     def _read(self, resource: Resource, name: str, kind: type[_Object]) -> _Object | None:
@@ -136,7 +142,7 @@ class Restart:
 
     # -- the change --------------------------------------------------------------------------------
 
-    def _patched(self, deployment: o.Workload) -> Answer:
+    def _patched(self, deployment: o.Workload) -> EvictionAnswer:
         meta = deployment.metadata
         template = {"metadata": {"annotations": {RESTARTED_AT: self.at}}}
         body = msgspec.json.encode(
@@ -148,18 +154,20 @@ class Restart:
         try:
             response = self.client.patch(DEPLOYMENTS.path(self.namespace, meta.name), body)
         except TransportError as error:
-            return Answer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
+            return EvictionAnswer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
         except ClusterReadError as error:
-            return Answer(AnswerKind.FORBIDDEN, str(error))
+            return EvictionAnswer(AnswerKind.FORBIDDEN, str(error))
         if not response.ok:
             return refused_answer(response, RESTART, self.client.server)
         try:
             patched = _decoded(response.body, o.Workload, DEPLOYMENTS.kind)
         except ClusterReadError as error:
-            return Answer(AnswerKind.LOST, str(error))
+            return EvictionAnswer(AnswerKind.LOST, str(error))
         if _restarted_at(patched) != self.at:
-            return Answer(AnswerKind.LOST, "the answer to the patch is not of the Deployment")
-        return Answer(AnswerKind.RESTARTED, "restarted")
+            return EvictionAnswer(
+                AnswerKind.LOST, "the answer to the patch is not of the Deployment"
+            )
+        return EvictionAnswer(AnswerKind.RESTARTED, "restarted")
 
 
 def _decoded(body: bytes, kind: type[_Object], name: str) -> _Object:

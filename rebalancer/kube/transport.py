@@ -43,7 +43,7 @@ class Limits:
     CPU."""
 
 
-class _Answer:
+class _Received:
     """What the headers of an answer say."""
 
     __slots__ = ()
@@ -73,7 +73,7 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Response(_Answer):
+class Response(_Received):
     """What the server answered, undecoded."""
 
     status: int
@@ -93,7 +93,7 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class Stream(_Answer):
+class Stream(_Received):
     """An answer that is read while it is being written; for one thread, but for :meth:`interrupt`."""
 
     def __init__(self, transport: Transport, raw: BaseHTTPResponse, call: Call) -> None:

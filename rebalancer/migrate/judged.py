@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration
 from rebalancer.migrate.notes import Fate, Notes
-from rebalancer.migrate.plugins import LifeTimeArgs, PodCondition, RestartArgs
+from rebalancer.migrate.plugins import FailedArgs, LifeTimeArgs, PodCondition, RestartArgs
 from rebalancer.migrate.uses import Options, Use, Written
 
 _FINISHED = ("Failed", "Succeeded")
@@ -26,6 +26,21 @@ def restarts(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
         "podRestartThreshold": min(args.value.pod_restart_threshold, 2**31 - 1),
         "includingInitContainers": args.value.including_init_containers,
         "states": list(args.value.states),
+    }
+
+
+def failed_pods(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
+    """Return the options of failed-pods for RemoveFailedPods."""
+    args: Written[FailedArgs] = use.args
+    given = args.value
+    _are_read(use, notes)
+    least = given.min_pod_lifetime_seconds
+    return {
+        **({} if least is None else {"minPodLifetime": _duration(least)}),
+        "reasons": list(given.reasons),
+        "exitCodes": list(given.exit_codes),
+        "includingInitContainers": given.including_init_containers,
+        "excludeOwnerKinds": list(given.exclude_owner_kinds),
     }
 
 
@@ -50,6 +65,34 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
     return options
 
 
+def only_ended(use: Use) -> bool:
+    """Return whether PodLifeTime is about nothing but pods that have ended."""
+    states = use.args.value.states
+    return bool(states) and set(states) <= set(_FINISHED)
+
+
+def ended_lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+    """Return the options of failed-pods for PodLifeTime of such pods; None where a condition cannot be asked for."""
+    args: Written[LifeTimeArgs] = use.args
+    given = args.value
+    conditions = list(_conditions(args, notes))
+    if given.conditions and not conditions:
+        return None
+    _are_read(use, notes)
+    return {
+        "phases": [phase for phase in _FINISHED if phase in given.states],
+        "minPodLifetime": _duration(given.max_pod_life_time_seconds or 0),
+        "exitCodes": list(given.exit_codes),
+        "conditions": conditions,
+        "includingInitContainers": given.including_init_containers,
+    }
+
+
+def _are_read(use: Use, notes: Notes) -> None:
+    text = "pods of a Job stay until it has ended, and those of custom controllers and without one stay"
+    notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}: their results may still be read")
+
+
 def _backs_off(use: Use, notes: Notes) -> None:
     text = "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
     notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
@@ -63,9 +106,7 @@ def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
     """Return the states that a pod that has not ended can have."""
     given = list(dict.fromkeys(args.value.states))
     if finished := [state for state in given if state in _FINISHED]:
-        text = (
-            f"{' and '.join(finished)}: pods that have ended stay, their results may still be read"
-        )
+        text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases, removes what has ended"
         notes.add(args.at("states"), Fate.LOST, text)
     if "Pending" in given:
         text = "Pending: a pod without a node stays, it would only wait again"

@@ -101,9 +101,7 @@ def _strategies(
     """Return name -> strategy: plug-ins that differ in options or pods stand under names of their own."""
     strategies: dict[str, _Strategy] = {}
     for use in peer.uses:
-        ours = equivalent(use, notes)
-        if ours is None:
-            continue
+        ours = equivalent(use)
         default = defaults(known[ours.strategy])
         options = ours.options(use, default, notes)
         if options is None:

@@ -8,7 +8,13 @@ from typing import Any
 
 from rebalancer.base.plain_text import shown
 from rebalancer.migrate.budgets import per_node
-from rebalancer.migrate.judged import lifetime, restarts
+from rebalancer.migrate.judged import (
+    ended_lifetime,
+    failed_pods,
+    lifetime,
+    only_ended,
+    restarts,
+)
 from rebalancer.migrate.notes import Fate, Notes
 from rebalancer.migrate.plugins import (
     DuplicatesArgs,
@@ -32,12 +38,11 @@ class Equivalent:
     """Converts the arguments, given our defaults; None if the strategy would have nothing to do."""
 
 
-def equivalent(use: Use, notes: Notes) -> Equivalent | None:
-    """Return the strategy for a plug-in; without one, None and a note."""
-    ours = _EQUIVALENTS.get(use.plugin)
-    if ours is None:
-        notes.add(use.args.base, Fate.LOST, f"{use.plugin}: {_WITHOUT[use.plugin]}")
-    return ours
+def equivalent(use: Use) -> Equivalent:
+    """Return the strategy for a plug-in."""
+    if use.plugin == "PodLifeTime" and only_ended(use):
+        return _OF_ENDED
+    return _EQUIVALENTS[use.plugin]
 
 
 def defaults(params: type[Params]) -> dict[str, Any]:
@@ -182,6 +187,7 @@ _TOP = {"ReplicaSet": ("Deployment", "Rollout"), "Job": ("CronJob",)}
 _EQUIVALENTS = {
     "HighNodeUtilization": Equivalent("consolidation", _consolidation),
     "PodLifeTime": Equivalent("lifetime", lifetime),
+    "RemoveFailedPods": Equivalent("failed-pods", failed_pods),
     "RemovePodsHavingTooManyRestarts": Equivalent("restarts", restarts),
     "LowNodeUtilization": Equivalent("low-utilisation", _low_utilisation),
     "RemoveDuplicates": Equivalent("duplicates", _duplicates),
@@ -190,6 +196,4 @@ _EQUIVALENTS = {
     "RemovePodsViolatingNodeTaints": Equivalent("taints", _taints),
     "RemovePodsViolatingTopologySpreadConstraint": Equivalent("topology-spread", _topology_spread),
 }
-_WITHOUT = {
-    "RemoveFailedPods": "failed pods are not moved here",
-}
+_OF_ENDED = Equivalent("failed-pods", ended_lifetime)

@@ -11,7 +11,7 @@ from rebalancer.plan.outcome import Status
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import count
 
-_FINE = (ExitCode.DONE, ExitCode.MOVES_FOUND, ExitCode.ASKED_RED)
+_FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _LONGEST = 2000
 """Characters of a summary; Slack takes 3,000 in a block."""
 

@@ -72,6 +72,8 @@ class Cause(enum.StrEnum):
     """It is to be replaced by a new one, wherever that lands."""
     STATE = "state"
     """It does not fare well; it need not be Ready to be evicted, and its replacement should fare better."""
+    ENDED = "ended"
+    """It has ended; nothing replaces it, for its controller has made another, or is done."""
 
 
 class NodeCode(enum.StrEnum):

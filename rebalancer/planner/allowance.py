@@ -100,6 +100,11 @@ class _Tally:
         self._of_wave += 1
         self.places.count(cls)
 
+    def remove(self, namespace: str) -> None:
+        """Count a pod that has ended and is removed: nothing of it is in flight."""
+        self._run += 1
+        self.places.count_in(namespace)
+
     @property
     def in_flight(self) -> int:
         """Moves in flight now."""
@@ -238,6 +243,21 @@ class Allowance:
             if (limit := tally.over() or tally.places.over(cls)) is not None:
                 return limit
         return None
+
+    def over_in(self, strategy: str, namespace: str) -> str | None:
+        """Return which limit of the whole run keeps a strategy from removing a pod that has ended, if one does."""
+        if (limit := self._stopped or self._time.over()) is not None:
+            return limit
+        for tally in self._tallies(strategy):
+            if (limit := tally.over() or tally.places.over_in(namespace)) is not None:
+                return limit
+        return None
+
+    def remove(self, strategy: str, namespace: str) -> None:
+        """Count a pod that has ended and is removed."""
+        self._time.evict()
+        for tally in self._tallies(strategy):
+            tally.remove(namespace)
 
     def left(self, strategy: str) -> int:
         """Return how many moves of a strategy this run may still make."""

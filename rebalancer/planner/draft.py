@@ -9,9 +9,10 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Judging, Packing, Signalling, Unjudged, View
+from rebalancer.cost.term import Entry, Judging, Packing, Signalling, Unjudged, View
 from rebalancer.plan.plan import Cause, Code, NodeCount, Score
 from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
@@ -36,6 +37,7 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        self.ended = EndedPods(problem)
         # Asked once: of a protocol, isinstance takes longer than most of what is done with the term.
         self.judging_terms: tuple[tuple[WeightedTerm, Judging], ...] = tuple(
             (weighted, term)
@@ -156,6 +158,10 @@ class Draft:
                 unjudged.append(why)
             if isinstance(weighted.term, Packing):
                 packed = NodeCount(*weighted.term.packed())
+        if ended := self.ended.left(strategy):
+            weight = next(of.weight for of in self.problem.contributions if of.strategy == strategy)
+            entries[Entry.SOFT] += weight * ended
+            violated += ended
         return Score(
             cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed
         )

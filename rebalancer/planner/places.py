@@ -32,14 +32,19 @@ class Places:
 
     def over(self, cls: int) -> str | None:
         """Return the limit of the run that a pod of ``cls`` would exceed, if any."""
-        if self.left(cls) > 0:
+        return self.over_in(self._snapshot.classes[cls].namespace)
+
+    def over_in(self, namespace: str) -> str | None:
+        """Return the limit of the run that a pod of ``namespace`` would exceed, if any."""
+        if self._left_in(namespace) > 0:
             return None
-        namespace = self._snapshot.classes[cls].namespace
         return f"perNamespace {self._most(namespace)} in {namespace}"
 
     def left(self, cls: int) -> float:
         """Return how many pods of the namespace of ``cls`` this run may still move."""
-        namespace = self._snapshot.classes[cls].namespace
+        return self._left_in(self._snapshot.classes[cls].namespace)
+
+    def _left_in(self, namespace: str) -> float:
         most = None if self._lifted else self._most(namespace)
         return np.inf if most is None else most - self._moved[namespace]
 
@@ -63,7 +68,11 @@ class Places:
 
     def count(self, cls: int) -> None:
         """Count a move of this run."""
-        self._moved[self._snapshot.classes[cls].namespace] += 1
+        self.count_in(self._snapshot.classes[cls].namespace)
+
+    def count_in(self, namespace: str) -> None:
+        """Count a pod of ``namespace`` that goes in this run."""
+        self._moved[namespace] += 1
 
     def land(self) -> None:
         """Let all have landed."""

@@ -16,6 +16,7 @@ from rebalancer.cost.signals import Signals
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.ended import Removals
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of
@@ -81,31 +82,35 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
         onlooker.after(draft, result.chosen)
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
+    # What has ended goes last: nothing waits for it, and it waits for nothing.
+    removals = draft.ended.remove(draft.allowance, last_wave(moves) + 1)
 
     def explained() -> Explanation:
         with collector_paused():
-            return _explained(draft, result, moves, before, bounds)
+            return _explained(draft, result, moves, removals, before, bounds)
 
-    return Plan(moves, Later(explained), warnings=notices(draft))
+    return Plan((*moves, *removals.moves), Later(explained), warnings=notices(draft))
 
 
 def _explained(
     draft: Draft,
     result: Searched,
-    moves: Sequence[Move],
+    moved: Sequence[Move],
+    removals: Removals,
     before: Mapping[str, Score],
     bounds: Sequence[EntryBounds],
 ) -> Explanation:
     """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
     after = draft.scores()
-    skips = skips_of(draft, result.refusals, result.pairs)
+    moves = (*moved, *removals.moves)
+    skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]
     left = draft.bounds()
-    backlog = _backlog(draft, result, left)
+    backlog = _backlog(draft, result, left, removals.waiting)
     return Explanation(
         skips=tuple(skips),
         before=before,
         after=after,
-        lower_bound=_bound(bounds, left, result, len(moves), backlog),
+        lower_bound=_bound(bounds, left, result, len(moved), backlog) + len(removals.moves),
         stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
@@ -127,13 +132,21 @@ def _bound(
     return min(bound, moves + backlog.moves) if backlog.moves else bound
 
 
-def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds]) -> Backlog:
-    """Return how much is left for further runs, at least, of the classes that limits of this one keep back."""
+def last_wave(moves: Sequence[Move]) -> int:
+    """Return the last wave of ``moves``, 0 if there are none."""
+    return max((move.wave for move in moves), default=0)
+
+
+def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds], removals: int) -> Backlog:
+    """Return how much is left for further runs, at least, of the classes that limits of this one keep back.
+
+    Beside so many ``removals`` of pods that have ended.
+    """
     waiting = result.waiting_classes
-    if not waiting:
+    if not (waiting or removals):
         return Backlog()
     kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
-    moves = max(1, lower_bound(kept_back, ()))
+    moves = removals + (max(1, lower_bound(kept_back, ())) if waiting else 0)
     allowance = draft.allowance
     # A further run makes what budgets allow, or what fits into its time.
     in_time = len(result.chosen) if allowance.short_of_time else len(draft.snapshot.pods)

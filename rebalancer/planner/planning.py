@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Emptiable, Emptying, Measuring, Term, View
+from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Method, Move, Plan
 from rebalancer.planner.pace import Pace
@@ -30,6 +30,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.avoided import with_avoided
 from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.ended import NONE_ENDED, done_with, protect_ended
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
@@ -99,6 +100,11 @@ class Planning:
     def needs_usage(self) -> bool:
         """Whether a strategy of the policy wants to know what is really used."""
         return reads_usage(self._policy, self._registry)
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """The phases of the pods that have ended and that a strategy of the policy looks at."""
+        return finished_phases(self._policy, self._registry)
 
     @property
     def namespace(self) -> str | None:
@@ -254,11 +260,13 @@ class Planning:
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
         snapshot = with_avoided(with_methods(policy, snapshot), policy.landings)
+        ended = snapshot.finished
         return Problem(
             snapshot,
             SchedulerModel(snapshot, self.scheduler_profile(snapshot)),
             list(self._contributions(snapshot)),
             self._protections(snapshot, policy.protect, self._scope),
+            NONE_ENDED if ended is None else protect_ended(ended, policy.protect, self._scope),
         )
 
     def settings(self) -> Settings:
@@ -293,7 +301,20 @@ class Planning:
                 signals=None if remembered is None else remembered.get(name, Signals()),
                 selected=selected(snapshot, of_strategy.select),
                 emptiable=self._emptiable(name),
+                ended=self._ended(name, snapshot),
             )
+
+    def _ended(self, name: str, snapshot: Snapshot) -> Ended | None:
+        """Return which of the pods that have ended a strategy removes: what they are done with, and it may move."""
+        strategy = self._registry.strategy(self._policy.strategy_of(name))
+        finished, of = snapshot.finished, self._policy.strategies[name]
+        if finished is None or not isinstance(strategy, Removing):
+            return None
+        ended = strategy.ended(finished, of.params)
+        mine = done_with(finished, self._policy.protect)
+        if (picked := selected(finished, of.select)) is not None:
+            mine &= picked.pods(finished)
+        return Ended(ended.pods[mine[ended.pods]], ended.reason)
 
     def _emptiable(self, name: str) -> Callable[[View], Emptiable] | None:
         if (strategy := self._emptier(name)) is None:
@@ -315,6 +336,17 @@ def reads_usage(policy: Policy, registry: Registry) -> bool:
         isinstance(strategy := registry.strategy(policy.strategy_of(name)), Measuring)
         and strategy.needs_usage(policy.strategies[name].params)
         for name in _active(policy)
+    )
+
+
+def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
+    """Return the phases of the pods that have ended and that a strategy of the policy looks at."""
+    return frozenset().union(
+        *(
+            strategy.phases(policy.strategies[name].params)
+            for name in _active(policy)
+            if isinstance(strategy := registry.strategy(policy.strategy_of(name)), Removing)
+        )
     )
 
 

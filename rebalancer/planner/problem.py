@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Candidates, Emptiable, Term, View
+from rebalancer.cost.term import Candidates, Emptiable, Ended, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
 from rebalancer.scheduler.model import SchedulerModel
@@ -57,6 +57,8 @@ class Contribution:
     """The pods that it may move; None: all."""
     emptiable: Callable[[View], Emptiable] | None = None
     """Of a strategy that empties nodes: which ones it may."""
+    ended: Ended | None = None
+    """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Problem:
     contributions: Sequence[Contribution]
     protected: Int32s
     """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
+    ended_protected: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
+    """The same of each pod of ``snapshot.finished``."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)

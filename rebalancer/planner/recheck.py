@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.plan.plan import Method, Move
+from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.draft import Draft
@@ -117,6 +117,8 @@ class _Check:
 
     def judged(self, move: Move) -> Rechecked | str:
         """Return the move as expected now, made in the draft, or why it should not go."""
+        if move.cause is Cause.ENDED:
+            return self._draft.ended.stays(move.uid) or Rechecked(move, None)
         pod = self._rows.get(move.uid)
         if pod is None:
             return "the pod is gone"

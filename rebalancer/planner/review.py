@@ -18,7 +18,7 @@ from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
-from rebalancer.planner.plan import Callbacks, Decision, size_of
+from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import Rechecked, rechecked
 from rebalancer.planner.settings import Settings
@@ -57,23 +57,38 @@ class _Review:
 
     def on(self, draft: Draft) -> Decision:
         before, bounds = draft.scores(), draft.bounds()
+        ended = [move for move in self._moves if draft.ended.has(move.uid)]
+        self._moves = [move for move in self._moves if not draft.ended.has(move.uid)]
         standing = list(self._standing())
         observed = {m.uid for m in standing if self._problem.is_observed(m.strategy)}
         draft, left = self._settled(draft, [m for m in standing if m.uid not in observed])
         draft.state.reap()  # as a search leaves it
         known = {m.uid: m for m in standing} | {m.uid: m for m in left}
-        moves, ended = self._outcomes(known, observed)
+        moves, outcomes = self._outcomes(known, observed)
+        removals = draft.ended.remove(
+            draft.allowance, last_wave(moves) + 1, {move.uid for move in ended}
+        )
+        refused = list(_refused(ended, removals.moves, draft))
+        outcomes |= {one.move.uid: one for one in refused}
+        left += removals.moves
         explanation = Explanation(
             skips=(),
             before=before,
             after=draft.scores(),
             lower_bound=lower_bound(bounds, draft.bounds()),
-            stopped=_stopped(len(self._moves), len(left), ended.values(), len(observed)),
+            stopped=_stopped(
+                len(self._moves) + len(ended), len(left), outcomes.values(), len(observed)
+            ),
             backlog=self._backlog(draft),
-            funnel={**size_of(self._problem), "planned": len(self._moves), "moves": len(left)},
+            funnel={
+                **size_of(self._problem),
+                "planned": len(self._moves) + len(ended),
+                "moves": len(left),
+            },
         )
+        moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
-        return Decision(plan, draft.signals(), ended)
+        return Decision(plan, draft.signals(), outcomes)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the moves that may go, in their waves, and the draft whose state holds them carried out.
@@ -176,6 +191,16 @@ class _Review:
     def _backlog(self, draft: Draft) -> Backlog:
         later = sum(status is Status.NOT_ATTEMPTED for status, _ in self._ended.values())
         return Backlog(later, -(-later // max(1, draft.allowance.per_run)))
+
+
+def _refused(asked: Sequence[Move], removed: Sequence[Move], draft: Draft) -> Iterator[Outcome]:
+    """Yield the outcomes of pods that have ended and are not removed."""
+    done = {move.uid for move in removed}
+    for move in asked:
+        if move.uid not in done and (why := draft.ended.stays(move.uid)) is not None:
+            yield Outcome(move, Status.DROPPED, why)
+        elif move.uid not in done:
+            yield Outcome(move, Status.NOT_ATTEMPTED, "a budget of the run is used up")
 
 
 def _missing(taken: bool) -> Why:

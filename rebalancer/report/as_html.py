@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from rebalancer.base.plain_text import printable, printable_json
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report import words
+from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeChange, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
@@ -247,7 +247,7 @@ def _strip(label: str, before: float, after: float) -> dict[str, Any]:
 def _funnel(report: RunReport) -> list[dict[str, str]]:
     if not report.plan.funnel:
         return []
-    stages = words.funnel_stages(report.plan.funnel)
+    stages = skips.funnel_stages(report.plan.funnel)
     return [
         {"name": name, "number": f"{number:,}", "width": _width(number, stages[0][1], _FUNNEL)}
         for name, number in stages
@@ -267,7 +267,7 @@ def _stays(one: Stays) -> dict[str, Any]:
             {"pods": words.and_more(group.pods, _MOST_PODS), "message": group.message}
             for group in shown
         ],
-        "left": words.total(one.groups[_MOST_GROUPS:]),
+        "left": skips.total(one.groups[_MOST_GROUPS:]),
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report import words
+from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import LEGEND, Summary
@@ -150,7 +150,7 @@ def _stays(summary: Summary) -> Iterator[str]:
         yield f"- **{stays.pods:,} {stays.code.value}**: {stays.why}"
         for group in stays.groups[:_MOST_GROUPS]:
             yield f"  - {code(words.and_more(group.pods))}: {code(group.message)}"
-        if (left := words.total(stays.groups[_MOST_GROUPS:])) > 0:
+        if (left := skips.total(stays.groups[_MOST_GROUPS:])) > 0:
             yield f"  - ... and {left:,} more"
     yield ""
     yield "</details>"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.report import words
+from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
 from rebalancer.report.screen import Screen
@@ -206,13 +206,13 @@ class _TableReport:
             for group in shown:
                 pods = words.and_more(group.pods, self._most(2))
                 screen.prose(f"{pods}: {group.message}", _INDENT, " " * 8)
-            self._more(words.total(stays.groups[len(shown) :]), _INDENT)
+            self._more(skips.total(stays.groups[len(shown) :]), _INDENT)
 
     def _end(self) -> None:
         screen = self._screen
         if self._report.plan.funnel:
             screen.gap()
-            screen.prose(words.funnel_words(self._report.plan.funnel), style="dim")
+            screen.prose(skips.funnel_words(self._report.plan.funnel), style="dim")
         if self._summary.next_steps:
             screen.heading("Next")
             for step in self._summary.next_steps:

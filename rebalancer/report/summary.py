@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rebalancer.plan.plan import Code, Move, Score
 from rebalancer.policy.model import Mode
-from rebalancer.report import words
+from rebalancer.report import ending, skips, words
 from rebalancer.report.advice import next_steps
 from rebalancer.report.changes import Changes, left_of_plan
 from rebalancer.report.model import RunReport
@@ -61,12 +61,12 @@ class Stays:
 
     code: Code
     why: str
-    groups: Sequence[words.SkipGroup]
+    groups: Sequence[skips.SkipGroup]
 
     @property
     def pods(self) -> int:
         """How many pods."""
-        return words.total(self.groups)
+        return skips.total(self.groups)
 
 
 class Summary:
@@ -88,13 +88,13 @@ class Summary:
         """What, how many evictions, and how few could do, in one sentence."""
         report, moves = self.report, self.moves
         if report.standstill:
-            return words.ending(report)
+            return ending.ending(report)
         if not moves:
             return report.plan.stopped
         if report.dry_run:
             return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        done = "moved" if words.restarts(moves) else "evicted"
+        done = "moved" if ending.restarts(moves) else "evicted"
         line = f"{words.count(evicted, 'pod')} {done} of {len(moves):,} planned"
         return f"{line}{self._mended}{self._bound}."
 
@@ -102,7 +102,7 @@ class Summary:
     def _planned(self) -> str:
         moves = self.moves
         observed = sum(move.observed for move in moves)
-        restarts = words.restarts(moves)
+        restarts = ending.restarts(moves)
         line = words.count(len(moves), "move" if restarts else "eviction")
         if restarts:
             line += f" ({restarts:,} by restart)"
@@ -172,8 +172,8 @@ class Summary:
     def stays(self) -> tuple[Stays, ...]:
         """What stays and why, most pods first."""
         return tuple(
-            Stays(code, words.WHY_LEFT[code], groups)
-            for code, groups in words.grouped(self.report.plan.skips)
+            Stays(code, skips.WHY_LEFT[code], groups)
+            for code, groups in skips.grouped(self.report.plan.skips)
         )
 
     @cached_property
@@ -189,6 +189,6 @@ class Summary:
     @property
     def closing(self) -> tuple[str, ...]:
         """What came of the moves, and why the run ends here, as far as the headline does not say it."""
-        ending = words.ending(self.report)
-        lines = (words.done_line(self.report), None if ending == self.headline else ending)
+        end = ending.ending(self.report)
+        lines = (ending.done_line(self.report), None if end == self.headline else end)
         return tuple(line for line in lines if line is not None)

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from rebalancer.base.plain_text import printable
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Method, Move, Score, Skip
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Cause, Cost, Landing, Move, Score
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
-
-WHY_LEFT: Mapping[Code, str] = {
-    Code.PROTECTED: "a protection forbids it",
-    Code.NOT_RECREATED: "its controller is not known to create it anew",
-    Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
-    Code.NOT_SELECTED: "the strategy's select does not match it",
-    Code.NO_ROOM: "no node would take the replacement",
-    Code.COMES_BACK: "the scheduler would put the replacement back",
-    Code.NO_GAIN: "nothing would improve, or something would get worse",
-    Code.LOW_GAIN: "too little would improve for an eviction",
-    Code.UNSURE: "it would improve in too few of the likely landings",
-    Code.UNPREDICTED: "the landing cannot be predicted",
-    Code.LEAVING_NODE: "it would land on nodes that are about to go",
-    Code.AVOIDED_NODE: "it would land on nodes that the policy's landings leaves out",
-    Code.PDB: "a PodDisruptionBudget allows no disruption now",
-    Code.PDB_CONFLICT: "the API refuses evictions of pods with two PodDisruptionBudgets",
-    Code.BUDGET: "a budget of the policy is used up",
-    Code.QUOTA: "a ResourceQuota has no room for the replacement",
-    Code.UNSATISFIABLE: "no placement can satisfy the constraint",
-    Code.OVERLOAD_MOVES: "it would only carry the overload elsewhere",
-    Code.TOO_FEW_RUNS: "what was measured has not been so for enough runs in a row",
-    Code.OBSERVED: "the strategy only observes",
-    Code.WINDOW: "the strategy's window is closed",
-}
-"""What each code means, as a heading over its examples."""
 
 _WORTH_A_WORD = 0.001
 _SHOWN_MARKS = 4
@@ -183,6 +156,8 @@ def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
 def outcome_words(report: RunReport, outcome: Outcome) -> str:
     """Return where the pod went, or was to go: what stands right of the arrow."""
     move = outcome.move
+    if move.cause is Cause.ENDED:
+        return "removed: nothing replaces it"
     expected = landing_words(report, move.landings)
     if outcome.landed is None:
         return expected
@@ -195,35 +170,6 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
     return f"{where}{after}, {how}"
 
 
-@dataclass(frozen=True, slots=True)
-class SkipGroup:
-    """Pods that stay for the same reason in the same words."""
-
-    message: str
-    pods: tuple[str, ...]
-    """``namespace/name``."""
-
-
-def grouped(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
-    """Return the skips by code, then by message, the largest groups first."""
-    by_code: dict[Code, dict[str, list[str]]] = {}
-    for skip in skips:
-        by_message = by_code.setdefault(skip.code, {})
-        by_message.setdefault(skip.message, []).append(f"{skip.namespace}/{skip.pod}")
-    result = []
-    for code, by_message in by_code.items():
-        groups = [SkipGroup(message, tuple(sorted(pods))) for message, pods in by_message.items()]
-        groups.sort(key=lambda group: (-len(group.pods), group.pods, group.message))
-        result.append((code, groups))
-    result.sort(key=lambda entry: (-total(entry[1]), entry[0].value))
-    return result
-
-
-def total(groups: Iterable[SkipGroup]) -> int:
-    """Return the number of entries in ``groups``."""
-    return sum(len(group.pods) for group in groups)
-
-
 def and_more(pods: Sequence[str], most: int = 2) -> str:
     """Return ``a, b and 7 more``."""
     left = len(pods) - most
@@ -231,101 +177,11 @@ def and_more(pods: Sequence[str], most: int = 2) -> str:
     return f"{shown} and {left:,} more" if left > 0 else shown
 
 
-def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the way from all pods to the moves; each number is a part of the one before.
-
-    A plan that was reviewed has no candidates: of its moves, some may be over already.
-    """
-    if (planned := funnel.get("planned")) is not None:
-        moves = ("moves planned", planned), ("left when judged again", funnel.get("moves", 0))
-        return ("pods", funnel.get("pods", 0)), *moves
-    return (
-        ("pods", funnel.get("pods", 0)),
-        ("where a rule is unmet", funnel.get("candidates", 0)),
-        ("of them free to move", free_to_move(funnel)),
-        ("moves", funnel.get("moves", 0)),
-    )
-
-
-def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
-    return " > ".join(
-        f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
-        for stage, n in funnel_stages(funnel)
-    )
-
-
-def free_to_move(funnel: Mapping[str, int]) -> int:
-    """Return how many of the candidates no protection holds."""
-    kept = sum(
-        funnel.get(code.value, 0)
-        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.CANNOT_SURGE, Code.NOT_SELECTED)
-    )
-    return funnel.get("candidates", 0) - kept
-
-
 def bound_words(bound: int, moves: int) -> str:
     """Return what the lower bound says beside so many moves: of a plan that is only a part, the whole takes more."""
     if bound > moves:
         return f"the whole takes at least {bound:,}, of which this run makes a part"
     return f"it cannot be done with fewer than {bound:,}"
-
-
-_PAST = {
-    Status.EVICTED: "evicted",
-    Status.RESTARTED: "restarted",
-    Status.BLOCKED: "blocked by a PodDisruptionBudget",
-    Status.CHANGED: "changed meanwhile",
-    Status.GONE: "gone before",
-    Status.MISCONFIGURED: "misconfigured",
-    Status.REFUSED: "refused",
-    Status.FAILED: "failed",
-    Status.LOST: "lost",
-    Status.DROPPED: "dropped when judged again",
-    Status.NOT_ATTEMPTED: "not attempted",
-    Status.OBSERVED: "observed only",
-    Status.PLANNED: "planned",
-}
-
-
-def done_line(report: RunReport) -> str | None:
-    """Return what came of the moves, None if nothing was tried."""
-    tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
-    if report.dry_run or report.standstill or not tried:
-        return None
-    by_status = Counter(outcome.status for outcome in report.outcomes)
-    parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
-    evicted = by_status[Status.EVICTED] + by_status[Status.RESTARTED]
-    if evicted:
-        landed = [outcome for outcome in tried if outcome.landed is not None]
-        as_predicted = sum(1 for outcome in landed if outcome.predicted)
-        parts.append(f"{as_predicted:,} of {len(landed):,} landed as predicted")
-        if len(landed) < evicted:
-            parts.append(f"{evicted - len(landed):,} not landed yet")
-    return f"{', '.join(parts)}."
-
-
-def ending(report: RunReport) -> str:
-    """Return in one line why the run ends here."""
-    if report.standstill:
-        return f"Standing still: {'; '.join(report.standstill)}."
-    if report.cut is not None:
-        return f"Stopped early: {report.cut}."
-    stopped = report.plan.stopped
-    # Of a reviewed plan it says what is left of it, and nothing of the rules.
-    of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
-    if report.dry_run or not of_rules or all(map(_as_planned, report.outcomes)):
-        return stopped
-    return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
-
-
-def _as_planned(outcome: Outcome) -> bool:
-    return outcome.status is Status.OBSERVED or outcome.predicted is True
-
-
-def restarts(moves: Iterable[Move]) -> int:
-    """Return how many moves are restarts."""
-    return sum(move.method is Method.RESTART for move in moves)
 
 
 def marks_words(move: Move) -> str:

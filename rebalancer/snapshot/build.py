@@ -36,8 +36,10 @@ _Objects = dict[tuple[str, str], Any]
 class Fold:
     """Collects one snapshot, or, where changes are fed as well, one after the other."""
 
-    def __init__(self) -> None:
-        self._pods = PodTable()
+    def __init__(self, finished: frozenset[str] = frozenset()) -> None:
+        """``finished``: the phases of pods that have ended and are kept, aside; the others are dropped."""
+        self._keeps = finished
+        self._pods, self._finished = PodTable(), PodTable(finished)
         self._objects: dict[str, _Objects] = {}
         """By kind."""
         self._use = PodUse()
@@ -45,13 +47,19 @@ class Fold:
     # -- feeding -----------------------------------------------------------------------------------
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
-        """Fold pods; finished ones hold nothing on their node and are dropped."""
-        self._pods.add(records)
+        """Fold pods; finished ones hold nothing on their node."""
+        self._pods.add(self._finished_aside(records) if self._keeps else records)
+
+    def _finished_aside(self, records: Iterable[PodRecord]) -> Iterator[PodRecord]:
+        for record in records:
+            if record.phase in self._keeps:
+                self._finished.add((record,))
+            yield record
 
     @property
     def controllers(self) -> Container[str]:
         """The uids of the controllers of the pods seen so far: the ReplicaSets and Jobs worth keeping."""
-        return self._pods.controllers
+        return _Either(self._pods, self._finished) if self._keeps else self._pods.controllers
 
     def add_nodes(self, nodes: Iterable[o.Node]) -> None:
         """Fold nodes."""
@@ -61,7 +69,7 @@ class Fold:
         """Fold controllers of one kind; ReplicaSets and Jobs only if they own a pod seen before."""
         known = self._of(kind)
         for workload in workloads:
-            if kind in _AFTER_PODS and workload.metadata.uid not in self._pods.controllers:
+            if kind in _AFTER_PODS and workload.metadata.uid not in self.controllers:
                 continue
             known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
 
@@ -126,10 +134,14 @@ class Fold:
     def change_pod(self, record: PodRecord) -> None:
         """Take a pod as it is now."""
         self._pods.change(record)
+        if self._keeps:
+            self._finished.change(record)
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod that is gone."""
         self._pods.remove(uid)
+        if self._keeps:
+            self._finished.remove(uid)
 
     def change(self, kind: str, item: Any) -> None:
         """Take an object of any other kind as it is now; a ReplicaSet's pods may be still to come."""
@@ -147,7 +159,7 @@ class Fold:
 
     def take_pods(self, other: Fold) -> None:
         """Take another fold's pods for all there are."""
-        self._pods = other._pods
+        self._pods, self._finished = other._pods, other._finished
 
     def known(self, kind: str, item: Any) -> Any | None:
         """Return what is known of the object of any kind but Pod that has the name of ``item``."""
@@ -176,22 +188,33 @@ class Fold:
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def finish(self, **of_capture: Unpack[Capture]) -> Snapshot:
+    def finish(self, **of_capture: Unpack[CaptureDetails]) -> Snapshot:
         """Return the snapshot of all that was fed; nothing can be fed any more."""
         self._pods.forget_keys()
+        self._finished.forget_keys()
         return self.settled().snapshot(**of_capture)
 
     def settled(self) -> Settled:
         """Return what is known now, in order of the names; what is fed later leaves it alone."""
         objects = {kind: tuple(of[key] for key in sorted(of)) for kind, of in self._objects.items()}
-        return Settled(self._pods.settled(), objects, self._use)
+        return Settled(self._pods.settled(), objects, self._use, self._finished.settled())
+
+
+class _Either(Container[str]):
+    """The uids of the controllers of either pods, also of those to come."""
+
+    def __init__(self, one: PodTable, other: PodTable) -> None:
+        self._one, self._other = one, other
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._one.controllers or uid in self._other.controllers
 
 
 def _key(item: Any) -> tuple[str, str]:
     return item.metadata.namespace, item.metadata.name
 
 
-class Capture(TypedDict, total=False):
+class CaptureDetails(TypedDict, total=False):
     """Time and version of a snapshot, see Snapshot."""
 
     captured_at: Required[float]
@@ -208,11 +231,14 @@ class Settled:
     objects: Mapping[str, tuple[Any, ...]]
     """By kind."""
     use: PodUse
+    finished: SettledPods = PodTable().settled()  # noqa: RUF009  # it cannot be changed
+    """Pods that have ended, as far as they are kept."""
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
         known = {item.metadata.uid for kind in _AFTER_PODS for item in self._all(kind)}
-        named = {of_class.controller for of_class in self.pods.classes}
+        classes = (*self.pods.classes, *self.finished.classes)
+        named = {of_class.controller for of_class in classes}
         return {(c.kind, c.uid) for c in named if c.kind in _AFTER_PODS and c.uid not in known}
 
     def snapshot(
@@ -224,6 +250,10 @@ class Settled:
         resource_version: str = "",
     ) -> Snapshot:
         """Return the snapshot."""
+        finished = None
+        if len(self.finished.cls):
+            ended = Settled(self.finished, self._without_metrics(), PodUse())
+            finished = ended.snapshot(captured_at=captured_at, version=version, missing=missing)
         workloads = list(self._workloads())
         of_pods = Classes(self.pods.classes, Ownership(workloads))
         classes, owners = of_pods.with_owners(self.pods.cls, self.pods.flags)
@@ -270,7 +300,11 @@ class Settled:
                 allocatable=nodes.allocatable[measurable],
                 captured_at=captured_at,
             ),
+            finished=finished,
         )
+
+    def _without_metrics(self) -> Mapping[str, tuple[Any, ...]]:
+        return {kind: of for kind, of in self.objects.items() if kind != "NodeMetrics"}
 
     def _all(self, kind: str) -> tuple[Any, ...]:
         return self.objects.get(kind, ())

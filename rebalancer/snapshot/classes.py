@@ -122,6 +122,7 @@ class Classes:
                 unreadable=self._unreadable.get(index),
                 assumed=self._assumed.get(index, ()),
                 opt_outs=own,
+                job_ended=self._ownership.job_ended(controller),
             )
             for index, (controller, labels, spec, own) in enumerate(self._specs)
         ]

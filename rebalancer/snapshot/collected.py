@@ -45,10 +45,10 @@ _node_versions = JsonDecoder(_NodeVersion)
 class Collected:
     """The objects of one file, one after the other, in any order."""
 
-    def __init__(self, *, keeps_idle: bool) -> None:
-        """``keeps_idle``: ReplicaSets and Jobs that own no pod so far are kept, as a later pod may name them."""
+    def __init__(self, *, keeps_idle: bool, finished: frozenset[str] = frozenset()) -> None:
+        """``finished``: see Fold. ``keeps_idle``: ReplicaSets and Jobs that own no pod so far are kept, as a later pod may name them."""
         self._keeps_idle = keeps_idle
-        self._fold = Fold()
+        self._fold = Fold(finished)
         self._late: list[tuple[str, Any]] = []
         self._kubelets: Counter[tuple[int, int]] = Counter()
         self._passed_over: set[str] = set()

@@ -6,8 +6,10 @@ Semantics: ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/sch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, Interner
@@ -171,6 +173,12 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
         if labels.get(key) != value:
             return False
     return all(_satisfied(requirement, labels) for requirement in selector.match_expressions or ())
+
+
+def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Mapping[str, str]], bool]:
+    """Return the test of a metav1.LabelSelector as JSON has it; None matches nothing."""
+    parsed = None if selector is None else msgspec.convert(selector, LabelSelector)
+    return lambda labels: matches(parsed, labels)
 
 
 def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

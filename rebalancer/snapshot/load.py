@@ -53,12 +53,15 @@ _kinds = JsonDecoder(Kind)
 _envelopes = JsonDecoder(_Envelope)
 
 
-def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
+def load_snapshot(
+    path: str | Path, *, stdin: BinaryIO | None = None, finished: frozenset[str] = frozenset()
+) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
     Files of ours and JSON are read piece by piece; YAML is read into memory whole. ``captured_at`` is the file's
     own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
-    it may lack are named in ``missing``. Objects of other kinds are passed over.
+    it may lack are named in ``missing``. Objects of other kinds are passed over, and so are pods that have ended, but
+    for those in the phases ``finished``.
 
     Raises:
         PolicyError: no such file, not of these forms, no list of API objects, or cut off; says where.
@@ -66,7 +69,7 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
     name = "standard input" if str(path) == "-" else str(path)
     try:
         with collector_paused():
-            return _read(_Loader(name), path, stdin).finish()
+            return _read(_Loader(name, finished=finished), path, stdin).finish()
     except (gzip.BadGzipFile, zlib.error) as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
@@ -75,13 +78,15 @@ def load_snapshot(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapsho
         raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
 
 
-def load_judgeable(path: str | Path, *, stdin: BinaryIO | None = None) -> Snapshot:
+def load_judgeable(
+    path: str | Path, *, stdin: BinaryIO | None = None, finished: frozenset[str] = frozenset()
+) -> Snapshot:
     """As :func:`load_snapshot`, where the rules are to be judged on what is in the file.
 
     Raises:
         PolicyError: also where the file has no nodes or no pods and does not say that there were none.
     """
-    snapshot = load_snapshot(path, stdin=stdin)
+    snapshot = load_snapshot(path, stdin=stdin, finished=finished)
     lacking = [kind for kind in ("Node", "Pod") if f"{kind}: none in the file" in snapshot.missing]
     if lacking:
         name = "standard input" if str(path) == "-" else str(path)
@@ -106,9 +111,9 @@ def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
 class _Loader:
     """One file: from its bytes to objects that are collected."""
 
-    def __init__(self, name: str, *, keeps_idle: bool = False) -> None:
-        self._name, self._keeps_idle = name, keeps_idle
-        self._objects = Collected(keeps_idle=keeps_idle)
+    def __init__(self, name: str, *, finished: frozenset[str], keeps_idle: bool = False) -> None:
+        self._name, self._keeps_idle, self._finished = name, keeps_idle, finished
+        self._objects = Collected(keeps_idle=keeps_idle, finished=finished)
         self._list_kind = ""
         self._meta = _Envelope.Meta()
 
@@ -119,7 +124,7 @@ class _Loader:
         if not text:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
         if again is None and not self._keeps_idle:
-            self._objects = Collected(keeps_idle=True)
+            self._objects = Collected(keeps_idle=True, finished=self._finished)
         if plain is stream and head.startswith(MAGIC):
             self._read_archive(BytesIO(head + stream.read()) if again is None else stream)
         elif text[:1] == b"{":
@@ -129,7 +134,9 @@ class _Loader:
 
     def anew(self) -> _Loader | None:
         """Return a loader to read the file again with, if something was passed over that matters."""
-        return _Loader(self._name, keeps_idle=True) if self._objects.passed_over_an_owner else None
+        if not self._objects.passed_over_an_owner:
+            return None
+        return _Loader(self._name, finished=self._finished, keeps_idle=True)
 
     # -- forms -------------------------------------------------------------------------------------
 

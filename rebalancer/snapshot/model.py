@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -121,6 +121,22 @@ class Pods:
         """Return whether one pod is Ready."""
         return bool(int(self.flags[pod]) & PodFlag.READY)
 
+    def without(self, gone: Bools) -> Pods:
+        """Return the columns without some of the pods (P,)."""
+        rows = np.flatnonzero(~gone)
+        return replace(
+            self,
+            name=self.name.take(rows),
+            uid=self.uid.take(rows),
+            cls=frozen(self.cls[rows]),
+            node=frozen(self.node[rows]),
+            created=frozen(self.created[rows]),
+            ready_since=frozen(self.ready_since[rows]),
+            deletion_cost=frozen(self.deletion_cost[rows]),
+            flags=frozen(self.flags[rows]),
+            state=frozen(self.state[rows]),
+        )
+
     def where(self, test: Callable[[PodState], bool]) -> Bools:
         """Return the pods (P,) of whose state ``test`` is true; it is asked once of each state."""
         true = np.array([test(state) for state in self.states] or [False], bool)
@@ -149,6 +165,8 @@ class PodClass:
     """What is taken for granted of the replacement, since no object says it."""
     opt_outs: tuple[OptOut, ...] = ()
     """What its pods' own annotations say against moving them."""
+    job_ended: bool = False
+    """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
     restarts: bool = False
     """Its pods are moved by a restart of their Deployment: the old pod runs until the new one is Ready."""
     cannot_surge: str = ""
@@ -305,6 +323,11 @@ class Snapshot:
     """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
     """What is really used; None where it was not asked for, or nothing measures it."""
+    finished: Snapshot | None = None
+    """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
+
+    They hold nothing, count nowhere, and nothing replaces them.
+    """
 
     @cached_property
     def class_index(self) -> ClassIndex:
@@ -324,7 +347,7 @@ class Snapshot:
             key: Hashable = index
             if cls.controller == "StatefulSet.apps":
                 own = cls.labels.items() - {(k, cls.labels.get(k)) for k in _OF_ONE_REPLICA}
-                key = (cls.controller_uid, frozenset(own))
+                key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
         return frozen(group)
 

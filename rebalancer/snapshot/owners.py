@@ -67,6 +67,20 @@ class Ownership:
                     return reference.kind, reference.name, reference.uid
         return controller.kind, controller.name, controller.uid
 
+    def job_ended(self, controller: Controller) -> bool:
+        """Return whether it is a Job that has ended, of a CronJob or by itself.
+
+        Any other owner of a Job (a workflow, say) may still read what its pods have left.
+        """
+        workload = self._by_uid.get(controller.uid)
+        if workload is None or (controller.kind, controller.group) != ("Job", "batch"):
+            return False
+        kinds = {(each.kind, each.group) for each in workload.metadata.owner_references or ()}
+        return kinds <= {("CronJob", "batch")} and any(
+            each.type in ("Complete", "Failed") and each.status == "True"
+            for each in workload.status.conditions or ()
+        )
+
     def owner(self, kind: str, name: str, uid: str, counted: Counted) -> Owner:
         """Return the Owner of this top controller.
 

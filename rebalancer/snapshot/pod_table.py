@@ -22,7 +22,8 @@ from rebalancer.wire.opt_outs import OptOut, opt_outs
 from rebalancer.wire.pod_state import PodState
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 
-_FINISHED = ("Succeeded", "Failed")
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""The phases of pods that have ended: they hold nothing on their node."""
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""
@@ -129,7 +130,9 @@ class SettledPods:
 class PodTable:
     """Collects pods: first all there are, then, where they are followed, what becomes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, finished: frozenset[str] | None = None) -> None:
+        """``finished``: only pods that have ended in one of these phases; None: only those that have not ended."""
+        self._finished = finished
         self._rows = PodRows()
         self._sorted = False
         self._news = PodRows()
@@ -147,15 +150,20 @@ class PodTable:
         return self._controllers
 
     def add(self, records: Iterable[PodRecord]) -> None:
-        """Add pods; finished ones hold nothing on their node and are dropped."""
+        """Add pods; those of other phases are dropped."""
         self._sorted = False
         for record in records:
-            if record.phase not in _FINISHED:
+            if self._takes(record):
                 self._append(self._rows, record)
+
+    def _takes(self, record: PodRecord) -> bool:
+        if self._finished is None:
+            return record.phase not in FINISHED
+        return record.phase in self._finished
 
     def change(self, record: PodRecord) -> None:
         """Take a pod as it is now for what was known of it, if anything was."""
-        if record.phase in _FINISHED:
+        if not self._takes(record):
             self.remove(record.uid)
             return
         self._newest[record.uid] = len(self._news)

@@ -140,6 +140,11 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
                 yield name, picked.pods(snapshot)
 
 
+def bits_of(*names: str) -> int:
+    """Return the bits of protections."""
+    return sum(_BIT[name] for name in names)
+
+
 def names_of(bits: int) -> list[str]:
     """Return the names of the protections in ``bits``."""
     return [name for name in NAMES if bits & _BIT[name]]

@@ -38,9 +38,15 @@ _KINDS: Mapping[str, type[Any]] = {
 
 
 def snapshot_of(
-    objects: Iterable[Object], *, now: float = 1_800_000_000.0, version: tuple[int, int] = (1, 36)
+    objects: Iterable[Object],
+    *,
+    now: float = 1_800_000_000.0,
+    version: tuple[int, int] = (1, 36),
+    finished: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """Return the snapshot of ``objects``, taken at ``now`` (Unix seconds), of any kinds in any order.
+
+    ``finished``: the phases of pods that have ended and are kept aside.
 
     Raises:
         ValueError: an object is of a kind that no snapshot holds.
@@ -48,7 +54,7 @@ def snapshot_of(
     by_kind: dict[str, list[Object]] = {}
     for item in objects:
         by_kind.setdefault(str(item["kind"]), []).append(item)
-    fold = Fold()
+    fold = Fold(finished)
     pods, _ = decode_page(json.dumps({"items": by_kind.pop("Pod", [])}).encode())
     fold.add_pods(pods)
     for kind, items in sorted(by_kind.items()):

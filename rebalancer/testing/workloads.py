@@ -77,7 +77,6 @@ def workload(
         ],
         **(spec or {}),
     }
-    own = kind == "StatefulSet"
     count = len(nodes) if replicas is None else replicas
     objects: list[Object] = []
     controller = kind
@@ -97,7 +96,7 @@ def workload(
                     "name": f"{name}-{index}",
                     "namespace": namespace,
                     "uid": f"{namespace}/{name}-{index}",
-                    "labels": {**of_pod, **(_of_one_replica(name, index) if own else {})},
+                    "labels": of_pod,
                     "annotations": dict(annotations or {}),
                     "creationTimestamp": OLD,
                     "ownerReferences": [_reference(controller, namespace, name)],
@@ -112,13 +111,21 @@ def workload(
     return objects
 
 
-def _of_one_replica(name: str, ordinal: int) -> dict[str, str]:
-    """Return the labels that the controller gives to one pod of a StatefulSet."""
-    return {
-        "apps.kubernetes.io/pod-index": str(ordinal),
-        "statefulset.kubernetes.io/pod-name": f"{name}-{ordinal}",
-        "controller-revision-hash": f"{name}-1",
+def numbered(objects: Sequence[Object]) -> list[Object]:
+    """Return a StatefulSet whose pods carry the labels that its controller gives to each of them alone."""
+    return [_numbered(item) if item["kind"] == "Pod" else item for item in objects]
+
+
+def _numbered(pod: Object) -> Object:
+    name = pod["metadata"]["name"]
+    owner, _, ordinal = name.rpartition("-")
+    labels = {
+        **pod["metadata"]["labels"],
+        "apps.kubernetes.io/pod-index": ordinal,
+        "statefulset.kubernetes.io/pod-name": name,
+        "controller-revision-hash": f"{owner}-1",
     }
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels}}
 
 
 def api_version(kind: str) -> str:

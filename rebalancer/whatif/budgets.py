@@ -5,7 +5,7 @@ Source: ``pkg/controller/disruption/disruption.go``.
 
 from __future__ import annotations
 
-from rebalancer.embedded.apiserver.selectors import object_selector
+from rebalancer.snapshot.labels import object_selector
 from rebalancer.whatif.objects import Json, Objects, controller, is_active, is_ready
 from rebalancer.wire.share import share_of
 

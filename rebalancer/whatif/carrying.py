@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.executor import Execution, Executor, Pace, Recheck
+from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.evictor.landing import Replacement
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
@@ -24,7 +24,7 @@ def carry_out(
     moves: Sequence[Move],
     recheck: Recheck,
     *,
-    pace: Pace = Pace(),  # noqa: B008  # it cannot be changed
+    pace: WavePace = WavePace(),  # noqa: B008  # it cannot be changed
     ready_after: Span = READY_AFTER,
 ) -> tuple[Execution, int]:
     """Carry ``moves`` out wave by wave; return what came of them, and the number of waves.
@@ -64,19 +64,23 @@ class _Simulated:
         seconds: float,  # noqa: ARG002
         after_stop: bool = False,  # noqa: ARG002
     ) -> PodView | None:
-        return self._world.pod(self._uids[namespace, name])
+        uid = self._uids[namespace, name]
+        return self._world.pod(uid) or self._world.ended(uid)
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        if self._world.ended(uid) is not None:
+            self._world.remove(uid)
+            return EvictionAnswer(AnswerKind.EVICTED, f"{name} is gone")
         created = self._world.now
         new = self._world.evict(uid)
         self._replaced(namespace, uid, new, created, self._world.draw(self._ready_after))
-        return Answer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
+        return EvictionAnswer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
 
-    def restart(self, move: Move) -> Answer:
+    def restart(self, move: Move) -> EvictionAnswer:
         created, starts = self._world.now, self._world.draw(self._ready_after)
         new = self._world.restart(move.uid, starts)
         self._replaced(move.namespace, move.uid, new, created, starts)
-        return Answer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
+        return EvictionAnswer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
 
     def _replaced(
         self, namespace: str, uid: str, new: Replaced, created: float, starts: float

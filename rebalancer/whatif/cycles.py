@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rebalancer.base.environment import Timings
 from rebalancer.cost.signals import Signals
-from rebalancer.evictor.executor import Pace as WavePace
+from rebalancer.evictor.executor import WavePace
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.expectations import after_run
@@ -82,7 +82,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class LoopPace:
     """How far and how fast."""
 
     cycles: int
@@ -112,7 +112,7 @@ class Loop:
         self,
         world: World,
         make_planning: _MakePlanning,
-        pace: Pace,
+        pace: LoopPace,
         timings: Timings,
         *,
         windows: bool,

@@ -49,12 +49,12 @@ class Objects:
             if controller(pod).get("uid") in controllers and is_active(pod)
         ]
 
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot of the objects as they are now."""
+    def snapshot(self, finished: frozenset[str] = frozenset()) -> Snapshot:
+        """Return the snapshot of the objects as they are now; ``finished``: see ``load_snapshot``."""
         text = msgspec.json.encode(
             {"kind": "List", "apiVersion": "v1", "metadata": self.metadata, "items": self.items}
         )
-        return load_snapshot("-", stdin=BytesIO(text))
+        return load_snapshot("-", stdin=BytesIO(text), finished=finished)
 
 
 def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:

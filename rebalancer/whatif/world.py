@@ -91,6 +91,8 @@ class World:
         self._gone_after, self._apart = gone_after, apart
         self._victims: list[_Victim] = []
         self._first = snapshot
+        self._removed: set[str] = set()
+        """uids of the pods that had ended and are gone."""
         pods = snapshot.pods
         self.node, self._cls = pods.node.copy(), pods.cls.copy()
         self._created, self._ready = pods.created.copy(), pods.ready_since.copy()
@@ -182,6 +184,23 @@ class World:
             deleting=False,
             ready=bool(self._flags[row] & PodFlag.READY),
         )
+
+    def ended(self, uid: str) -> PodView | None:
+        """Return the pod of this uid that has ended, if there is one."""
+        finished = self._first.finished
+        if finished is None or uid in self._removed:
+            return None
+        for pod in finished.pods.uid.rows_of({uid}).tolist():
+            node = int(finished.pods.node[pod])
+            name = self.nodes.names[node] if node >= 0 else ""
+            phase = finished.pods.states[int(finished.pods.state[pod])].phase
+            return PodView(uid=uid, node=name, deleting=False, ready=False, phase=phase)
+        return None
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod that has ended: nothing replaces it."""
+        self._removed.add(uid)
+        self.wait(self._apart.draw(self._random))
 
     def mark(self, nodes: Collection[str]) -> None:
         """Have exactly these nodes carry a mark of the run."""
@@ -334,12 +353,22 @@ class World:
             budgets=tuple(
                 _budget(budget, int(more_ready[budget.classes].sum())) for budget in first.budgets
             ),
+            finished=self._finished(),
         )
         self._snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
         self._stale = False
         if self._victims:
             both = replace(living, pods=self._pods(self._victims))
             self._snapshot = measured_at(with_usage_of(first, both), self.now)
+
+    def _finished(self) -> Snapshot | None:
+        """Return the pods that have ended and are left."""
+        finished = self._first.finished
+        if finished is None:
+            return None
+        gone = np.zeros(len(finished.pods), bool)
+        gone[finished.pods.uid.rows_of(self._removed)] = True
+        return replace(finished, captured_at=self.now, pods=finished.pods.without(gone))
 
     def _pods(self, victims: Sequence[_Victim]) -> Pods:
         """Return the pods, in the rows that they always have, and after them the terminating victims."""

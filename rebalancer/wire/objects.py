@@ -315,6 +315,7 @@ class WorkloadStatus(_Wire, frozen=True):
     observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Workload(_Wire, frozen=True):

@@ -16,6 +16,7 @@ from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
+from rebalancer.snapshot.pod_table import FINISHED
 
 _START = 1_790_000_000.0
 _MINUTES = 600.0
@@ -150,6 +151,18 @@ def _stuck(cluster: EmbeddedCluster) -> None:
     _nodes(cluster, "c")
 
 
+def _failed_pods(cluster: EmbeddedCluster) -> None:
+    """A kubelet evicts a pod, and another is made."""
+    _nodes(cluster, "a", "b")
+    _settled(cluster, deployment("web", 2))
+
+    def evicted(pod: dict[str, Any]) -> None:
+        pod["status"] |= {"phase": "Failed", "reason": "Evicted", "containerStatuses": []}
+
+    _change_first(cluster, evicted)
+    cluster.advance(2 * 3600.0)
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -163,6 +176,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "lifetime": _lifetime,
     "restarts": _restarts,
     "stuck": _stuck,
+    "failed-pods": _failed_pods,
 }
 
 
@@ -179,7 +193,7 @@ def _captured(cluster: EmbeddedCluster) -> bytes:
     """Return a snapshot file that names no port, which is another one each time."""
     stream, same = io.BytesIO(), io.BytesIO()
     client = connect(kubeconfig=str(cluster.kubeconfig), context=None, environ={})
-    write_cluster_snapshot(client, stream, clock=cluster.clock.now)
+    write_cluster_snapshot(client, stream, clock=cluster.clock.now, finished=FINISHED)
     with zipfile.ZipFile(stream) as archive, zipfile.ZipFile(same, "w") as copy:
         for info in archive.infolist():
             content = archive.read(info)

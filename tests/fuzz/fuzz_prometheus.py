@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.sending import Answer
+from rebalancer.base.sending import HttpAnswer
 from rebalancer.base.stop import Stop
 from rebalancer.kube import prometheus
 from rebalancer.kube.metrics import NotMeasuredError
@@ -19,20 +19,20 @@ STATUSES = (200, 400, 401, 302)
 class _Answered(prometheus.PrometheusSource):
     """A source that has its answer."""
 
-    def __init__(self, unit: str, answer: Answer) -> None:
+    def __init__(self, unit: str, answer: HttpAnswer) -> None:
         queries = {"cpu": "a", "memory": "b"}
         given = {"url": "https://p", "nodes": queries, "pods": queries, "unit": unit}
         super().__init__(Prometheus.model_validate(given), Stop(SystemClock()))
         self._said = answer
 
-    def _answer(self, query: str, stop: Stop) -> Answer:
+    def _answer(self, query: str, stop: Stop) -> HttpAnswer:
         return self._said
 
 
 def _read(data: bytes) -> None:
     first = data[0] if data else 0
     resource, unit = METRICS[first & 1], "share" if first & 2 else "amount"
-    source = _Answered(unit, Answer(STATUSES[(first >> 2) & 3], data[1:]))
+    source = _Answered(unit, HttpAnswer(STATUSES[(first >> 2) & 3], data[1:]))
     decoder = item_decoder(resource.kind)
     for item in source.items(Listing(resource), lambda: False):
         metrics = decoder.decode(item)

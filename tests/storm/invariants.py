@@ -329,6 +329,24 @@ def few_marks(record: Record) -> Iterator[str]:
         yield from _touched(patch, states)
 
 
+def marked_when_evicted(record: Record) -> Iterator[str]:
+    """(q) The nodes that an eviction needs marked are marked when it is carried out."""
+    needs = {
+        move["uid"]: move["marks"]
+        for ran in record.runs
+        for move in (ran.report or {"moves": ()})["moves"]
+        if move["outcome"] == "evicted" and move.get("marks")
+    }
+    marked: dict[str, bool] = {}
+    for change in record.changes:
+        if change.kind == "Node":
+            marked[change.name] = bool(marks_on(change.object))
+        elif change.kind == "Pod" and is_ending(change) and change.uid in needs:
+            bare = [node for node in needs.pop(change.uid) if not marked.get(node)]
+            if bare:
+                yield f"{change.name} was evicted while {', '.join(bare)} had no mark"
+
+
 def _touched(patch: NodePatch, states: Mapping[tuple[str, str], Change]) -> Iterator[str]:
     """Yield what a patch changes beside marks; ``states``: (node, resourceVersion) -> the node."""
     metadata, spec = patch.body.get("metadata") or {}, patch.body.get("spec") or {}
@@ -360,6 +378,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "n": optional_is_optional,
     "o": marks_removed,
     "p": few_marks,
+    "q": marked_when_evicted,
 }
 
 

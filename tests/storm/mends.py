@@ -283,4 +283,10 @@ MENDS: tuple[Mend, ...] = (
         ],
         [64],
     ),
+    Mend(
+        "a mark of which it is not known whether it was set does not count as set",
+        "-",
+        [("            if node not in self._sure or", "            if")],
+        [129],
+    ),
 )

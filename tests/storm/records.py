@@ -86,15 +86,25 @@ def patch(node: str, version: int, *taints: Any, **more: Any) -> NodePatch:
     return NodePatch("main", node, {**body, "spec": {"taints": list(taints) or None}})
 
 
+def steered_report(*marks: str) -> str:
+    """Return the report of the same two moves, which need these nodes marked."""
+    made = json.loads(report(u1="evicted", u2="evicted"))
+    made["moves"] = [{**move, "marks": marks} for move in made["moves"]]
+    return json.dumps(made)
+
+
 def steered_moves() -> dict[str, Any]:
     """Return what is different where the same two moves were steered: n0 has a taint of others, and is marked for a while."""
-    history = two_moves()
+    history = History()
     history.node(START - 6, "n0", TEAM)
     first = len(history.changes)
     history.node(_FIRST - 1, "n0", TEAM, mark())
+    for change in two_moves().changes:
+        history.add(change.at, change.kind, change.object, change.type)
     history.node(_SECOND + 2, "n0", TEAM)
     return {
         "scenario": Scenario(0, (), (), steered=True),
+        "runs": [ran(out=steered_report("n0"))],
         "changes": history.changes,
         "node_patches": [patch("n0", first, TEAM, mark()), patch("n0", first + 1, TEAM)],
     }

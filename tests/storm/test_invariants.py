@@ -14,6 +14,7 @@ from tests.storm.records import (
     record,
     report,
     steered_moves,
+    steered_report,
     two_moves,
 )
 from tests.storm.schedule import Act, Scenario
@@ -83,7 +84,7 @@ def patched(*patches):
     return {**steered_moves(), "node_patches": patches}
 
 
-FIRST_STATE = len(two_moves().changes) + 1
+FIRST_STATE = 1
 LEFT = {"marks_left": ["n0"], "hit_kinds": ["patch node"]}
 ONE = [Evicted("main", "web-u1", "u1", FIRST)]
 EVENTS = Fault("events", "429 Retry-After 3600", "always")
@@ -148,6 +149,8 @@ def test_nothing_is_violated_where_all_was_kept(changed):
         ("o", {"marks_left": ["n0"], "runs": [ran(code=4, out=report("the mark on node n0"))]}),
         ("o", {**LEFT, "runs": [ran(out=report("the mark on node n0"))]}),
         ("o", {**LEFT, "runs": [ran(code=4)]}),
+        ("q", {**steered_moves(), "runs": [ran(out=steered_report("n0", "n1"))]}),
+        ("q", {**steered_moves(), "changes": two_moves().changes}),
         ("p", {"changes": all_marked()}),
         ("p", patched(patch("n0", FIRST_STATE, mark()))),
         ("p", patched(patch("n0", FIRST_STATE, TEAM, TEAM, mark()))),

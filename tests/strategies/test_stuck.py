@@ -11,7 +11,7 @@ from rebalancer.policy.budgets import Budgets
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.workloads import disruption_budget, node, numbered, workload
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
 from tests.unit.planner.conftest import plan_of, problem_of
@@ -35,6 +35,8 @@ def plan(objects, settings=None, **given):
 def web(on, *stuck, kind="Deployment", **state):
     """A workload with pods on these nodes, those of these numbers stuck."""
     objects = workload("web", on, kind=kind)
+    if kind == "StatefulSet":
+        objects = numbered(objects)
     state = {"main": CRASHES, "ready": False, **state}
     for number in stuck:
         objects = with_state(objects, f"web-{number}", **state)
@@ -216,3 +218,10 @@ def test_what_only_observes_lets_no_pod_go_that_is_not_ready():
 def test_contract():
     crowded = [*nodes(), *web(["n1", "n1", "n2", "n3"], 0, 1)]
     check_strategy(Registry.installed().strategy(NAME), params(), [snapshot_of(crowded)])
+
+
+def test_pods_of_another_namespace_that_name_the_same_statefulset_are_no_siblings():
+    objects = web(["n1", "n2"], 0, kind="StatefulSet")
+    other = next(item for item in objects if item["metadata"]["name"] == "web-1")
+    other["metadata"]["namespace"] = "intruder"
+    assert plan([*nodes(), *objects]).before[NAME].violated == 0

@@ -37,7 +37,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """One HTTP answer: a body, or a stream of lines (a watch)."""
 
     code: int
@@ -56,17 +56,17 @@ class Api:
         self.actions: dict[str, Callable[[], Json]] = {}
         """What a POST to a path beside Kubernetes' own does; it takes the store's lock itself."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Reply:
         """Return the answer to a request; a refusal is an answer with a Status object."""
         try:
             return self._answer(request)
         except status.ApiError as refusal:
             body = msgspec.json.encode(refusal.status())
-            return Answer(refusal.code, body, retry_after=refusal.retry_after)
+            return Reply(refusal.code, body, retry_after=refusal.retry_after)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Reply:
         if request.path in ("/healthz", "/livez", "/readyz"):
-            return Answer(200, b"ok", content_type="text/plain")
+            return Reply(200, b"ok", content_type="text/plain")
         if request.path == "/version":
             return _json(200, discovery.version(self._version))
         user = self._access.user(request.authorization)
@@ -85,10 +85,10 @@ class Api:
         with self._store.lock:
             if watch and request.method == "GET":
                 shape = self._shape(request, target)
-                return Answer(200, stream=Watch(self._store, target, request.query, shape).lines())
+                return Reply(200, stream=Watch(self._store, target, request.query, shape).lines())
             return self._do(request, target)
 
-    def _do(self, request: Request, target: Target) -> Answer:
+    def _do(self, request: Request, target: Target) -> Reply:
         if request.method == "GET":
             return self._read(request, target)
         if request.method == "POST":
@@ -107,7 +107,7 @@ class Api:
             return _json(200, typed(target, delete(self._store, target.kind, obj, options)))
         raise status.not_allowed(target.kind)
 
-    def _read(self, request: Request, target: Target) -> Answer:
+    def _read(self, request: Request, target: Target) -> Reply:
         shape = self._shape(request, target)
         if target.name:
             if target.subresource not in ("", "status"):
@@ -137,7 +137,7 @@ class Api:
         whole = request.query.get("includeObject") == "Object"
         return tables.table(target.kind, items, metadata, self._store.clock.now(), whole=whole)
 
-    def _create(self, request: Request, target: Target) -> Answer:
+    def _create(self, request: Request, target: Target) -> Reply:
         evicts = target.subresource == "eviction"
         if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
             raise status.not_allowed(target.kind)
@@ -155,7 +155,7 @@ class Api:
             return _json(201, typed(target, made))
         return _json(201, typed(target, self._store.create(target.kind, target.namespace, made)))
 
-    def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Answer:
+    def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Reply:
         _check_type(target, new)
         old = self._store.get(target.kind, target.namespace, target.name)
         new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
@@ -168,7 +168,7 @@ class Api:
         stored = self._store.replace(target.kind, old, new, status_only=only)
         return _json(200, typed(target, stored))
 
-    def _patch(self, request: Request, target: Target) -> Answer:
+    def _patch(self, request: Request, target: Target) -> Reply:
         patch = _decoded(request, must_be_object=False)
         old = self._store.find(target.kind, target.namespace, target.name)
         applies = request.content_type.startswith("application/apply-patch")
@@ -183,7 +183,7 @@ class Api:
             new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return self._update(target, request.query, new)
 
-    def _delete_collection(self, request: Request, target: Target) -> Answer:
+    def _delete_collection(self, request: Request, target: Target) -> Reply:
         if target.kind.namespaced and not target.namespace:
             raise status.not_allowed(target.kind)
         query = {key: value for key, value in request.query.items() if key.endswith("Selector")}
@@ -197,8 +197,8 @@ def typed(target: Target, obj: Mapping[str, Any]) -> Json:
     return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **obj}
 
 
-def _json(code: int, body: Any) -> Answer:
-    return Answer(code, msgspec.json.encode(body))
+def _json(code: int, body: Any) -> Reply:
+    return Reply(code, msgspec.json.encode(body))
 
 
 def _decoded(request: Request, *, must_be_object: bool = True) -> Any:

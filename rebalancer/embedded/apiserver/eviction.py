@@ -14,8 +14,8 @@ from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, check_preconditions, delete
 from rebalancer.embedded.apiserver.kinds import BUDGET, POD, Json, Kind
-from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.store import Store
+from rebalancer.snapshot.labels import object_selector
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
 _MOST_DISRUPTED = 2000

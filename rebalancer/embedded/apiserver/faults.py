@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from rebalancer.embedded.apiserver.api import Answer, Request
+from rebalancer.embedded.apiserver.api import Reply, Request
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Fault:
     delay: float = 0.0
     """Seconds before the request is handled."""
     status: int = 0
-    """Answer with this code; the request is not carried out."""
+    """Reply with this code; the request is not carried out."""
     message: str = "injected"
     reason: str = ""
     retry_after: int = 0
@@ -36,7 +36,7 @@ class Fault:
     truncate: int = 0
     """Close the connection after this number of bytes of the body."""
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> Reply | None:
         """Return the refusal, or None if the request is to be carried out."""
         if not self.status:
             return None
@@ -49,7 +49,7 @@ class Fault:
             "reason": self.reason,
             "code": self.status,
         }
-        return Answer(self.status, msgspec.json.encode(body), retry_after=self.retry_after)
+        return Reply(self.status, msgspec.json.encode(body), retry_after=self.retry_after)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from rebalancer.embedded.apiserver.api import Answer, Api, Request
+from rebalancer.embedded.apiserver.api import Api, Reply, Request
 from rebalancer.embedded.apiserver.faults import Fault, Faults
 
 _LOOPBACK = "127.0.0.1"
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if self._is_from_a_page():
             body = b"pages of other sites have no access"
-            self._send(Answer(403, body, content_type="text/plain"), None)
+            self._send(Reply(403, body, content_type="text/plain"), None)
             return
         fault = self.server.faults.match(request)
         if fault is not None and fault.delay:
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
             host = None
         return "Origin" in self.headers or host not in (_LOOPBACK, "localhost")
 
-    def _send(self, answer: Answer, fault: Fault | None) -> None:
+    def _send(self, answer: Reply, fault: Fault | None) -> None:
         self.send_response(answer.code)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

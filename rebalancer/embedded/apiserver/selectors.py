@@ -1,4 +1,4 @@
-"""Label and field selectors, in the string form of a query and in the object form of a spec."""
+"""Label and field selectors, in the string form of a query."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from rebalancer.base.errors import PolicyError
 from rebalancer.embedded.apiserver.kinds import Kind
 from rebalancer.embedded.apiserver.status import bad_request
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.labels import matches
-from rebalancer.wire.objects import LabelSelector
 
-Labels = Mapping[str, str]
 Test = Callable[[Mapping[str, Any]], bool]
 
 _FIELD = re.compile(r"\s*([^\s,=!()]+)\s*(==|=|!=)\s*([^\s,=!()]*)\s*\Z")
@@ -38,12 +34,6 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "Job": ("status.successful",),
     "Event": ("reason", "type", "regarding.kind", "regarding.name", "regarding.namespace"),
 }
-
-
-def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Labels], bool]:
-    """Return the test of a metav1.LabelSelector; None matches nothing."""
-    parsed = None if selector is None else msgspec.convert(selector, LabelSelector)
-    return lambda labels: matches(parsed, labels)
 
 
 def label_selector(text: str) -> Test:

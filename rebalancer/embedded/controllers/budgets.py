@@ -18,10 +18,10 @@ from rebalancer.embedded.apiserver.kinds import (
     STATEFUL_SET,
     Json,
 )
-from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller
+from rebalancer.snapshot.labels import object_selector
 from rebalancer.wire.share import share_of
 from rebalancer.wire.times import unix_seconds
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rebalancer.embedded.apiserver.conditions import set_condition
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import POD, REPLICA_SET, Json, Kind
-from rebalancer.embedded.apiserver.selectors import object_selector
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Key
 from rebalancer.embedded.controllers.pods import (
@@ -19,6 +18,7 @@ from rebalancer.embedded.controllers.pods import (
     reference_to,
 )
 from rebalancer.embedded.engine import Engine
+from rebalancer.snapshot.labels import object_selector
 
 _RETRY_SECONDS = 1.0
 

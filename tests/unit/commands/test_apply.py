@@ -126,7 +126,7 @@ def test_its_dry_run_shows_what_is_left_and_evicts_nothing(drifted, run):
     drifted.delete("Pod", planned["moves"][0]["pod"])
     before = uids(drifted)
     code, report = run(plan_path=path, dry_run=True, detailed_exitcode=True)
-    assert code == ExitCode.MOVES_FOUND
+    assert code == ExitCode.MOVES_PLANNED
     assert outcomes(report) == ["gone", "planned"]
     assert report["stopped"] == "Left of the plan: 1 of 2 moves (1 gone)."
     assert uids(drifted) == before

@@ -113,7 +113,7 @@ def test_a_group_in_the_address_is_kept(tmp_path):
     [
         ({"dry_run": True, "fail_on": ("unmet",)}, ExitCode.DONE),
         ({"dry_run": True, "fail_on": ("held", "standstill")}, ExitCode.DONE),
-        ({"dry_run": True, "detailed_exitcode": True}, ExitCode.MOVES_FOUND),
+        ({"dry_run": True, "detailed_exitcode": True}, ExitCode.MOVES_PLANNED),
         ({"dry_run": True, "namespace": "none", "fail_on": ("unmet",)}, ExitCode.ASKED_RED),
         (
             {

@@ -11,10 +11,11 @@ from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import Target, parse_path
 from rebalancer.embedded.apiserver.paging import Pager
 from rebalancer.embedded.apiserver.patch import apply_patch
-from rebalancer.embedded.apiserver.selectors import label_selector, object_selector
+from rebalancer.embedded.apiserver.selectors import label_selector
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.clock import Clock
+from rebalancer.snapshot.labels import object_selector
 
 
 @pytest.mark.parametrize(

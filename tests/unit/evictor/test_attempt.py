@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from rebalancer.evictor.attempt import Attempt, Patience
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.evictor.world import Time, World, move, opted_out, pod, stop_of
 
@@ -92,7 +92,7 @@ class CommitsUnheard(World):
             going = pod(name, deleting=True)
             left = {"gone": None, "deleting": going, "another": pod(name, uid="new")}
             self.pods[name] = left[self.leaves]
-        return Answer(self.says, "HTTP 503: down", 60.0)
+        return EvictionAnswer(self.says, "HTTP 503: down", 60.0)
 
 
 @pytest.mark.parametrize("leaves", ["gone", "deleting", "another"])
@@ -192,7 +192,7 @@ def test_a_lost_reply_before_the_end_is_read_once_more_and_never_not_attempted(
 
 @pytest.mark.parametrize("asked", [0.0, 1.0, 60.0, 550.0, 3600.0])
 def test_retry_after_lasts_no_longer_than_the_patience(asked):
-    world = World(answers={"a": [Answer(K.THROTTLED, "slow down", asked)] * 9999})
+    world = World(answers={"a": [EvictionAnswer(K.THROTTLED, "slow down", asked)] * 9999})
     assert attempt(world, deadline=9e9).status is Status.FAILED
     assert world.clock.now() == pytest.approx(20)
     assert len(world.evictions) <= 21
@@ -200,7 +200,7 @@ def test_retry_after_lasts_no_longer_than_the_patience(asked):
 
 @pytest.mark.parametrize("asked", [60.0, None])
 def test_a_signal_ends_the_wait(asked):
-    world = World(answers={"a": [Answer(K.THROTTLED, "slow down", asked)] * 99})
+    world = World(answers={"a": [EvictionAnswer(K.THROTTLED, "slow down", asked)] * 99})
     attempt(world, signal_at=3.0)
     assert world.clock.now() == pytest.approx(3.0, abs=0.3)
 
@@ -211,7 +211,7 @@ def test_without_a_word_of_the_server_pauses_double_up_to_five_seconds():
     class Timed(World):
         def evict(self, namespace, name, uid):
             times.append(self.clock.now())
-            return Answer(K.BLOCKED, "none allowed")
+            return EvictionAnswer(K.BLOCKED, "none allowed")
 
     attempt(Timed(Time()))
     assert times == pytest.approx([0, 0.5, 1.5, 3.5, 7.5, 12.5, 17.5, 20])

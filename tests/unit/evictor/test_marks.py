@@ -109,6 +109,17 @@ def test_a_node_that_another_run_has_marked_is_refused(made: Make) -> None:
     assert nodes.marks == {"a": [LIVE]}
 
 
+def test_a_mark_of_which_it_is_not_known_whether_it_was_set_is_set_again(made: Make) -> None:
+    marker, nodes = made(a=[], b=[])
+    nodes.broken.add("a")
+    for _ in range(2):
+        with pytest.raises(ClusterReadError, match="nodes is forbidden"):
+            marker.stand_on(["a", "b"])
+    nodes.broken.clear()
+    assert marker.stand_on(["a", "b"]) is None
+    assert nodes.marks == {"a": [OURS], "b": [OURS]}
+
+
 def test_a_node_that_is_gone_is_refused(made: Make) -> None:
     marker, _ = made(a=[])
     assert marker.stand_on(("gone",)) == "node gone is gone"

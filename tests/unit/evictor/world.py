@@ -10,10 +10,10 @@ from typing import Any
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.executor import Execution, Executor, Pace
+from rebalancer.evictor.executor import Execution, Executor, WavePace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.marks import Marks
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move
@@ -125,22 +125,26 @@ class World:
             raise ClusterReadError("no answer")
         return self.pods.get(name, pod(name))
 
-    def evict(self, namespace: str, name: str, uid: str) -> Answer:
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         self.evictions.append(name)
         script = self.answers.get(name, [])
         said = script.pop(0) if script else AnswerKind.EVICTED
-        answer = said if isinstance(said, Answer) else Answer(said, f"{said.value} by script", 1.0)
+        answer = (
+            said
+            if isinstance(said, EvictionAnswer)
+            else EvictionAnswer(said, f"{said.value} by script", 1.0)
+        )
         if answer.kind is AnswerKind.EVICTED:
             self.carry_out(name)
         return answer
 
-    def restart(self, planned: Move) -> Answer:
+    def restart(self, planned: Move) -> EvictionAnswer:
         self.restarts.append(planned.pod)
         script = self.answers.get(planned.pod, [])
         said = script.pop(0) if script else AnswerKind.RESTARTED
         if said is AnswerKind.RESTARTED:
             self.carry_out(planned.pod)
-        return Answer(said, f"{said.value} by script", 1.0)
+        return EvictionAnswer(said, f"{said.value} by script", 1.0)
 
     def carry_out(self, name: str) -> None:
         """Let the pod go and its replacement come."""
@@ -220,7 +224,7 @@ def executor_of(
         world,
         world,
         stop,
-        Pace(parallel=1, in_order=in_order),
+        WavePace(parallel=1, in_order=in_order),
         progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
         marks=marks,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.commands.find import find_node, find_workload
 from rebalancer.commands.result import outcomes_of
-from rebalancer.explain.names import find_node, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts

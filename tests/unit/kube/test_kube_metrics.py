@@ -11,7 +11,7 @@ from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RU
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.metrics import MetricsApi
-from rebalancer.kube.read import Reading, read_cluster
+from rebalancer.kube.read import ClusterReading, read_cluster
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from tests.unit.kube.scripted import (
@@ -84,7 +84,9 @@ def measured(server: ScriptedServer) -> ScriptedServer:
     return server
 
 
-def read(server: ScriptedServer, folder: Path, *, usage: bool = False, **how: Any) -> Reading:
+def read(
+    server: ScriptedServer, folder: Path, *, usage: bool = False, **how: Any
+) -> ClusterReading:
     client = client_of(server.url, folder, Sleeps())
     source = MetricsApi(client) if usage else None
     return read_cluster(client, clock=lambda: TEN, usage=source, **how)

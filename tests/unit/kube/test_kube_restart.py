@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.evict import Answer, AnswerKind
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.restart import RESTARTED_AT, Restart
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 
@@ -52,7 +52,7 @@ def restart(
     pod: dict[str, Any] = POD_OF_SET,
     replica_set: dict[str, Any] = SET,
     web: dict[str, Any] | None = None,
-) -> Answer:
+) -> EvictionAnswer:
     """The answer where the server has these objects, and says ``answers`` to patches."""
     server.on("GET", POD, Say(pod))
     server.on("GET", f"{SETS}/web-a", Say(replica_set))

@@ -13,7 +13,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.metrics import read_metrics
 from rebalancer.kube.prometheus import PrometheusSource
-from rebalancer.kube.read import Reading, read_cluster
+from rebalancer.kube.read import ClusterReading, read_cluster
 from rebalancer.kube.resources import NODE_METRICS
 from rebalancer.policy.usage import Prometheus
 from rebalancer.snapshot.load import load_snapshot
@@ -84,7 +84,7 @@ def source(at: str, stop: Stop | None = None, **settings: Any) -> PrometheusSour
     return PrometheusSource(Prometheus.model_validate(chosen), stop or Stop(SystemClock()))
 
 
-def read(server: ScriptedServer, folder: Path, **settings: Any) -> Reading:
+def read(server: ScriptedServer, folder: Path, **settings: Any) -> ClusterReading:
     client = client_of(server.url, folder, Sleeps())
     return read_cluster(client, clock=lambda: TEN, usage=source(server.url, **settings))
 

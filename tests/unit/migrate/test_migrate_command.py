@@ -26,7 +26,7 @@ profiles:
     deschedule: {enabled: [RemoveFailedPods]}
 maxNoOfPodsToEvictTotal: 7
 """
-LOST = "not carried over: RemoveFailedPods: failed pods"
+LOST = "differs: RemoveFailedPods: pods of a Job stay"
 
 
 class Done(NamedTuple):
@@ -62,7 +62,7 @@ def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(
         f"# - line 6: profiles[0].pluginConfig[1].args: {LOST}"
     )
     assert done.stdout.endswith(
-        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 7}\nstrategies:\n  duplicates: {}\n"
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 7}\nstrategies:\n  duplicates: {}\n  failed-pods: {}\n"
     )
     assert done.stderr.startswith(f"{source}:6: profiles[0].pluginConfig[1].args: {LOST}")
 
@@ -126,7 +126,11 @@ def test_output_goes_to_a_file(source, tmp_path):
 def test_or_to_a_directory_as_the_same_policy(source, tmp_path):
     target = tmp_path / "ours"
     assert run(source, f"{target}/").returncode == 0
-    assert sorted(path.name for path in target.iterdir()) == ["duplicates.yaml", "rebalancer.yaml"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "duplicates.yaml",
+        "failed-pods.yaml",
+        "rebalancer.yaml",
+    ]
     assert LOST in (target / "rebalancer.yaml").read_text()
     known = Registry.installed()
     (tmp_path / "whole.yaml").write_text(run(source).stdout)

@@ -20,7 +20,10 @@ RESTS = (
     "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
 )
 RESTARTS = f"differs: RemovePodsHavingTooManyRestarts: {RESTS}"
-NOTHING = " not carried over: nothing is left to do: the policy has no strategy"
+READ = (
+    "pods of a Job stay until it has ended, and those of custom controllers and without one stay: "
+    "their results may still be read"
+)
 
 
 def a_profile(point, name, args):
@@ -97,14 +100,9 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      - {reason: PodCompleted, status: 'True', minTimeSinceLastTransitionSeconds: 14400}\n"
                 "      namespaces: {include: [default]}\n",
             ),
-            "strategies: {}\n",
-            [
-                (
-                    f"8: {ARGS}.states: not carried over: Succeeded: pods that have ended stay, "
-                    "their results may still be read"
-                ),
-                NOTHING,
-            ],
+            "select:\n  namespaces: [default]\nstrategies:\n  failed-pods:\n    phases: [Succeeded]\n    minPodLifetime: 0s\n"
+            "    conditions:\n    - {status: 'True', reason: PodCompleted, minTimeSinceLastTransition: 4h}\n",
+            [f"7: {ARGS}: differs: PodLifeTime: {READ}", DEFAULTS],
             id="pod-life-time-transition.yml",
         ),
         pytest.param(
@@ -126,11 +124,9 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      includingInitContainers: true\n      excludeOwnerKinds: [Job]\n"
                 "      minPodLifetimeSeconds: 3600\n",
             ),
-            "strategies: {}\n",
-            [
-                f"7: {ARGS}: not carried over: RemoveFailedPods: failed pods are not moved here",
-                NOTHING,
-            ],
+            "strategies:\n  failed-pods:\n    reasons: [OutOfcpu, CreateContainerConfigError]\n"
+            "    includingInitContainers: true\n    excludeOwnerKinds: [Job]\n",
+            [f"7: {ARGS}: differs: RemoveFailedPods: {READ}", DEFAULTS],
             id="failed-pods.yaml",
         ),
     ],

@@ -7,7 +7,7 @@ from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.whatif.cycles import Loop, Pace
+from rebalancer.whatif.cycles import Loop, LoopPace
 from rebalancer.whatif.world import GONE_AFTER, World
 
 REGISTRY = Registry.installed()
@@ -26,7 +26,7 @@ def play(
     loop = Loop(
         world,
         lambda: Planning(loaded, REGISTRY, Scope(), lifted=lifted),
-        Pace(**{"cycles": 20, **pace}),
+        LoopPace(**{"cycles": 20, **pace}),
         Timings(SystemClock()),
         windows=windows,
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.evictor.executor import Pace
+from rebalancer.evictor.executor import WavePace
 from rebalancer.plan.outcome import Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -49,7 +49,7 @@ def test_replacements_that_take_longer_than_the_policy_allows_hold_the_rest_back
     skewed, ready, evicted
 ):
     world, moves = skewed
-    done, _ = carry_out(world, moves, keep, pace=Pace(ready=ready), ready_after=Span(40, 40))
+    done, _ = carry_out(world, moves, keep, pace=WavePace(ready=ready), ready_after=Span(40, 40))
     statuses = [outcome.status for outcome in done.outcomes]
     assert statuses == [Status.EVICTED] * evicted + [Status.NOT_ATTEMPTED] * (5 - evicted)
     assert not done.failed
@@ -108,7 +108,7 @@ def test_a_slow_cluster_takes_more_runs_than_a_fast_one(tmp_path):
     objects = [node("n-a", "a"), node("n-b", "b")]
     objects += workload("web", ["n-a"] * 6, spec=spread("web", hard=True))
     fast, slow = (
-        play(objects, path=policy, waves=Pace(ready=60.0), ready_after=Span(s, s))[1]
+        play(objects, path=policy, waves=WavePace(ready=60.0), ready_after=Span(s, s))[1]
         for s in (10, 90)
     )
     assert evictions(fast) == [3, 0]

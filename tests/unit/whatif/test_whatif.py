@@ -76,7 +76,7 @@ def test_scaling_up_adds_waiting_pods_like_the_others(kind):
     scale(objects, Scale.parse(f"{kind.lower()}/default/web=5"))
     snapshot = objects.snapshot()
     assert snapshot.pods.node.tolist().count(-1) == 3
-    assert len(set(snapshot.pods.cls.tolist())) == 1
+    assert len(set(snapshot.siblings[snapshot.pods.cls].tolist())) == 1
     assert len(set(snapshot.pods.name)) == 5
     (owner,) = snapshot.owners
     assert (owner.replicas, owner.unsettled) == (5, "2 of 5 replicas ready")

@@ -1,0 +1,119 @@
+"""Pods that have ended and are removed. They hold nothing and nothing replaces them, so that no landing is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rebalancer.plan.plan import Cause, Code, Move, Skip
+from rebalancer.planner.allowance import Allowance
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.rendering import cost_of_entries
+from rebalancer.snapshot.protect import names_of, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """What is removed of them, and why the others stay."""
+
+    moves: tuple[Move, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    waiting: int = 0
+    """So many are left to further runs by budgets."""
+
+
+class EndedPods:
+    """The pods that have ended and that strategies want removed, each by one of them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._finished = problem, problem.snapshot.finished
+        by_pod: dict[int, Contribution] = {}
+        # What a strategy carries out is not only shown by another.
+        for of in sorted(problem.contributions, key=lambda of: of.observed):
+            for pod in of.ended.pods.tolist() if of.ended is not None else ():
+                by_pod.setdefault(pod, of)
+        self._left = by_pod
+        uids = self._finished.pods.uid if self._finished is not None else ()
+        self._by_uid = {uids[pod]: pod for pod in by_pod}
+
+    def has(self, uid: str) -> bool:
+        """Return whether a strategy wants the pod of this uid removed."""
+        return uid in self._by_uid
+
+    def left(self, strategy: str) -> int:
+        """Return how many pods are left that a strategy wants removed."""
+        return sum(of.strategy == strategy for of in self._left.values())
+
+    def stays(self, uid: str) -> str | None:
+        """Return why the pod of this uid is not to be removed, None if it is."""
+        pod = self._by_uid.get(uid)
+        if pod is None:
+            return "no strategy removes it any more"
+        if bits := self._protected(pod):
+            return f"protected now: {', '.join(names_of(bits))}"
+        of = self._left.get(pod)
+        return "its strategy only observes" if of is not None and of.observed else None
+
+    def remove(
+        self, allowance: Allowance, wave: int, only: Collection[str] | None = None
+    ) -> Removals:
+        """Remove what protections and the budgets of a run allow, as moves of ``wave``; ``only`` these uids, if given."""
+        snapshot = self._finished
+        if snapshot is None:
+            return Removals()
+        moves: list[Move] = []
+        skips: list[Skip] = []
+        waiting = 0
+        for pod, of in list(self._left.items()):
+            if only is not None and snapshot.pods.uid[pod] not in only:
+                continue
+            namespace = snapshot.classes[snapshot.pods.cls[pod]].namespace
+            if bits := self._protected(pod):
+                name = names_of(bits)[0]
+                text = f"{name}: {text_of(snapshot, pod, name)}"
+                skips.append(self._skip(pod, of, Code.PROTECTED, text))
+            elif (limit := allowance.over_in(of.strategy, namespace)) is not None:
+                skips.append(self._skip(pod, of, Code.BUDGET, limit))
+                waiting += 1
+            else:
+                allowance.remove(of.strategy, namespace)
+                del self._left[pod]
+                moves.append(self._move(pod, of, wave))
+        return Removals(tuple(moves), tuple(skips), waiting)
+
+    def _protected(self, pod: int) -> int:
+        return int(self._problem.ended_protected[pod])
+
+    def _skip(self, pod: int, of: Contribution, code: Code, message: str) -> Skip:
+        namespace, name, node = self._names(pod)
+        return Skip(namespace, name, node, of.strategy, code, message)
+
+    def _move(self, pod: int, of: Contribution, wave: int) -> Move:
+        if self._finished is None or of.ended is None:
+            raise ValueError("only pods that have ended are removed")
+        namespace, name, node = self._names(pod)
+        owner = self._finished.owner_of(int(self._finished.pods.cls[pod]))
+        return Move(
+            namespace=namespace,
+            pod=name,
+            uid=self._finished.pods.uid[pod],
+            owner="" if owner is None else owner.ref,
+            node=node,
+            landings=(),
+            strategy=of.strategy,
+            reason=of.ended.reason(pod),
+            gain=cost_of_entries((0.0, of.weight, 0.0)),
+            cost=0.0,
+            wave=wave,
+            observed=of.observed,
+            cause=Cause.ENDED,
+        )
+
+    def _names(self, pod: int) -> tuple[str, str, str]:
+        """Return namespace, name and node of a pod."""
+        if self._finished is None:
+            raise ValueError("no pod has ended")
+        pods, nodes = self._finished.pods, self._finished.nodes
+        node = int(pods.node[pod])
+        namespace = self._finished.classes[pods.cls[pod]].namespace
+        return namespace, pods.name[pod], nodes.names[node] if node >= 0 else ""

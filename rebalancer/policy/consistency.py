@@ -1,0 +1,44 @@
+"""What the strategies of a policy mean for one another, and for its mode."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from rebalancer.policy.document import Problem
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.params import Direction
+from rebalancer.policy.sources import StrategySource
+
+
+def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[Problem]:
+    """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
+    enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
+    directed = [name for name in enforced if policy.strategies[name].params.direction]
+    for one, other in itertools.permutations(directed, 2):
+        packs, pulls = (policy.strategies[name].params.direction for name in (one, other))
+        twins = pulls is packs and one > other
+        if packs is not Direction.PACK or twins:
+            continue
+        if policy.strategies[one].select.may_meet(policy.strategies[other].select):
+            what = "packs" if pulls is packs else "spreads"
+            message = (
+                f"{other} {what} nodes that {one} packs: let one of them observe (mode: observe),"
+                " or select different nodes, such as select: {nodes: {pool: a}}"
+            )
+            source = sources[other]
+            yield source.document.problem(source.base, message)
+
+
+def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
+    """Yield a warning for a policy without strategies, and for each mode that has no effect."""
+    if not policy.strategies:
+        yield "the policy names no strategy: nothing will be moved"
+    for name, strategy in policy.strategies.items():
+        if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
+            effect = f"the policy's {policy.mode} holds"
+            if policy.mode is Mode.OFF:
+                effect = "it is off"
+            message = f"{strategy.mode} is laxer than the policy's mode; {effect}"
+            source = sources[name]
+            yield str(source.document.problem((*source.base, "mode"), message))

@@ -1,0 +1,217 @@
+"""The documents that make a policy: the files of a directory, one file, or standard input, and the flags' changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from rebalancer import API_VERSION
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import shown
+from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
+from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
+
+_MAIN_FILE = "rebalancer.yaml"
+
+
+@dataclass(slots=True)
+class StrategySource:
+    """The options of one strategy, not yet validated."""
+
+    name: str
+    document: Document
+    base: KeyPath
+    """Path of the options in the document."""
+    value: Any
+
+
+@dataclass(slots=True)
+class Sources:
+    """The documents of a policy's files, and the problems in them."""
+
+    main: Document | None = None
+    strategies: dict[str, StrategySource] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def read_directory(self, directory: Traversable, label: str) -> None:
+        """Read all files of a directory, which messages name ``label``."""
+        try:
+            entries = sorted(directory.iterdir(), key=lambda e: (e.name != _MAIN_FILE, e.name))
+        except OSError as error:
+            raise PolicyError(
+                [f"{label}: cannot be read ({error.strerror}); check its permissions"]
+            ) from None
+        for entry in entries:
+            # A mounted ConfigMap keeps its versions under names with a leading dot.
+            if not entry.name.startswith(".") and not entry.is_dir():
+                self._read_entry(entry, f"{label}/{entry.name}")
+        if not self.files:
+            raise PolicyError(
+                [
+                    f"{label}: holds no policy; it needs {_MAIN_FILE} and a <strategy>.yaml per strategy"
+                ]
+            )
+
+    def _read_entry(self, entry: Traversable, file: str) -> None:
+        if entry.name.endswith((".yml", ".json")):
+            self.files.append(file)
+            rename = f"rename it to {entry.name.rpartition('.')[0]}.yaml"
+            self.problems.append(Problem(file, 0, (), f"is not read; {rename}"))
+        elif not entry.name.endswith(".yaml"):
+            self.warnings.append(f"{file}: is no .yaml file, ignored")
+        else:
+            self.read(entry, file, "Policy" if entry.name == _MAIN_FILE else "Strategy")
+
+    def read(self, entry: Traversable, file: str, kind: str) -> None:
+        """Read one file; messages name it ``file``."""
+        # Reading a pipe without a writer, or a device, has no end.
+        if isinstance(entry, Path) and entry.exists() and not entry.is_file():
+            self.files.append(file)
+            message = "is no regular file; --policy - reads standard input"
+            self.problems.append(Problem(file, 0, (), message))
+            return
+        try:
+            with entry.open("rb") as stream:
+                self.add(stream.read(MOST_BYTES + 1), file, kind)
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            message = (
+                "does not exist; check --policy"
+                if missing
+                else f"cannot be read ({error.strerror})"
+            )
+            self.files.append(file)
+            self.problems.append(Problem(file, 0, (), message))
+
+    def add(self, raw: bytes, file: str, kind: str) -> None:
+        """Add a document of a kind: Policy, or Strategy, which is named as the file."""
+        self.files.append(file)
+        document, problems = parse(raw, file)
+        self.problems += problems
+        if document is None or not self._is_of_kind(document, kind):
+            return
+        if kind == "Policy":
+            self._add_main(document)
+            return
+        name = file.rpartition("/")[2].removesuffix(".yaml")
+        value = {k: item for k, item in document.data.items() if k not in ("apiVersion", "kind")}
+        self._add_strategy(StrategySource(name, document, (), value))
+
+    def _is_of_kind(self, document: Document, kind: str) -> bool:
+        """Check apiVersion and kind; return whether it is useful to check the other keys."""
+        if not isinstance(document.data, dict):
+            message = f"{shown(document.data)} should be a mapping of keys to values"
+            self._problem(document, (), message)
+            return False
+        foreign = self._foreign(document, kind)
+        if foreign is not None:
+            self._problem(document, ("kind",), foreign)
+            return False
+        useful = True
+        for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
+            value = document.data.get(key)
+            if value == expected:
+                continue
+            what = "is missing" if key not in document.data else f"{shown(value)} is not known here"
+            self._problem(document, (key,), f"{what}; write {key}: {expected}")
+            # In a document of another kind or version, every other key would be wrong, too.
+            useful = useful and key not in document.data
+        return useful
+
+    def _foreign(self, document: Document, kind: str) -> str | None:
+        """Return what to do with a document that is right, but not here; None for any other."""
+        data = document.data
+        if str(data.get("apiVersion")).startswith("descheduler/"):
+            return (
+                "is a policy of the descheduler;"
+                f" rebalancer policy migrate {document.file} turns it into one of ours"
+            )
+        if kind == "Strategy" and (data.get("apiVersion"), data.get("kind")) == (
+            API_VERSION,
+            "Policy",
+        ):
+            return (
+                f"in a directory, kind: Policy stands in {_MAIN_FILE}: rename the file to that,"
+                f" or give --policy {document.file}"
+            )
+        return None
+
+    def _add_main(self, document: Document) -> None:
+        self.main = document
+        strategies = document.data.get("strategies")
+        if strategies is None:
+            return
+        if not isinstance(strategies, dict):
+            message = f"{shown(strategies)} should be a mapping of strategies to their options"
+            self._problem(document, ("strategies",), message)
+            return
+        for name, value in strategies.items():
+            self._add_strategy(StrategySource(name, document, ("strategies", name), value))
+
+    def _add_strategy(self, strategy: StrategySource) -> None:
+        first = self.strategies.setdefault(strategy.name, strategy)
+        if first is not strategy:
+            place = first.document.problem(first.base, "").place
+            message = f"{strategy.name} stands in {place}, too; remove one of them"
+            self._problem(strategy.document, strategy.base, message)
+
+    def _problem(self, document: Document, path: KeyPath, message: str) -> None:
+        self.problems.append(document.problem(path, message))
+
+    # -- flags ---------------------------------------------------------------------------------------
+
+    def change(self, changes: Changes) -> None:
+        """Make the changes of the command line."""
+        settings, problems = parsed(changes)
+        self.problems += problems
+        for setting in settings:
+            self._set(setting)
+        self._keep_only(changes.only)
+        if text := str(changes):
+            self.warnings.append(f"the policy was changed by {text}")
+
+    def _set(self, setting: Setting) -> None:
+        if setting.path[0] == "strategies":
+            self._set_of_strategy(setting)
+            return
+        if self.main is None:
+            self.main = Document(setting.flag, {}, {})
+        changed = with_setting(self.main, (), setting)
+        if isinstance(changed, Problem):
+            self.problems.append(changed)
+        else:
+            self.main = changed
+
+    def _set_of_strategy(self, setting: Setting) -> None:
+        if len(setting.path) < 2:
+            message = "name a strategy, such as strategies.duplicates.mode"
+            self.problems.append(Problem(setting.flag, 0, setting.path, message))
+            return
+        name = str(setting.path[1])
+        known = self.strategies.get(name)
+        if known is None:
+            known = StrategySource(name, Document(setting.flag, {}, {}), (), {})
+        inner = Setting(setting.flag, setting.path[2:], setting.value)
+        changed = with_setting(known.document, known.base, inner)
+        if isinstance(changed, Problem):
+            self.problems.append(changed)
+            return
+        value = changed.data
+        for part in known.base:
+            value = value[part]
+        if not known.base and isinstance(value, dict):
+            value = {key: item for key, item in value.items() if key not in ("apiVersion", "kind")}
+        self.strategies[name] = StrategySource(name, changed, known.base, value)
+
+    def _keep_only(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        for name in names:
+            flag = f"--strategy {name}"
+            self.strategies.setdefault(name, StrategySource(name, Document(flag, {}, {}), (), {}))
+        self.strategies = {name: one for name, one in self.strategies.items() if name in names}

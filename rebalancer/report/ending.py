@@ -1,0 +1,67 @@
+"""What came of the moves of a run, and why it ends here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Method, Move
+from rebalancer.report.model import RunReport
+from rebalancer.report.words import holds
+
+_PAST = {
+    Status.EVICTED: "evicted",
+    Status.RESTARTED: "restarted",
+    Status.BLOCKED: "blocked by a PodDisruptionBudget",
+    Status.CHANGED: "changed meanwhile",
+    Status.GONE: "gone before",
+    Status.MISCONFIGURED: "misconfigured",
+    Status.REFUSED: "refused",
+    Status.FAILED: "failed",
+    Status.LOST: "lost",
+    Status.DROPPED: "dropped when judged again",
+    Status.NOT_ATTEMPTED: "not attempted",
+    Status.OBSERVED: "observed only",
+    Status.PLANNED: "planned",
+}
+
+
+def done_line(report: RunReport) -> str | None:
+    """Return what came of the moves, None if nothing was tried."""
+    tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
+    if report.dry_run or report.standstill or not tried:
+        return None
+    by_status = Counter(outcome.status for outcome in report.outcomes)
+    parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
+    evicted = by_status[Status.EVICTED] + by_status[Status.RESTARTED]
+    if evicted:
+        landed = [outcome for outcome in tried if outcome.landed is not None]
+        as_predicted = sum(1 for outcome in landed if outcome.predicted)
+        parts.append(f"{as_predicted:,} of {len(landed):,} landed as predicted")
+        if len(landed) < evicted:
+            parts.append(f"{evicted - len(landed):,} not landed yet")
+    return f"{', '.join(parts)}."
+
+
+def ending(report: RunReport) -> str:
+    """Return in one line why the run ends here."""
+    if report.standstill:
+        return f"Standing still: {'; '.join(report.standstill)}."
+    if report.cut is not None:
+        return f"Stopped early: {report.cut}."
+    stopped = report.plan.stopped
+    # Of a reviewed plan it says what is left of it, and nothing of the rules.
+    of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
+    if report.dry_run or not of_rules or all(map(_as_planned, report.outcomes)):
+        return stopped
+    return f"Had all gone as planned: {stopped[:1].lower()}{stopped[1:]}"
+
+
+def _as_planned(outcome: Outcome) -> bool:
+    return outcome.status is Status.OBSERVED or outcome.predicted is True
+
+
+def restarts(moves: Iterable[Move]) -> int:
+    """Return how many moves are restarts."""
+    return sum(move.method is Method.RESTART for move in moves)
