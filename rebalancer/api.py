@@ -10,7 +10,6 @@ it with ``rebalancer.testing.contract.check_strategy``.
 
 from __future__ import annotations
 
-from rebalancer.base.durations import format_duration
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, Group
 from rebalancer.cost.inspection import Gauge
@@ -61,5 +60,4 @@ __all__ = [
     "SpreadRule",
     "Term",
     "View",
-    "format_duration",
 ]

@@ -17,7 +17,6 @@ from rebalancer.api import (
     Snapshot,
     Term,
     View,
-    format_duration,
 )
 from strategies.pod_conditions import ConditionParams, matching
 
@@ -78,7 +77,7 @@ class FailedPods:
         rows = np.flatnonzero(asked)
         return Ended(
             rows[np.lexsort((rows, -age[rows]))].astype(np.int32),
-            lambda pod: _reason(finished, params, pod, float(age[pod])),
+            lambda pod: _reason(finished, params, pod),
         )
 
 
@@ -103,10 +102,10 @@ def _is_of(finished: Snapshot, cls: int, params: FailedPodsParams) -> bool:
     return not kinds.isdisjoint(params.exclude_owner_kinds)
 
 
-def _reason(finished: Snapshot, params: FailedPodsParams, pod: int, age: float) -> str:
+def _reason(finished: Snapshot, params: FailedPodsParams, pod: int) -> str:
     state = finished.pods.states[int(finished.pods.state[pod])]
     codes = (f"exit code {code}" for code in state.exit_codes(init=True))
     words = dict.fromkeys((*_reasons(params, state), *codes))
     why = f" ({', '.join(words)})" if words else ""
-    old = format_duration(timedelta(seconds=age))
+    old = finished.time_since(finished.pods.created[pod])
     return f"{finished.pod_ref(pod)} is {state.phase}{why}, {old} old"

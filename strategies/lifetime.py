@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ from rebalancer.api import (
     Snapshot,
     Term,
     View,
-    format_duration,
 )
 from strategies.pod_conditions import ConditionParams, matching
 
@@ -99,7 +97,7 @@ class Lifetime:
                 view,
                 pods=pods,
                 worth=age[pods],
-                reason=lambda pod: _reason(view.snapshot, params, pod, float(age[pod])),
+                reason=lambda pod: _reason(view.snapshot, params, pod),
                 by_state=by_state,
             )
         ]
@@ -145,11 +143,11 @@ def _by_conditions(snapshot: Snapshot, params: LifetimeParams) -> NDArray[np.boo
     return asked
 
 
-def _reason(snapshot: Snapshot, params: LifetimeParams, pod: int, age: float) -> str:
+def _reason(snapshot: Snapshot, params: LifetimeParams, pod: int) -> str:
     state = snapshot.pods.states[int(snapshot.pods.state[pod])]
     words = [*_states(params, state), *_exit_codes(params, state)]
     words += matching(params.conditions, state, snapshot.captured_at)
-    text = f"{snapshot.pod_ref(pod)} is {format_duration(timedelta(seconds=age))} old"
+    text = f"{snapshot.pod_ref(pod)} is {snapshot.time_since(snapshot.pods.created[pod])} old"
     if params.max_pod_life_time is not None:
-        text += f", maxPodLifeTime {format_duration(params.max_pod_life_time)}"
+        text += f", maxPodLifeTime {params.model_dump(mode='json')['max_pod_life_time']}"
     return ", ".join([text, *dict.fromkeys(words)])

@@ -17,7 +17,6 @@ from rebalancer.api import (
     Snapshot,
     Term,
     View,
-    format_duration,
 )
 
 _NOT_READY = ("False", "Unknown")
@@ -70,7 +69,7 @@ class Stuck:
                 view,
                 pods=pods,
                 worth=lasted[pods],
-                reason=lambda pod: _reason(snapshot, pod, float(lasted[pod])),
+                reason=lambda pod: _reason(snapshot, pod, float(since[pod])),
                 by_state=True,
                 elsewhere=True,
             )
@@ -119,11 +118,11 @@ def _node_at_fault(snapshot: Snapshot, stuck: NDArray[np.bool_]) -> NDArray[np.b
     return at_fault
 
 
-def _reason(snapshot: Snapshot, pod: int, lasted: float) -> str:
+def _reason(snapshot: Snapshot, pod: int, since: float) -> str:
     state = snapshot.pods.states[int(snapshot.pods.state[pod])]
     why = ", ".join(dict.fromkeys(state.reasons(init=True))) or "not Ready"
     node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
     return (
-        f"{snapshot.pod_ref(pod)} is not Ready on {node} for {format_duration(timedelta(seconds=int(lasted)))} "
+        f"{snapshot.pod_ref(pod)} is not Ready on {node} for {snapshot.time_since(since)} "
         f"({why}), while its siblings elsewhere are"
     )

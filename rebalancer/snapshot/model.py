@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 
 import numpy as np
 
+from rebalancer.base.durations import format_duration
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, frozen
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
@@ -401,6 +404,10 @@ class Snapshot:
         """Return the top controller of the pods of ``cls``, None if they have none."""
         owner = self.classes[cls].owner
         return self.owners[owner] if owner >= 0 else None
+
+    def time_since(self, moment: float) -> str:
+        """Return how long ago ``moment`` (Unix seconds) was, in whole seconds, as ``1h30m``."""
+        return format_duration(timedelta(seconds=math.floor(self.captured_at - moment)))
 
     def pod_ref(self, pod: int) -> str:
         """``namespace/name`` of a pod."""
