@@ -98,6 +98,10 @@ class Resident:
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._ended_at = -math.inf
+        self._following = ExitStack()
+        """Ends the following of the cluster."""
+        self._finished: frozenset[str] = frozenset()
+        """The phases of the pods that have ended and are followed, too."""
         self._notes: tuple[str, ...] = ()
         """What was said of the last run."""
 
@@ -111,8 +115,9 @@ class Resident:
             client = self._options.access().client(self._environment, self._stop)
             with ExitStack() as at_end:
                 at_end.callback(client.close)
+                at_end.callback(self._following.close)
                 while self._stop.reason() is None:
-                    self._lead(client, at_end)
+                    self._lead(client)
         except (ClusterReadError, StoppedError, KeyboardInterrupt):
             if not self._environment.stop.is_set():
                 raise
@@ -120,7 +125,7 @@ class Resident:
 
     # -- leading -----------------------------------------------------------------------------------
 
-    def _lead(self, client: Client, at_end: ExitStack) -> None:
+    def _lead(self, client: Client) -> None:
         """Wait for the Lease, then run again and again while it is ours."""
         lost: Callable[[], str | None] = _never
         with ExitStack() as led:
@@ -131,12 +136,11 @@ class Resident:
                 led.callback(release, self._environment, lease)
                 led.callback(self._yield_lead)
                 lost = lease.lost
-            if self.vitals.follower is None:
-                self.vitals.follower = at_end.enter_context(self._following(client))
+            self._follower(client)
             self.vitals.leads = True
             while self._stop.reason() is None and lost() is None:
-                self._run(client, self.vitals.follower, lost)
-                self._await_next(self.vitals.follower, lost)
+                self._run(client, lost)
+                self._await_next(lost)
 
     def _yield_lead(self) -> None:
         self.vitals.leads = False
@@ -180,13 +184,27 @@ class Resident:
 
     # -- following ---------------------------------------------------------------------------------
 
-    def _following(self, client: Client) -> Follower:
-        """Read the cluster, once; return what follows it when it is entered."""
+    def _follower(self, client: Client) -> Follower:
+        """Return what follows the cluster; it is read first, and again where the policy asks for more than is followed.
+
+        Raises:
+            ClusterReadError: it could not be read, or we may not.
+        """
+        finished = self._context().planning.finished
+        if self.vitals.follower is None or not finished <= self._finished:
+            self.vitals.follower = None
+            self._following.close()
+            self.vitals.follower = self._following.enter_context(self._read(client, finished))
+            self._finished = finished
+        return self.vitals.follower
+
+    def _read(self, client: Client, finished: frozenset[str]) -> Follower:
         from rebalancer.kube.follow import Follower  # noqa: PLC0415
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         self._require_rights(client)
-        kept = read_cluster(client, clock=self._environment.clock.unix, keep=True).kept
+        clock = self._environment.clock.unix
+        kept = read_cluster(client, clock=clock, keep=True, finished=finished).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
         return Follower(client, kept, None, seconds=math.inf, observer=self._early)
@@ -216,7 +234,7 @@ class Resident:
             loaded=self._policy.loaded,
         )
 
-    def _run(self, client: Client, follower: Follower, lost: Callable[[], str | None]) -> None:
+    def _run(self, client: Client, lost: Callable[[], str | None]) -> None:
         """Make one run, and keep what came of it; what goes wrong is said, and the next run tries again."""
         self._seen()
         # Until it evicts or reports, a run that is stopped may be cut off.
@@ -226,9 +244,7 @@ class Resident:
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost)
         try:
-            ended = published(
-                self._options, self._environment, lambda: self._ended(run, client, follower)
-            )
+            ended = published(self._options, self._environment, lambda: self._ended(run, client))
         except RebalancerError as error:
             if self._stop.reason() is not None:
                 raise
@@ -246,8 +262,9 @@ class Resident:
         self._ended_at = self._environment.clock.now()
         self._seen()
 
-    def _ended(self, run: RunContext, client: Client, follower: Follower) -> Ended:
+    def _ended(self, run: RunContext, client: Client) -> Ended:
         self._require_rights(client)
+        follower = self._follower(client)
         of_run = client.beside(run.stop)
         try:
             self._early.begin()
@@ -280,7 +297,7 @@ class Resident:
 
     # -- between two runs --------------------------------------------------------------------------
 
-    def _await_next(self, follower: Follower, lost: Callable[[], str | None]) -> None:
+    def _await_next(self, lost: Callable[[], str | None]) -> None:
         """Wait until a run is due, by the schedule or since something has changed."""
         clock = self._environment.clock
         due = clock.now() + self._schedule(clock.unix())
@@ -295,7 +312,8 @@ class Resident:
                 return
             if now - compacted >= _COMPACT:
                 compacted = now
-                follower.compact(self._evicted)
+                if self.vitals.follower is not None:
+                    self.vitals.follower.compact(self._evicted)
             left = min(due, early, now + _LOOK) - now
             if self._early.news.is_set():
                 self._stop.wait(left)

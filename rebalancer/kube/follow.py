@@ -389,7 +389,7 @@ class Follower:
             listing.items_version,
             form,
             (lambda: pod_changes(form)) if of_pods else (lambda: object_changes(kind, form)),
-            selector=phase_selector(self._kept.how.finished) if of_pods else "",
+            selector=phase_selector(self._how.finished) if of_pods else "",
             namespace=self._namespace if of_pods else "",
         )
 

@@ -13,6 +13,7 @@ from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import LISTED
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from tests.same import contents
+from tests.unit.commands import test_failed_pods
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, Runner, third_zone_joined
 from tests.unit.commands.serving import LEASE, Served, serving, soon
 
@@ -107,6 +108,19 @@ def test_a_policy_that_becomes_wrong_is_named_and_the_old_one_stays(cluster, tmp
         assert on(cluster, "n-c") == 0
         path.write_text(NOW_POLICY)
         soon(lambda: on(cluster, "n-c") == 2)
+        assert served.end() is ExitCode.DONE
+
+
+def test_a_policy_that_asks_for_more_than_is_followed_is_given_it(tmp_path):
+    without = test_failed_pods.POLICY.replace("  failed-pods: {minPodLifetime: 0s}\n", "")
+    with (
+        test_failed_pods.failed() as cluster,
+        serving(cluster, tmp_path, every=0.2, policy=without) as served,
+    ):
+        served.await_runs(1)
+        assert len(test_failed_pods.names(cluster, "Failed")) == 1
+        (tmp_path / "policy.yaml").write_text(test_failed_pods.POLICY)
+        soon(lambda: not test_failed_pods.names(cluster, "Failed"))
         assert served.end() is ExitCode.DONE
 
 
