@@ -233,7 +233,7 @@ MENDS: tuple[Mend, ...] = (
         "D13",
         [
             (
-                '                if _is_final(error):\n                    self._lost = f"the Lease was lost: {error}"',
+                '                if is_final(error):\n                    self._lost = f"the Lease was lost: {error}"',
                 '                self._lost = f"the Lease was lost: {error}"',
             )
         ],
@@ -264,7 +264,7 @@ MENDS: tuple[Mend, ...] = (
         [
             (
                 (
-                    "                if _is_final(error) or self.client.stop.wait(_RETRY) is not None:\n"
+                    "                if is_final(error) or self.client.stop.wait(_RETRY) is not None:\n"
                     "                    break\n                continue\n"
                 ),
                 "                break\n",
