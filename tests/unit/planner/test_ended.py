@@ -42,6 +42,14 @@ def test_what_is_about_running_pods_does_not():
     assert [move.pod for move in plan(objects).moves] == ["dead"]
 
 
+def test_a_cool_down_is_of_moves():
+    of = planning()
+    of.remember({"Deployment/default/web": "given up", "ReplicaSet/default/web": "given up"}, 0)
+    objects = [*nodes(), *workload("web", ["n1", "n2"]), failed()]
+    made = of.plan(snapshot_of(objects, finished=of.finished), 0.0, Timings(SystemClock()))
+    assert [move.owner in of.settings().cooling for move in made.plan.moves] == [True]
+
+
 @pytest.mark.parametrize(
     ("more", "options", "code"),
     [
