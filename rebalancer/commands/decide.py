@@ -62,8 +62,9 @@ def make_plan(
         run.notes.append(left)
     if memory is not None:
         memory.saw(planned.signals)
-    if not run.acts:
-        # Only evictions come before the explanation, and a dry run may still be ended at once here.
+    evicts = run.acts and not planned.standstill
+    if not (evicts and any(not move.observed for move in planned.left)):
+        # Only evictions come before the explanation; a run without any may still be ended at once here.
         with run.timings.phase("plan"):
             planned.plan.explanation.made()
     return planned

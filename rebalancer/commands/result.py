@@ -39,6 +39,11 @@ def report(
     ``partial``: something beside the moves of the plan has failed.
     """
     run.environment.committed.set()
+    try:
+        planned.plan.explanation.made()
+    except Exception:
+        _say_evicted(run.environment, outcomes_of(planned, execution))
+        raise
     code = _exit_code(ending, planned, execution, acts=run.acts)
     if partial and code is not ExitCode.UNREADABLE:
         code = ExitCode.PARTIAL
@@ -125,16 +130,22 @@ def _write(
     try:
         write(environment.out, pieces)
     except OutputError as error:
-        evicted = [one.move.ref for one in outcomes if one.status.may_have_evicted]
-        if evicted:
-            done = f"evicted or lost: {len(evicted)}: {', '.join(evicted)}"
-            say(environment.err, f"rebalancer: {error}\n{done}")
-            return ExitCode.PARTIAL
-        if error.reader_has_left:
+        evicted = any(one.status.may_have_evicted for one in outcomes)
+        if error.reader_has_left and not evicted:
             return code
         say(environment.err, f"rebalancer: {error}")
+        _say_evicted(environment, outcomes)
+        if evicted:
+            return ExitCode.PARTIAL
         return code if code is ExitCode.PARTIAL else error.exit_code
     return code
+
+
+def _say_evicted(environment: Environment, outcomes: Sequence[Outcome]) -> None:
+    """Say which pods were evicted, in the place of a report; nothing if none was."""
+    evicted = [one.move.ref for one in outcomes if one.status.may_have_evicted]
+    if evicted:
+        say(environment.err, f"evicted or lost: {len(evicted)}: {', '.join(evicted)}")
 
 
 def _exit_code(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -165,7 +165,9 @@ class WaveCheck:
         why = self.remember(self.executor.outcomes)
         if why is not None and self.planning.counts_the_hour:
             raise ClusterReadError(why)
-        self.explanation.made()
+        # What is wrong with it is said where the report asks for it: moves need it not.
+        with suppress(Exception):
+            self.explanation.made()
         with collector_paused():
             return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.watch import EventType
+from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire.pods import PodRecord
 
 _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
@@ -145,7 +146,8 @@ class PodFeed:
             if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
                 return
             self._unready.pop(pod.uid, None)
-            if event is EventType.DELETED:
+            # One that has ended is seen where a strategy looks at such pods; it serves as little as one that is gone.
+            if event is EventType.DELETED or pod.phase in FINISHED:
                 self._pods.pop(pod.uid, None)
                 if pod.uid in self._controllers:
                     self._gone.add(pod.uid)

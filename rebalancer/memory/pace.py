@@ -8,12 +8,13 @@ import msgspec
 
 from rebalancer.memory.document import Document, PaceMemory
 from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cause
 from rebalancer.planner.pace import Pace
 
 
 def with_pace(document: Document, outcomes: Iterable[Outcome], seconds: float) -> Document:
-    """Return the document with the pace of a run; that of the last one if this one evicted nothing."""
-    waves = [outcome.move.wave for outcome in outcomes if outcome.status.is_carried_out]
+    """Return the document with the pace of a run; that of the last one if this one moved nothing."""
+    waves = _waves_of_moved(outcomes)
     if not waves or seconds <= 0:
         return document
     pace = PaceMemory(len(waves), len(set(waves)), round(seconds, 1))
@@ -25,7 +26,7 @@ def with_pace_of_cut(document: Document, outcomes: Sequence[Outcome], seconds: f
 
     It would have taken longer still: it counts where the pace that is known, or the usual one, promised an end by then.
     """
-    waves = [outcome.move.wave for outcome in outcomes if outcome.status.is_carried_out]
+    waves = _waves_of_moved(outcomes)
     if not waves or seconds <= 0:
         return document
     evicting = any(
@@ -37,6 +38,15 @@ def with_pace_of_cut(document: Document, outcomes: Sequence[Outcome], seconds: f
     if len(waves) * promised.eviction + cut.waves * promised.wave >= seconds:
         return document
     return msgspec.structs.replace(document, pace=cut)
+
+
+def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
+    """Return the wave of each pod that was moved. What has ended is removed, and nothing is waited for."""
+    return [
+        outcome.move.wave
+        for outcome in outcomes
+        if outcome.status.is_carried_out and outcome.move.cause is not Cause.ENDED
+    ]
 
 
 def pace_of(known: PaceMemory | None) -> Pace:

@@ -100,7 +100,7 @@ class Draft:
         causes = {
             term.cause
             for weighted, term in self.judging_terms
-            if weighted in terms
+            if any(weighted is one for one in terms)
             and term.judges(pod)
             and (
                 shares.get(weighted.strategy, 0.0) > 0

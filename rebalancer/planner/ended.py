@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.plan.plan import Cause, Code, Move, Skip
 from rebalancer.planner.allowance import Allowance
@@ -19,7 +19,17 @@ class Removals:
     moves: tuple[Move, ...] = ()
     skips: tuple[Skip, ...] = ()
     waiting: int = 0
-    """So many are left to further runs by budgets."""
+    """So many are left to further runs by budgets, of strategies that do not only observe."""
+
+    def __add__(self, other: Removals) -> Removals:
+        """Return both."""
+        return Removals(
+            self.moves + other.moves, self.skips + other.skips, self.waiting + other.waiting
+        )
+
+    def in_wave(self, wave: int) -> Removals:
+        """Return the same, removed in ``wave``."""
+        return replace(self, moves=tuple(replace(move, wave=wave) for move in self.moves))
 
 
 class EndedPods:
@@ -55,9 +65,16 @@ class EndedPods:
         return "its strategy only observes" if of is not None and of.observed else None
 
     def remove(
-        self, allowance: Allowance, wave: int, only: Collection[str] | None = None
+        self,
+        allowance: Allowance,
+        *,
+        observed: bool | None = None,
+        only: Collection[str] | None = None,
     ) -> Removals:
-        """Remove what protections and the budgets of a run allow, as moves of ``wave``; ``only`` these uids, if given."""
+        """Remove what protections and the budgets of a run allow.
+
+        ``observed``: of strategies that only observe, or of the others; None: of both. ``only`` these uids, if given.
+        """
         snapshot = self._finished
         if snapshot is None:
             return Removals()
@@ -65,6 +82,8 @@ class EndedPods:
         skips: list[Skip] = []
         waiting = 0
         for pod, of in list(self._left.items()):
+            if observed not in (None, of.observed):
+                continue
             if only is not None and snapshot.pods.uid[pod] not in only:
                 continue
             namespace = snapshot.classes[snapshot.pods.cls[pod]].namespace
@@ -74,11 +93,11 @@ class EndedPods:
                 skips.append(self._skip(pod, of, Code.PROTECTED, text))
             elif (limit := allowance.over_in(of.strategy, namespace)) is not None:
                 skips.append(self._skip(pod, of, Code.BUDGET, limit))
-                waiting += 1
+                waiting += not of.observed
             else:
                 allowance.remove(of.strategy, namespace)
                 del self._left[pod]
-                moves.append(self._move(pod, of, wave))
+                moves.append(self._move(pod, of))
         return Removals(tuple(moves), tuple(skips), waiting)
 
     def _protected(self, pod: int) -> int:
@@ -88,7 +107,7 @@ class EndedPods:
         namespace, name, node = self._names(pod)
         return Skip(namespace, name, node, of.strategy, code, message)
 
-    def _move(self, pod: int, of: Contribution, wave: int) -> Move:
+    def _move(self, pod: int, of: Contribution) -> Move:
         if self._finished is None or of.ended is None:
             raise ValueError("only pods that have ended are removed")
         namespace, name, node = self._names(pod)
@@ -104,7 +123,7 @@ class EndedPods:
             reason=of.ended.reason(pod),
             gain=cost_of_entries((0.0, of.weight, 0.0)),
             cost=0.0,
-            wave=wave,
+            wave=1,
             observed=of.observed,
             cause=Cause.ENDED,
         )

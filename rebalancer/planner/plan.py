@@ -83,7 +83,7 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
     # What has ended goes last: nothing waits for it, and it waits for nothing.
-    removals = draft.ended.remove(draft.allowance, last_wave(moves) + 1)
+    removals = result.removals.in_wave(last_wave(moves) + 1)
 
     def explained() -> Explanation:
         with collector_paused():
@@ -149,7 +149,8 @@ def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds], remova
     moves = removals + (max(1, lower_bound(kept_back, ())) if waiting else 0)
     allowance = draft.allowance
     # A further run makes what budgets allow, or what fits into its time.
-    in_time = len(result.chosen) if allowance.short_of_time else len(draft.snapshot.pods)
+    planned = len(result.chosen) + len(result.removals.moves)
+    in_time = planned if allowance.short_of_time else len(draft.snapshot.pods) + removals
     of_a_run = max(1, min(allowance.per_run, in_time))
     return Backlog(moves, -(-moves // of_a_run), more=True)
 

@@ -65,12 +65,13 @@ class _Review:
         draft.state.reap()  # as a search leaves it
         known = {m.uid: m for m in standing} | {m.uid: m for m in left}
         moves, outcomes = self._outcomes(known, observed)
-        removals = draft.ended.remove(
-            draft.allowance, last_wave(moves) + 1, {move.uid for move in ended}
+        removals = draft.ended.remove(draft.allowance, only={move.uid for move in ended}).in_wave(
+            last_wave(moves) + 1
         )
         refused = list(_refused(ended, removals.moves, draft))
         outcomes |= {one.move.uid: one for one in refused}
-        left += removals.moves
+        left += [move for move in removals.moves if not move.observed]
+        observed |= {move.uid for move in removals.moves if move.observed}
         explanation = Explanation(
             skips=(),
             before=before,

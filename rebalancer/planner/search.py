@@ -19,6 +19,7 @@ from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.problem import WeightedTerm
@@ -44,6 +45,8 @@ class Searched:
     """Classes with pairs that only a limit of the whole run, or moves in flight, keep back."""
     in_flight: str | None = None
     """The budget that moves of earlier runs use up, if that is where the plan ends."""
+    removals: Removals = Removals()  # noqa: RUF009  # it cannot be changed
+    """Pods that have ended, as far as moves leave budgets for them."""
 
 
 def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
@@ -60,6 +63,7 @@ def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
         result.chosen += one.run(result.chosen[-1].wave + 1 if result.chosen else 1)
         result.refusals = one.examination.refusals
         result.pairs |= one.candidates.seen
+        result.removals += draft.ended.remove(draft.allowance, observed=observed)
         if not observed:
             result.waiting_classes = {cls for cls, _ in one.examination.waiting}
             result.in_flight = one.examination.in_flight

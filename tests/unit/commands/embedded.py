@@ -69,6 +69,8 @@ class Runner:
         self._clock = clock or SystemClock()
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
+        self.environment: Environment
+        """Of the newest run."""
 
     def __call__(
         self, stop: threading.Event | None = None, **options: Any
@@ -83,7 +85,8 @@ class Runner:
             "output": "json",
             **options,
         }
-        code = run_once(RunOptions(**chosen), Environment(self._clock, {}, out, err, stop))
+        self.environment = Environment(self._clock, {}, out, err, stop)
+        code = run_once(RunOptions(**chosen), self.environment)
         return int(code), json.loads(out.getvalue())
 
     def planned(self, **options: Any) -> tuple[str, dict[str, Any]]:

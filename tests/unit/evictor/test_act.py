@@ -139,6 +139,15 @@ def test_the_plan_is_explained_once_the_first_wave_is_remembered_and_before_the_
     assert order == [(1, 0)]
 
 
+def test_waves_go_on_where_the_plan_cannot_be_explained():
+    judging, left = Judging(), [move("b", wave=2)]
+    check = check_of(judging, Memory(), lambda: 1 / 0)
+    assert check.rechecked(left, 0.5) == [(left[0], "pays no longer")]
+    # Asked again, it says again why.
+    with pytest.raises(ZeroDivisionError):
+        check.explanation.made()
+
+
 def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():
     judging = Judging()
     with pytest.raises(ClusterReadError, match="no ConfigMap"):

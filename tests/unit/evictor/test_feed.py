@@ -13,7 +13,16 @@ from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
 
-def record(name, *, controller="rs", node="n2", ready=True, deleting=False, created=1.0):
+def record(
+    name,
+    *,
+    controller="rs",
+    node="n2",
+    ready=True,
+    deleting=False,
+    created=1.0,
+    phase="Running",
+):
     return PodRecord(
         namespace="default",
         name=name,
@@ -22,7 +31,7 @@ def record(name, *, controller="rs", node="n2", ready=True, deleting=False, crea
         created=created,
         ready_since=0.0,
         deleting=deleting,
-        phase="Running",
+        phase=phase,
         ready=ready,
         controller_kind="ReplicaSet",
         controller_group="apps",
@@ -71,6 +80,22 @@ def test_a_replacement_that_goes_is_none(feed, ends):
     feed.take(ADDED, record("c"))
     feed.take(*ends)
     assert names(feed) == []
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_has_ended_replaces_none_and_is_no_sibling(feed, phase):
+    feed.take(ADDED, record("c"))
+    feed.take(MODIFIED, record("c", ready=False, phase=phase))
+    feed.take(MODIFIED, record("b", ready=False, phase=phase))
+
+    def read_all():
+        feed.take(MODIFIED, record("long-ago", ready=False, phase=phase))
+        return True
+
+    feed.read_all = read_all
+    feed.list_again()
+    assert names(feed) == []
+    assert feed.unready_sibling("uid-a") is None
 
 
 def test_the_replacements_of_one_wave_are_old_in_the_next(feed):

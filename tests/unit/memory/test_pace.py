@@ -6,14 +6,14 @@ from rebalancer.memory.document import Document, PaceMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Move
+from rebalancer.plan.plan import Cause, Cost, Move
 from rebalancer.planner.pace import Pace
 
 KNOWN = Document(pace=PaceMemory(5, 1, 3.0))
 
 
-def outcome(wave, status=Status.EVICTED):
-    move = Move("ns", f"p{wave}", f"u{wave}", "", "n0", (), "s", "", Cost(), 1.0, wave)
+def outcome(wave, status=Status.EVICTED, cause=Cause.PLACE):
+    move = Move("ns", f"p{wave}", f"u{wave}", "", "n0", (), "s", "", Cost(), 1.0, wave, cause=cause)
     return Outcome(move, status, "")
 
 
@@ -25,6 +25,9 @@ def outcome(wave, status=Status.EVICTED):
         ([outcome(1, Status.BLOCKED)], 4.0, KNOWN.pace),
         ([], 4.0, KNOWN.pace),
         ([outcome(1)], 0.0, KNOWN.pace),
+        # Nothing replaces what has ended: its removal does not say how long a wave takes.
+        ([outcome(1, cause=Cause.ENDED)], 0.2, KNOWN.pace),
+        ([outcome(1), outcome(2, cause=Cause.ENDED)], 4.0, PaceMemory(1, 1, 4.0)),
     ],
 )
 def test_a_run_that_evicted_leaves_its_pace(outcomes, seconds, pace):
@@ -51,6 +54,7 @@ LATER = outcome(2, Status.NOT_ATTEMPTED)
         (PaceMemory(2, 0, 90.0), [outcome(1), NOT_BEGUN], 44.0, PaceMemory(2, 0, 90.0)),
         (PaceMemory(2, 0, 90.0), [outcome(1), NOT_BEGUN], 46.0, PaceMemory(1, 0, 46.0)),
         (None, [outcome(1, Status.BLOCKED), NOT_BEGUN], 70.0, None),
+        (None, [outcome(1, cause=Cause.ENDED), LATER], 70.0, None),
     ],
 )
 def test_a_first_wave_that_was_cut_off_says_that_the_run_was_no_faster(

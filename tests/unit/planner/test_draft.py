@@ -1,14 +1,16 @@
 """A plan in the making: what a move does to the state, and what the terms say then."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from rebalancer.plan.plan import Cost
+from rebalancer.plan.plan import Cause, Cost
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction, Taker
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.selected import Selected
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import draft_of, problem_of
@@ -97,3 +99,29 @@ def test_a_pair_is_named_by_what_may_move_it(changes, named, enforced):
     assert draft.names_pair(web, N0) == named
     assert not draft.names_pair(web, N1)
     assert len(draft.enforced) == enforced
+
+
+@dataclass
+class Judged:
+    """A term of a plug-in that judges pods, and that Python cannot compare: it holds arrays."""
+
+    pods: Int32s
+    cause: Cause
+
+    def judges(self, pod):
+        return pod in self.pods
+
+    def delta_of(self, pod, nodes):
+        return np.full(len(nodes), -1.0)
+
+
+def test_terms_need_not_be_comparable_to_say_what_is_wrong_with_a_pod():
+    problem = problem_of(crowded(), strategies=["duplicates"])
+    draft = Draft(problem, Settings())
+    both = np.arange(2, dtype=np.int32)
+    first, second = (
+        WeightedTerm("mine", Judged(both.copy(), Cause.AGE), 1.0)  # type: ignore[arg-type]
+        for _ in range(2)
+    )
+    draft.judging_terms = tuple((one, one.term) for one in (first, second))  # type: ignore[misc]
+    assert draft.cause(0, {"mine": 1.0}, landing(N1), [first]) is Cause.AGE

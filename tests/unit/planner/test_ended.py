@@ -42,6 +42,14 @@ def test_what_is_about_running_pods_does_not():
     assert [move.pod for move in plan(objects).moves] == ["dead"]
 
 
+def test_a_cool_down_is_of_moves():
+    of = planning()
+    of.remember({"Deployment/default/web": "given up", "ReplicaSet/default/web": "given up"}, 0)
+    objects = [*nodes(), *workload("web", ["n1", "n2"]), failed()]
+    made = of.plan(snapshot_of(objects, finished=of.finished), 0.0, Timings(SystemClock()))
+    assert [move.owner in of.settings().cooling for move in made.plan.moves] == [True]
+
+
 @pytest.mark.parametrize(
     ("more", "options", "code"),
     [
@@ -79,6 +87,25 @@ def test_they_go_after_the_moves_of_other_strategies_and_only_if_these_leave_som
         (NAME, 2),
     ]
     assert [(skip.pod, skip.code) for skip in result.skips] == [("b", Code.BUDGET)]
+
+
+def test_what_is_only_shown_takes_no_budget_from_what_is_removed():
+    text = (
+        "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 1}\n"
+        "strategies: {failed-pods: {}, duplicates: {mode: observe}}\n"
+    )
+    of = Planning(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    objects = [*nodes(), *workload("web", ["n1", "n1"]), failed("a")]
+    snapshot = snapshot_of(objects, finished=of.finished)
+    result = of.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    assert [(move.pod, move.observed) for move in result.moves] == [("a", False)]
+
+
+def test_what_would_only_be_shown_is_no_backlog():
+    more = "mode: observe\nbudgets: {perRun: 1}"
+    result = plan([*nodes(), failed("a", hours=3), failed("b")], more=more)
+    assert [(move.pod, move.observed) for move in result.moves] == [("a", True)]
+    assert result.backlog.moves == 0
 
 
 def test_an_observing_instance_shows_what_another_does_not_remove():
@@ -125,3 +152,14 @@ def test_a_reviewed_plan_removes_what_it_names_and_nothing_else():
     assert [move.pod for move in made.left] == ["a"]
     assert {o.move.pod: o.message for o in made.ended.values()} == {"c": "protected now: optedOut"}
     assert made.plan.stopped == "Left of the plan: 1 of 2 moves (1 dropped)."
+
+
+def test_of_a_reviewed_plan_nothing_is_left_that_would_only_be_shown():
+    objects = [*nodes(), failed()]
+    first = planning()
+    snapshot = snapshot_of(objects, finished=first.finished)
+    moves = first.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
+    made = planning("{mode: observe}", reviewed=moves).plan(snapshot, 0.0, Timings(SystemClock()))
+    assert [(move.pod, move.observed) for move in made.plan.moves] == [("dead", True)]
+    assert made.plan.funnel["moves"] == 0
+    assert made.plan.stopped == "Nothing to do: nothing is left of the plan (1 observed only)."

@@ -207,6 +207,19 @@ def test_it_is_known_which_controllers_are_named_and_were_not_seen() -> None:
     assert fold.settled().without_object() == set()
 
 
+def test_the_controllers_of_pods_that_have_ended_are_kept_with_them() -> None:
+    fold = Fold(frozenset({"Failed"}))
+    fold.add_pods(records([pod(0, "lone", phase="Failed")]))
+    feed(fold, "ReplicaSet", objects("ReplicaSet", [replica_set("lone", 0)]))
+    fold.settled()
+    fold.compact()
+    assert fold.settled().without_object() == set()
+    fold.remove_pod(records([pod(0, "lone")])[0].uid)
+    fold.settled()
+    fold.compact()
+    assert fold.known("ReplicaSet", objects("ReplicaSet", [replica_set("lone")])[0]) is None
+
+
 @given(st.lists(st.text(max_size=4), max_size=12), st.data())
 def test_columns_of_strings_are_taken_and_searched_like_lists(
     values: list[str], data: st.DataObject
