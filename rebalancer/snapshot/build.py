@@ -171,6 +171,7 @@ class Fold:
         A ReplicaSet or Job that owns no pod and wants none is reported again when it is to have some.
         """
         self._pods.compact()
+        self._finished.compact()
         for kind in _AFTER_PODS:
             known = self._of(kind)
             idle = [key for key, item in known.items() if self._is_idle(item)]
@@ -179,7 +180,7 @@ class Fold:
 
     def _is_idle(self, item: o.Workload) -> bool:
         wanted = item.spec.parallelism if item.kind == "Job" else item.spec.replicas
-        return wanted == 0 and item.metadata.uid not in self._pods.controllers
+        return wanted == 0 and item.metadata.uid not in self.controllers
 
     def exhausted(self) -> set[str]:
         """Return the PodDisruptionBudgets (namespace/name) that allow no disruption now."""
