@@ -41,6 +41,7 @@ def parse_address(text: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError:
         port = None
     if port is None or parts.username or parts.path or parts.query or parts.fragment:
@@ -58,9 +59,8 @@ def answering(address: tuple[str, int], paths: Paths) -> Iterator[int]:
     host, port = address
     try:
         server = _server_of(host)(address, _handler(paths))
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PolicyError([f"--listen {host}:{port}: {why}"]) from None
+    except OSError as error:
+        raise PolicyError([f"--listen {host}:{port}: {error.strerror or error}"]) from None
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
     thread.start()
     try:
