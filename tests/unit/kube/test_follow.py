@@ -20,6 +20,7 @@ from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import follow
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.follow import Follower
+from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import LISTED, PODS
 from rebalancer.kube.watch import EventType
@@ -467,12 +468,11 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
     assert kept is not None
     with Follower(client, kept, None, seconds=600) as follower:
         reads, settled = threading.Event(), threading.Event()
-        again = follow.read_pods
 
         def slowly(*arguments: Any) -> Any:
             reads.set()
             assert settled.wait(BUSY)
-            return again(*arguments)
+            return read_pods(*arguments)
 
         waited = follower._await_controllers
 
