@@ -31,7 +31,8 @@ class Early:
         self._clock, self._lock = clock, threading.Lock()
         self._first = self._last = -math.inf
         self._gap = GAP
-        self._why = ""
+        self._why = self._seen = ""
+        """What came first, in words: since the last run began, and before it."""
         self._unschedulable_since = -math.inf
         """Server's time since which the newest of the pods waits that no node takes."""
 
@@ -39,7 +40,12 @@ class Early:
         """Forget what came so far: a run sees it now."""
         with self._lock:
             self.news.clear()
-            self._gap, self._why = GAP, ""
+            self._gap, self._seen, self._why = GAP, self._why, ""
+
+    def again(self) -> None:
+        """Take back that a run saw it: it failed, and what called for it calls for another."""
+        if self._seen:
+            self._note(self._seen, GAP)
 
     def due(self, ended: float) -> float:
         """Return when to begin a run, infinite if nothing calls for one. ``ended``: when the last one had."""

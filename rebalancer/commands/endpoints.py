@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,8 +16,9 @@ from rebalancer.base.errors import PolicyError
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 _SLOWEST = 10.0
-"""Seconds for a client to send its request and to take the answer."""
+"""Seconds of silence for a client that sends its request, or takes the answer."""
 _MOST_AT_ONCE = 16
+"""Clients; of more, the one that came first is sent away, so that no crowd of slow ones keeps a probe from its answer."""
 
 
 class Answer(NamedTuple):
@@ -38,6 +41,7 @@ def parse_address(text: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError:
         port = None
     if port is None or parts.username or parts.path or parts.query or parts.fragment:
@@ -47,7 +51,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def answering(address: tuple[str, int], paths: Paths) -> Iterator[int]:
-    """Answer GET for these paths and 404 for all others; yield the port.
+    """Answer GET and HEAD for these paths and 404 for all others; yield the port. Without a host, on all addresses.
 
     Raises:
         PolicyError: the address cannot be used.
@@ -67,36 +71,52 @@ def answering(address: tuple[str, int], paths: Paths) -> Iterator[int]:
         thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(ThreadingTCPServer):
+    # Not the HTTP server of the library: that one asks DNS for its own name before it answers.
+    allow_reuse_address = daemon_threads = True
     block_on_close = False
+    request_queue_size = _MOST_AT_ONCE
 
     def __init__(self, *arguments: Any) -> None:
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        self._open: dict[Any, None] = {}
+        """Connections that are being answered, in the order in which they came."""
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; a crowd of slow clients is sent away, not waited for."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer in a thread of its own."""
+        oldest = None
+        with self._lock:
+            self._open[request] = None
+            if len(self._open) > _MOST_AT_ONCE:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+        if oldest is not None:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that leave early: a probe's time-out is no event of ours."""
 
 
 def _server_of(host: str) -> type[_Server]:
-    import socket  # noqa: PLC0415
+    everywhere = not host and socket.has_dualstack_ipv6()
 
     class Server(_Server):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        address_family = socket.AF_INET6 if everywhere or ":" in host else socket.AF_INET
+
+        def server_bind(self) -> None:
+            if everywhere:
+                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            super().server_bind()
 
     return Server
 
@@ -107,7 +127,7 @@ def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
         timeout: ClassVar[float] = _SLOWEST
 
         def do_GET(self) -> None:  # the name is the library's
-            path = urlsplit(self.path).path
+            path = self.path.partition("?")[0]
             answer = paths[path]() if path in paths else Answer(404, b"not found\n")
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
@@ -115,7 +135,10 @@ def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
-            self.wfile.write(answer.body)
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        do_HEAD = do_GET  # noqa: N815  # the name is the library's
 
         def log_message(self, *_: object) -> None:
             """Log no requests: probes come every few seconds."""

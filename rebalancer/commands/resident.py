@@ -97,7 +97,7 @@ class Resident:
         """Hash of the policy for whose runs all rights are there."""
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
-        self._ended_at = -math.inf
+        self._ended_at = self._compacted = -math.inf
         self._following = ExitStack()
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
@@ -153,13 +153,15 @@ class Resident:
         """
         from rebalancer.kube.lease import Lease, LeaseTaken, is_final  # noqa: PLC0415
 
+        # What asks for it again and again, since the server fails, does not hang either.
+        self._seen()
+
         def looked() -> None:
             self._seen()
             if not self.vitals.stands_by:
                 self.vitals.stands_by = True
                 say(self._environment.err, "rebalancer: another run has the Lease: standing by")
-            if self.vitals.follower is not None:
-                self.vitals.follower.compact(self._evicted)
+            self._compact()
 
         lease = Lease(
             client,
@@ -266,8 +268,8 @@ class Resident:
         self._require_rights(client)
         follower = self._follower(client)
         of_run = client.beside(run.stop)
+        self._early.begin()
         try:
-            self._early.begin()
             source = Source(
                 run,
                 client.server,
@@ -276,6 +278,9 @@ class Resident:
                 followed=Followed(follower, self._evicted),
             )
             return run_on(run, replace(self._options.ending(), prints_idle=False), source)
+        except RebalancerError:
+            self._early.again()
+            raise
         finally:
             of_run.close()
 
@@ -301,7 +306,6 @@ class Resident:
         """Wait until a run is due, by the schedule or since something has changed."""
         clock = self._environment.clock
         due = clock.now() + self._schedule(clock.unix())
-        compacted = clock.now()
         while self._stop.reason() is None and lost() is None:
             self._seen()
             now = clock.now()
@@ -310,15 +314,18 @@ class Resident:
                 if early < due:
                     say(self._environment.err, f"rebalancer: {self._early.why}: planning now")
                 return
-            if now - compacted >= _COMPACT:
-                compacted = now
-                if self.vitals.follower is not None:
-                    self.vitals.follower.compact(self._evicted)
+            self._compact()
             left = min(due, early, now + _LOOK) - now
             if self._early.news.is_set():
                 self._stop.wait(left)
             else:
                 self._early.news.wait(left)
+
+    def _compact(self) -> None:
+        now = self._environment.clock.now()
+        if self.vitals.follower is not None and now - self._compacted >= _COMPACT:
+            self._compacted = now
+            self.vitals.follower.compact(self._evicted)
 
     def _seen(self) -> None:
         self.vitals.seen = self.vitals.clock.now()

@@ -84,7 +84,8 @@ class Vitals:
         return None
 
     def _silence(self) -> float:
-        return 0.0 if self.follower is None else self.follower.silent_for()
+        follower = self.follower
+        return 0.0 if follower is None else follower.silent_for()
 
     def _health(self) -> Answer:
         ailment = self.ailment()

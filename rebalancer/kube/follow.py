@@ -166,8 +166,10 @@ class Follower:
         self._catch_up(evicted)
         self._await_controllers()
         with self._lock:
-            self._ending.clear()
-            self._backlog = []
+            # Not emptied: should this run fail, the next one asks for the same pods.
+            self._ending.intersection_update(evicted)
+            # Where the pods are being listed again, some are taken in before there is a listener.
+            self._backlog = None if self._pods.watch is None else []
             if use is not None:
                 self._fold.take_metrics(use)
             settled = self._fold.settled()
@@ -214,10 +216,11 @@ class Follower:
 
         The server says at least once a minute that there was nothing.
         """
-        heard = (
-            max(track.current, -math.inf if (watch := track.watch) is None else watch.heard)
+        # The watch first: it goes once its time is noted. No lock: a snapshot keeps it for longer than a probe waits.
+        heard = [
+            max(-math.inf if (watch := track.watch) is None else watch.heard, track.current)
             for track in self._tracks
-        )
+        ]
         return self._client.monotonic() - min(heard)
 
     # -- snapshots ---------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class Follower:
             track
             for track in asked
             if track.watch is None
-            or not track.watch.live
+            or not track.watch.is_current()
             or (track is self._pods and not self._ending.issuperset(evicted))
         ]
 
@@ -338,9 +341,9 @@ class Follower:
             if watch is not None:
                 watch.close()
             with self._lock:
-                track.watch = None
                 if watch is not None:
                     track.current = max(track.current, watch.heard)
+                track.watch = None
             track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
             if track.trouble is None and not self._leaving.is_set():
                 self._start(track)

@@ -90,12 +90,13 @@ class Watch(Generic[T]):
         self._stop = client.stop.sooner(seconds, self._closed)
         self._stream: Stream | None = None
         self._was_live = False
+        self._opened = -math.inf
         self._refusals = 0
 
     def __iter__(self) -> Iterator[Event[T]]:
         wait = _FIRST_WAIT
         while self._stop.reason() is None:
-            before = self.resource_version
+            before, began = self.resource_version, self._client.monotonic()
             try:
                 yield from self._one_stream()
             except _ExpiredError:
@@ -103,10 +104,17 @@ class Watch(Generic[T]):
                 return
             except TransportError:
                 self.broken += self._stop.reason() is None
-            if self.resource_version != before:
+            # The server ends a stream after its time, also one of a kind that never changes.
+            lasted = self._client.monotonic() - began
+            if self.resource_version != before or lasted > _LONGEST_WAIT:
                 wait = _FIRST_WAIT
             self._stop.wait(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
+
+    def is_current(self) -> bool:
+        """Return whether a stream is open that is not silent for too long, as after the machine has slept."""
+        silent = self._client.monotonic() - max(self.heard, self._opened)
+        return self.live and silent <= SILENCE
 
     def close(self) -> None:
         """End the watch; an iteration that waits in another thread ends soon."""
@@ -136,6 +144,7 @@ class Watch(Generic[T]):
         decoder = self._where.decoder()
         try:
             self._check(stream)
+            self._opened = self._client.monotonic()
             self.live = self._was_live = True
             self._refusals = 0
             while self._stop.reason() is None:

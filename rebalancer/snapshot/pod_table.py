@@ -174,8 +174,8 @@ class PodTable:
         self._newest[uid] = -1
 
     def compact(self) -> None:
-        """Put changes among the rows before they are more than the rows: a pod may change many times."""
-        if len(self._news) > max(_MANY_NEWS, len(self._rows) // 8):
+        """Put changes among the rows before they are more than the rows: a pod may change many times, or not be ours."""
+        if max(len(self._news), len(self._newest)) > max(_MANY_NEWS, len(self._rows) // 8):
             self.settled()
 
     def _append(self, rows: PodRows, record: PodRecord) -> None:

@@ -143,3 +143,18 @@ def test_a_notice_among_other_changes_shortens_the_gap():
     assert early.due(clock.time) == clock.time + GAP_AFTER_NOTICE
     early.begin()
     assert early.due(clock.time) == math.inf
+
+
+def test_what_a_run_that_failed_was_called_for_calls_again():
+    clock = HandClock()
+    early = Early(clock)
+    early.object_changed("Node", PLAIN, tainted("spot"))
+    for _ in range(2):
+        early.begin()
+        early.again()
+        assert early.due(clock.time) == clock.time + GAP
+        assert early.why == "node n says something else"
+    early.begin()
+    early.begin()
+    early.again()
+    assert early.due(LONG_AGO) == math.inf

@@ -31,15 +31,15 @@ def test_addresses(text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "8080", "host", ":http", ":70000", "a@b:1", "http://a:1", ":1/x"]
+    "text", ["", "8080", "host", ":http", ":70000", "a@b:1", "http://a:1", ":1/x", "ä..b:1"]
 )
 def test_what_is_no_address(text):
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_address(text)
 
 
-def asked(port, path, method="GET"):
-    connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
+def asked(port, path, method="GET", host="127.0.0.1"):
+    connection = HTTPConnection(host, port, timeout=BUSY)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -52,8 +52,10 @@ def test_only_what_is_there_is_answered():
     with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
         assert asked(port, "/healthz") == (200, "ok\n")
         assert asked(port, "/healthz?verbose") == (200, "ok\n")
-        for path in ("/", "/healthz/", "/metrics", "/../etc/passwd"):
+        for path in ("/", "//[", "/healthz/", "/metrics", "/../etc/passwd"):
             assert asked(port, path)[0] == 404
+        assert asked(port, "/healthz", "HEAD") == (200, "")
+        assert asked(port, "/metrics", "HEAD") == (404, "")
         for method in ("POST", "PUT", "DELETE"):
             assert asked(port, "/healthz", method)[0] == 501
         with pytest.raises(PolicyError, match=f"--listen 127.0.0.1:{port}: "), ExitStack() as held:
@@ -62,10 +64,30 @@ def test_only_what_is_there_is_answered():
 
 def test_clients_that_say_nothing_keep_no_others_away():
     with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        silent = [socket.create_connection(("127.0.0.1", port), BUSY) for _ in range(40)]
         assert asked(port, "/healthz") == (200, "ok\n")
+        # The one that came first was sent away.
+        assert silent[0].recv(1) == b""
         for each in silent:
             each.close()
+
+
+def test_without_a_host_it_answers_on_addresses_of_both_kinds():
+    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+        assert [asked(port, "/healthz", host=host) for host in hosts] == [(200, "ok\n")] * len(
+            hosts
+        )
+
+
+def test_dns_is_not_asked_for_its_name(monkeypatch):
+    def hangs(*_):
+        raise AssertionError("DNS is asked")
+
+    monkeypatch.setattr(socket, "getfqdn", hangs)
+    monkeypatch.setattr(socket, "gethostbyaddr", hangs)
+    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        assert asked(port, "/healthz") == (200, "ok\n")
 
 
 class HandClock:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.commands import early
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect
@@ -96,6 +97,26 @@ def test_a_node_that_comes_or_speaks_calls_for_a_run(cluster, tmp_path):
         cluster.cordon(["n-d"])
         served.await_runs(3)
         assert "node n-d says something else: planning now" in served.err.getvalue()
+
+
+def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(early, "GAP", 0.1)
+    with serving(cluster, tmp_path) as served:
+        served.await_runs(1)
+        cluster.faults.add(Fault(path="^/version$", status=403))
+        cluster.cordon(["n-b"])
+        served.await_runs(3)
+        assert served.err.getvalue().count("node n-b says something else: planning now") == 2
+        assert served.vitals.failed is None
+
+
+def test_what_cannot_read_the_lease_is_at_work_all_the_same(cluster, tmp_path):
+    cluster.faults.add(Fault(path="/leases/", status=400, times=10**6))
+    with serving(cluster, tmp_path, lease=LEASE) as served:
+        soon(lambda: "it is tried again" in served.err.getvalue())
+        served.vitals.seen = -1e9
+        soon(lambda: served.vitals.ailment() is None)
+        assert not served.vitals.leads
 
 
 def test_a_policy_that_becomes_wrong_is_named_and_the_old_one_stays(cluster, tmp_path):

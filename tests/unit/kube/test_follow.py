@@ -20,6 +20,7 @@ from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import follow
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.follow import Follower
+from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import LISTED, PODS
 from rebalancer.kube.watch import EventType
@@ -442,4 +443,50 @@ def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: Embedd
         follower.fresh((), captured_at=START, version=(1, 36))
         assert follower.list_pods()
         with follower.heard_by(heard) as whole:
+            assert not whole
+
+
+def test_what_a_run_that_failed_has_seen_going_is_not_looked_for_again(
+    cluster: EmbeddedCluster,
+) -> None:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with Follower(client, kept, None, seconds=600) as follower:
+        gone = cluster.objects("Pod", "default")[0]["metadata"]
+        cluster.delete("Pod", gone["name"])
+        for _ in range(2):
+            follower.fresh([gone["uid"]], captured_at=START, version=(1, 36))
+            assert follower.notes == ()
+
+
+def test_what_is_listed_again_while_a_run_begins_is_not_whole(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(cluster)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with Follower(client, kept, None, seconds=600) as follower:
+        reads, settled = threading.Event(), threading.Event()
+
+        def slowly(*arguments: Any) -> Any:
+            reads.set()
+            assert settled.wait(BUSY)
+            return read_pods(*arguments)
+
+        waited = follower._await_controllers
+
+        def meanwhile() -> Any:
+            # All watches were open; now the one of pods is replaced.
+            lister.start()
+            assert reads.wait(BUSY)
+            return waited()
+
+        lister = threading.Thread(target=follower.list_pods)
+        monkeypatch.setattr(follow, "read_pods", slowly)
+        monkeypatch.setattr(follower, "_await_controllers", meanwhile)
+        follower.fresh((), captured_at=START, version=(1, 36))
+        settled.set()
+        lister.join(BUSY)
+        with follower.heard_by(Heard()) as whole:
             assert not whole

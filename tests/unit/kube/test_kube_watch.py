@@ -12,9 +12,9 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.changes import pod_changes
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.resources import PODS
-from rebalancer.kube.watch import EventType, Watch, Where
+from rebalancer.kube.watch import SILENCE, EventType, Watch, Where
 from rebalancer.wire.pods import PodRecord
-from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of, pod, status_body
+from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, pod, status_body
 
 PATH = "/api/v1/pods"
 
@@ -96,6 +96,33 @@ def test_a_broken_stream_goes_on_from_the_last_version(
     assert sleeps.waits == [0.25, 0.5, 1.0, 0.25]
     assert watch.broken == 4
     assert watch.expired
+
+
+def test_a_stream_that_had_its_time_is_opened_again_at_once(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    def quiet(_: Asked) -> Say:
+        sleeps.sleep(300)
+        return Say(lines=()) if len(server.asked) < 8 else EXPIRED
+
+    server.handle("GET", PATH, quiet)
+    assert names(watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=1e6)) == []
+    assert set(sleeps.waits) == {300, 0.25}
+
+
+def test_a_stream_that_is_silent_for_too_long_is_not_current(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), change("ADDED", "b", "12"))))
+    watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=1000)
+    assert not watch.is_current()
+    events = iter(watch)
+    next(events)
+    assert watch.is_current()
+    sleeps.sleep(SILENCE + 1)
+    assert watch.live
+    assert not watch.is_current()
+    watch.close()
 
 
 @pytest.mark.parametrize("answer", [EXPIRED, Say(status_body(410, "too old"), 410)])

@@ -241,3 +241,23 @@ def test_strings_of_one_length_are_searched_where_they_lie(
 ) -> None:
     rows = StringColumn(values).rows_of(sought).tolist()
     assert rows == [row for row, value in enumerate(values) if value in sought]
+
+
+def test_what_is_kept_of_pods_that_have_ended_is_compacted_too() -> None:
+    fold = Fold(frozenset({"Failed"}))
+    for life in range(5000):
+        (record,) = records([pod(1, "web-1", life=life)])
+        fold.change_pod(record)
+        fold.remove_pod(record.uid)
+        fold.compact()
+    assert len(fold._finished._newest) < 2000
+    assert len(fold._pods._newest) < 2000
+
+
+def test_the_controller_of_a_pod_that_has_ended_is_not_forgotten() -> None:
+    fold = Fold(frozenset({"Failed"}))
+    fold.add_pods(records([pod(1, "web-1", phase="Failed")]))
+    (idle,) = objects("ReplicaSet", [replica_set("web-1", 0)])
+    fold.change("ReplicaSet", idle)
+    fold.compact()
+    assert not fold.settled().without_object()
