@@ -17,6 +17,7 @@ from rebalancer.commands.options import RunOptions, duration, reference, scope_o
 from rebalancer.commands.terminal import bars_on
 from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
+from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
@@ -34,7 +35,6 @@ class RunContext:
     acts: bool
     """Whether the run may evict."""
     environment: Environment
-    loaded: LoadedPolicy
     planning: Planning
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
@@ -50,6 +50,11 @@ class RunContext:
     """Says on standard error what the run does."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
+
+    @property
+    def loaded(self) -> LoadedPolicy:
+        """The policy, with what it names in the cluster once that is read."""
+        return self.planning.loaded
 
     @property
     def steers(self) -> bool:
@@ -135,7 +140,6 @@ def run_context(
     return RunContext(
         acts=acts,
         environment=environment,
-        loaded=loaded,
         planning=Planning(
             loaded,
             registry,
@@ -176,7 +180,8 @@ def _reviewed_plan(
     if options.plan_path == options.snapshot_path == "-":
         raise PolicyError(["plan and --snapshot cannot both be standard input"])
     plan = read_plan(options.plan_path or "", sys.stdin.buffer)
-    plan.check_policy(loaded)
+    if not isinstance(loaded.policy.scheduler.from_config, ConfigMapKey):
+        plan.check_policy(loaded)
     return replace(plan, max_age=max_age)
 
 

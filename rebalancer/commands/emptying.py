@@ -135,7 +135,6 @@ class Emptying:
 
         run = replace(
             self.base,
-            loaded=loaded,
             planning=Planning(
                 loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
             ),
@@ -168,8 +167,8 @@ class Emptying:
         Raises:
             RebalancerError: nothing was changed.
         """
-        with self.source(()) as (_, source):
-            reading = source.read()
+        with self.source(()) as (run, source):
+            reading = self._read(run, source)
             names = choice.of(reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
@@ -179,6 +178,13 @@ class Emptying:
 
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
+
+    def _read(self, run: RunContext, source: Source) -> Reading:
+        """Read the cluster; what the policy names in it counts for the checks, too."""
+        reading = source.read()
+        if (configuration := run.loaded.policy.scheduler.configuration) is not None:
+            self.base.planning.schedule_by(configuration)
+        return reading
 
     def checks(self, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
         """Return what is to be expected of the nodes of these names, all of them emptied together."""
@@ -216,7 +222,7 @@ class Emptying:
     def evict(self, names: Sequence[str]) -> str | None:
         """Plan and evict once; return what keeps it from going on, None if nothing does."""
         with self.source(names) as (run, source):
-            reading = source.read()
+            reading = self._read(run, source)
             planned = make_plan(run, reading, None)
             if planned.standstill:
                 return planned.standstill[0]

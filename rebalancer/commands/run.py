@@ -246,4 +246,7 @@ def _run_now(options: RunOptions) -> ExitCode:
 def _ask(question: str) -> bool:
     # A signal ends the question at once: nothing is under way.
     system_environment()
-    return click.confirm(f"\n{question}")
+    agreed = click.confirm(f"\n{question}")
+    if not agreed:
+        click.echo("Declined: no pod was moved, and no node was marked.")
+    return agreed

@@ -73,7 +73,7 @@ class Source:
 
         Raises:
             ClusterReadError: the cluster could not be read.
-            PolicyError: the file is none, or the reviewed plan is too old for what was read.
+            PolicyError: the file is none, or the reviewed plan is too old, or of another policy.
         """
         with self.run.timings.phase("read"):
             if self.client is None:
@@ -89,6 +89,8 @@ class Source:
         run, reviewed = self.run, self.run.reviewed
         if reviewed is None:
             return
+        # Only now it is known what the policy names in the cluster.
+        reviewed.check_policy(run.loaded)
         tolerance = run.loaded.policy.safety.max_clock_skew.total_seconds()
         reviewed.check_age(snapshot.captured_at, tolerance)
         if self.client is not None and reviewed.source != self.name:

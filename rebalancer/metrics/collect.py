@@ -91,7 +91,7 @@ def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
 
 def _landings(evicted: Iterable[Outcome]) -> Values:
     results = {True: "as-predicted", False: "elsewhere", None: "unknown"}
-    counts = Counter(results[one.predicted] for one in evicted)
+    counts = Counter(results[one.predicted] for one in evicted if one.move.has_replacement)
     return {(result,): counts[result] for result in results.values()}
 
 

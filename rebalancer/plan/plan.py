@@ -175,6 +175,11 @@ class Move:
         """``namespace/pod``."""
         return f"{self.namespace}/{self.pod}"
 
+    @property
+    def has_replacement(self) -> bool:
+        """Whether another pod comes in its place: one that has ended is only removed."""
+        return self.cause is not Cause.ENDED
+
 
 @dataclass(frozen=True, slots=True)
 class Skip:

@@ -85,6 +85,8 @@ class Planning:
         self._protections, self._run = protections, run
         self.seconds, self._pace = seconds, Pace()
         self._reviewed, self._empty = reviewed, empty
+        self.loaded = loaded
+        """With what ``scheduler.fromConfig`` names, once that is read."""
         self._policy, self._registry = loaded.policy, registry
         self._scope = replace(scope, policy_select=loaded.policy.select)
         self._lifted = lifted
@@ -127,7 +129,8 @@ class Planning:
 
     def schedule_by(self, configuration: KubeSchedulerConfiguration) -> None:
         """Predict from now on with what the ConfigMap holds that ``scheduler.fromConfig`` names."""
-        scheduler = self._policy.scheduler.configured(configuration)
+        self.loaded = self.loaded.scheduled_by(configuration)
+        scheduler = self.loaded.policy.scheduler
         self._policy = self._policy.model_copy(update={"scheduler": scheduler})
 
     def scheduler_profile(self, snapshot: Snapshot) -> SchedulerProfile:

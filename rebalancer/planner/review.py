@@ -14,7 +14,7 @@ from itertools import groupby
 
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan
+from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Later, Move, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
@@ -57,7 +57,9 @@ class _Review:
 
     def on(self, draft: Draft) -> Decision:
         before, bounds = draft.scores(), draft.bounds()
-        ended = [move for move in self._moves if draft.ended.has(move.uid)]
+        ended = [
+            replace(move, cause=Cause.ENDED) for move in self._moves if draft.ended.has(move.uid)
+        ]
         self._moves = [move for move in self._moves if not draft.ended.has(move.uid)]
         standing = list(self._standing())
         observed = {m.uid for m in standing if self._problem.is_observed(m.strategy)}

@@ -88,8 +88,11 @@ def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
 
 
 def policy_hash(policy: Policy) -> str:
-    """Return the sha256 (hex) of the effective policy."""
-    text = json.dumps(plain(policy), sort_keys=True, separators=(",", ":"))
+    """Return the sha256 (hex) of the effective policy, and of what ``scheduler.fromConfig`` names once it is read."""
+    data = plain(policy)
+    if (configuration := policy.scheduler.configuration) is not None:
+        data["schedulerConfiguration"] = configuration.model_dump(mode="json")
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

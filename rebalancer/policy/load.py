@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +19,7 @@ from rebalancer.policy.changes import Changes
 from rebalancer.policy.consistency import opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse
 from rebalancer.policy.forms import policy_hash
-from rebalancer.policy.kube_scheduler import read_configuration
+from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
 from rebalancer.policy.params import Params
 from rebalancer.policy.problems import did_you_mean, validated
@@ -43,13 +43,19 @@ class LoadedPolicy:
     files: tuple[str, ...]
     """The files that were read, in order."""
     policy_hash: str
-    """sha256 (hex) of the effective policy: comments, layout and spelled-out defaults do not change it."""
+    """See ``policy_hash`` in rebalancer.policy.forms: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
 
     @property
     def is_built_in(self) -> bool:
         """Whether no policy was given."""
         return self.source == BUILT_IN
+
+    def scheduled_by(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
+        """Return the same with what ``scheduler.fromConfig`` names, and with the hash of both."""
+        scheduler = self.policy.scheduler.configured(configuration)
+        policy = self.policy.model_copy(update={"scheduler": scheduler})
+        return replace(self, policy=policy, policy_hash=policy_hash(policy))
 
 
 def load_policy(

@@ -74,10 +74,11 @@ def left_of_plan(report: RunReport) -> Sequence[Outcome]:
 
 
 class Changes:
-    """Computes them from a report, each once."""
+    """Computes them from a report, each once. Pods that have ended stand nowhere: their removal changes nothing here."""
 
     def __init__(self, report: RunReport) -> None:
         self._report = report
+        self._outcomes = [one for one in left_of_plan(report) if one.move.has_replacement]
         self._snapshot: Snapshot = report.snapshot
         self.zones, self._zone_of = _zones(report)
 
@@ -97,7 +98,7 @@ class Changes:
     def workloads(self) -> tuple[WorkloadChange, ...]:
         """The workloads that have moves, those with most moves first."""
         moves: dict[str, list[Outcome]] = {}
-        for outcome in left_of_plan(self._report):
+        for outcome in self._outcomes:
             moves.setdefault(outcome.move.owner, []).append(outcome)
         nodes = self._nodes_by_owner(moves)
         changes = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
@@ -108,7 +109,7 @@ class Changes:
         """The largest workloads without moves that have pods in a zone: what the others stand beside."""
         if not self.has_zones:
             return ()
-        moved = {outcome.move.owner for outcome in left_of_plan(self._report)}
+        moved = {outcome.move.owner for outcome in self._outcomes}
         owners = [owner.ref for owner in self._snapshot.owners if owner.ref not in moved]
         nodes = self._nodes_by_owner(owners)
         most = sorted(nodes, key=lambda owner: (-len(nodes[owner]), owner))[:_MOST_STILL]
@@ -209,7 +210,7 @@ class Changes:
         snapshot = self._snapshot
         moved, number = np.zeros((2, size), np.int64), np.zeros(size, np.int64)
         column, index = snapshot.pods.uid, snapshot.nodes.index
-        by_uid = {outcome.move.uid: outcome.move for outcome in left_of_plan(self._report)}
+        by_uid = {outcome.move.uid: outcome.move for outcome in self._outcomes}
         for pod in column.rows_of(set(by_uid)).tolist():
             move = by_uid[column[pod]]
             cls = int(snapshot.pods.cls[pod])
@@ -225,7 +226,7 @@ class Changes:
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """Moves by zone of origin and of the most probable landing, or of the real one; most first."""
-        moves_by_zones = Counter(self._ends(left_of_plan(self._report)))
+        moves_by_zones = Counter(self._ends(self._outcomes))
         ranked = sorted(moves_by_zones.items(), key=lambda item: (-item[1], item[0]))
         return tuple(Flow(source, target, moves) for (source, target), moves in ranked)
 

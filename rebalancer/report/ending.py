@@ -34,13 +34,13 @@ def done_line(report: RunReport) -> str | None:
         return None
     by_status = Counter(outcome.status for outcome in report.outcomes)
     parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
-    evicted = by_status[Status.EVICTED] + by_status[Status.RESTARTED]
-    if evicted:
-        landed = [outcome for outcome in tried if outcome.landed is not None]
+    replaced = [o for o in tried if o.status.is_carried_out and o.move.has_replacement]
+    if replaced:
+        landed = [outcome for outcome in replaced if outcome.landed is not None]
         as_predicted = sum(1 for outcome in landed if outcome.predicted)
         parts.append(f"{as_predicted:,} of {len(landed):,} landed as predicted")
-        if len(landed) < evicted:
-            parts.append(f"{evicted - len(landed):,} not landed yet")
+        if len(landed) < len(replaced):
+            parts.append(f"{len(replaced) - len(landed):,} not landed yet")
     return f"{', '.join(parts)}."
 
 
@@ -59,7 +59,11 @@ def ending(report: RunReport) -> str:
 
 
 def _as_planned(outcome: Outcome) -> bool:
-    return outcome.status is Status.OBSERVED or outcome.predicted is True
+    if outcome.status is Status.OBSERVED:
+        return True
+    if outcome.move.has_replacement:
+        return outcome.predicted is True
+    return outcome.status.is_carried_out
 
 
 def restarts(moves: Iterable[Move]) -> int:

@@ -121,9 +121,11 @@ class ReviewedPlan:
     def check_policy(self, loaded: LoadedPolicy) -> None:
         """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
         if self.policy_hash != loaded.policy_hash:
+            named = loaded.policy.scheduler.from_config is not None
+            also = ", or its scheduler.fromConfig holds something else now" if named else ""
             raise self._wrong(
                 f"policyHash: the plan was made under another policy ({self.policy_source or 'unknown'})"
-                f" than the one in force ({loaded.source}): give the same --policy, or {_ANEW}"
+                f" than the one in force ({loaded.source}){also}: give the same --policy, or {_ANEW}"
             )
         if (mode := loaded.policy.mode) is not Mode.ENFORCE:
             raise self._wrong(

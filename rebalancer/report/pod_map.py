@@ -5,9 +5,11 @@ Squares of workloads with moves have a colour and a number; a pod that leaves is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.plan.outcome import Outcome
 from rebalancer.report.changes import Changes, left_of_plan, likely
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import and_more, count
@@ -92,10 +94,10 @@ def pod_map(report: RunReport, changes: Changes) -> PodMap | None:
     nodes, pods = len(report.snapshot.nodes), len(report.snapshot.pods)
     if nodes > _MOST_NODES or pods > _MOST_PODS:
         return None
-    moved = [change.owner for change in changes.workloads]
-    if not 0 < len(moved) <= _MOST_WORKLOADS:
+    moves = Counter(outcome.move.owner for outcome in left_of_plan(report))
+    if not 0 < len(moves) <= _MOST_WORKLOADS:
         return None
-    return _Drawing(report, changes, moved).drawn()
+    return _Drawing(report, changes, moves).drawn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,10 @@ class _Pod:
 
 
 class _Drawing:
-    def __init__(self, report: RunReport, changes: Changes, moved: Sequence[str]) -> None:
-        self._report, self._changes = report, changes
-        self._numbers = {owner: number for number, owner in enumerate(moved, 1)}
-        self._moves = {change.owner: change.moves for change in changes.workloads}
+    def __init__(self, report: RunReport, changes: Changes, moves: Mapping[str, int]) -> None:
+        self._report, self._changes, self._moves = report, changes, moves
+        most_first = sorted(moves, key=lambda owner: (-moves[owner], owner))
+        self._numbers = {owner: number for number, owner in enumerate(most_first, 1)}
         self._by_uid = {outcome.move.uid: outcome for outcome in left_of_plan(report)}
 
     def drawn(self) -> PodMap:
@@ -150,7 +152,7 @@ class _Drawing:
             owner = snapshot.owners[of].ref if of >= 0 else ""
             title, state = snapshot.pod_ref(pod), ""
             if (outcome := self._by_uid.get(pods.uid[pod])) is not None:
-                goes = self._report.dry_run or outcome.status.may_have_evicted
+                goes = self._goes(outcome)
                 if goes and after:
                     place = outcome.landed or (
                         likely(outcome.move) if self._report.dry_run else None
@@ -162,7 +164,23 @@ class _Drawing:
                 number = self._numbers.get(owner, 0)
                 order = (number == 0, number, title)
                 by_node.setdefault(place, []).append(_Pod(order, number, state, title))
+        for where, ended in self._ended(after=after):
+            by_node.setdefault(where, []).append(ended)
         return by_node
+
+    def _goes(self, outcome: Outcome) -> bool:
+        return self._report.dry_run or outcome.status.may_have_evicted
+
+    def _ended(self, *, after: bool) -> Iterator[tuple[str, _Pod]]:
+        """Yield the pods that have ended and that are removed, which are not among those of the snapshot, by node."""
+        for outcome in self._by_uid.values():
+            move, goes = outcome.move, self._goes(outcome)
+            known = move.node in self._report.snapshot.nodes.index
+            if not move.has_replacement and known and not (goes and after):
+                number = self._numbers[move.owner]
+                title = f"{move.ref}, ended"
+                state = "leaves" if goes else ""
+                yield move.node, _Pod((False, number, title), number, state, title)
 
     def _columns(self) -> Mapping[str, Sequence[str]]:
         """Return the nodes of each column, by its name."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cause, Cost, Landing, Move, Score
+from rebalancer.plan.plan import Cost, Landing, Move, Score
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
@@ -156,7 +156,7 @@ def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
 def outcome_words(report: RunReport, outcome: Outcome) -> str:
     """Return where the pod went, or was to go: what stands right of the arrow."""
     move = outcome.move
-    if move.cause is Cause.ENDED:
+    if not move.has_replacement:
         return "removed: nothing replaces it"
     expected = landing_words(report, move.landings)
     if outcome.landed is None:

@@ -340,3 +340,48 @@ def test_a_snapshot_file_reports_offline_what_is_left(drifted, run, capsys, tmp_
     again = json.loads(done.stdout)
     assert again["moves"] == report["moves"]
     assert again["reviewedPlan"]["file"] == "standard input"
+
+
+SCHEDULED = """
+apiVersion: rebalancer/v1
+kind: Policy
+protect: {minPodAge: 0s}
+scheduler: {fromConfig: %s}
+strategies: {anti-affinity: {}}
+"""
+SCHEDULER = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+percentageOfNodesToScore: %d
+"""
+
+
+def scheduler_config(percentage):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "scheduler"},
+        "data": {"config.yaml": SCHEDULER % percentage},
+    }
+
+
+@pytest.mark.parametrize("named", ["scheduler.yaml", "{configMap: default/scheduler}"])
+def test_a_plan_under_another_configuration_of_the_scheduler_is_refused(drifted, tmp_path, named):
+    def configure(percentage):
+        (tmp_path / "scheduler.yaml").write_text(SCHEDULER % percentage)
+        drifted.apply(scheduler_config(percentage))
+
+    configure(50)
+    run = Runner(drifted, tmp_path, SCHEDULED % named)
+    path, planned = run.planned()
+    before = uids(drifted)
+    configure(60)
+    with pytest.raises(PolicyError, match=r"policyHash: .*scheduler\.fromConfig holds something"):
+        run(plan_path=path)
+    with pytest.raises(PolicyError, match="shown above: policyHash"):
+        run(confirmed_plan=Path(path).read_bytes())
+    assert uids(drifted) == before
+    configure(50)
+    code, report = run(plan_path=path)
+    assert (code, outcomes(report)) == (0, ["evicted", "evicted"])
+    assert report["policyHash"] == planned["policyHash"]

@@ -357,3 +357,25 @@ def test_settings_of_flags_reach_the_drain():
         assert "unknown key" in wrong.err
         set_ = ["drain", "n1", "--dry-run", "--set", "safety.maxReadyTime=1m"]
         assert cli([*set_, "--kubeconfig", str(cluster.kubeconfig)]) == 0
+
+
+def test_a_drain_predicts_by_the_configmap_that_the_policy_names(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\n"
+        "scheduler: {fromConfig: {configMap: default/scheduler}}\n"
+    )
+    kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(
+            deployment("web", 2),
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "scheduler"},
+                "data": {"config.yaml": kind},
+            },
+        )
+        cluster.settle()
+        done = drained(cluster, "n1", policy_path=str(policy))
+        assert (done.code, pods_on(cluster, "n1")) == (0, []), done.err

@@ -89,10 +89,12 @@ def test_on_a_terminal_the_plan_is_shown_and_nothing_moves_without_a_yes(tmp_pat
         assert (code, nodes_of(cluster)) == (0, before)
         assert "Evict this pod?" in shown
         assert "Dry run" in shown
+        assert shown.endswith("Declined: no pod was moved, and no node was marked.\r\n")
         code, shown = on_terminal(cluster, tmp_path, b"y\n")
         cluster.settle()
         assert code == 0, shown
         assert nodes_of(cluster) == ["n-a", "n-b", "n-c"]
+        assert "Declined" not in shown
         # Nothing is left: nothing is asked.
         code, shown = on_terminal(cluster, tmp_path, b"")
         assert code == 0

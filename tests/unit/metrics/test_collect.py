@@ -13,7 +13,18 @@ from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics import table
 from rebalancer.metrics.collect import of_end, of_report, of_serving, registry
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Code, Cost, Explanation, Later, Move, Plan, Score, Skip
+from rebalancer.plan.plan import (
+    Backlog,
+    Cause,
+    Code,
+    Cost,
+    Explanation,
+    Later,
+    Move,
+    Plan,
+    Score,
+    Skip,
+)
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
@@ -57,6 +68,13 @@ def samples(values):
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def test_of_a_pod_that_has_ended_no_landing_is_counted():
+    ended = Outcome(replace(move("one"), cause=Cause.ENDED), Status.EVICTED, "")
+    values = samples(of_report(report([ended]), None, NOW))
+    assert values["rebalancer_evictions", "Deployment/shop/web"] == 1
+    assert {value for name, value in values.items() if name[0] == "rebalancer_landings"} == {0}
 
 
 def test_a_run_in_numbers():

@@ -78,3 +78,14 @@ def test_a_configmap_that_was_not_read_is_no_default(load, snapshot):
     loaded = load("scheduler: {fromConfig: {configMap: kube-system/packing}}\n")
     with pytest.raises(PolicyError, match=r"--set scheduler\.fromConfig=FILE"):
         scheduler_profile(loaded.policy, snapshot)
+
+
+def test_the_hash_is_that_of_what_the_file_holds(load, tmp_path):
+    def hash_of(text):
+        (tmp_path / "scheduler.yaml").write_text(text)
+        return load("scheduler: {fromConfig: scheduler.yaml}\n").policy_hash
+
+    first = hash_of(CONFIG)
+    assert hash_of(CONFIG.replace("42", "43")) != first
+    assert hash_of(f"# a comment\n{CONFIG}") == first
+    assert load("mode: enforce\n").policy_hash != first

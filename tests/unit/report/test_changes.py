@@ -1,10 +1,12 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Cause
 from rebalancer.report.changes import Changes, Flow, _shift
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.testing.snapshots import snapshot_of
@@ -154,3 +156,14 @@ def test_the_chart_of_one_flow():
     ]
     assert chart.bands[0].title == "a to b: 3 moves"
     assert chart.bands[0].path.startswith("M150 4.0C")
+
+
+def test_the_removal_of_a_pod_that_has_ended_changes_nothing_that_stands(changes):
+    ended = to("web-9", "node-c1", cause=Cause.ENDED)
+    result = changes([replace(ended, landings=())])
+    assert (result.workloads, result.flows) == ((), ())
+    assert [one.owner for one in result.still] == [WEB]
+    assert all(one.pods[0] == one.pods[1] for one in result.nodes)
+    both = changes([to("web-0", "node-c1"), replace(ended, landings=())])
+    (web,) = both.workloads
+    assert (web.moves, web.before, web.planned) == (1, (2, 1, 0), (1, 1, 1))

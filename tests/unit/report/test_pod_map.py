@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Cause
 from rebalancer.report import pod_map as of
 from rebalancer.report.changes import Changes
 from rebalancer.report.pod_map import pod_map
@@ -130,3 +131,17 @@ def test_keys_name_the_workloads_and_the_page_has_all_of_it(web):
     parts = [part.partition("</svg>")[0] for part in text.split('<svg class="pods"')[1:]]
     assert [part.count('<g class="pod ') for part in parts] == [3, 3, 3]
     assert "<title>replaces shop/web-0</title>" in parts[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "after"),
+    [
+        (Status.EVICTED, [("1", ""), ("1", "leaves")], [("1", "")]),
+        (Status.REFUSED, [("1", ""), ("1", "")], [("1", ""), ("1", "")]),
+    ],
+)
+def test_a_pod_that_has_ended_is_drawn_until_it_is_removed(report, status, before, after):
+    ended = replace(move("web-9"), landings=(), cause=Cause.ENDED)
+    then, now = drawn(report(moves=[ended], outcomes=[outcome(ended, status)])).panels
+    assert sorted(on_nodes(then)["node-a1"]) == before
+    assert sorted(on_nodes(now)["node-a1"]) == after

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, Cost, Score
+from rebalancer.plan.plan import Cause, Code, Cost, Score
 from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
@@ -329,3 +329,14 @@ def test_a_run_in_which_something_failed_does_not_say_that_every_rule_holds(repo
     ends = [outcome(move(), Status.FAILED, "no")]
     text = as_table(report(moves=[move()], outcomes=ends))
     assert "\nHad all gone as planned: after these moves every rule holds.\n" in text
+
+
+def test_the_removal_of_a_pod_that_has_ended_awaits_no_landing(report):
+    ended = replace(move("web-9"), landings=(), cause=Cause.ENDED)
+    removed = outcome(ended, Status.EVICTED)
+    text = as_table(report(moves=[ended], outcomes=[removed]))
+    assert text.splitlines()[2:4] == ["1 evicted.", "After these moves every rule holds."]
+    assert "By workload" not in text
+    landed = outcome(move(), Status.EVICTED, landed="node-c1", predicted=True)
+    text = as_table(report(moves=[ended, move()], outcomes=[removed, landed]))
+    assert "\n2 evicted, 1 of 1 landed as predicted.\nAfter these moves every rule holds.\n" in text
