@@ -140,7 +140,9 @@ class Course:
 
     def plan(self, problem: Problem) -> Plan:
         """The terms, at most 50 moves, and a reason for each pod that stays."""
-        return plan(problem, self._planning.settings()).plan
+        planned = plan(problem, self._planning.settings()).plan
+        planned.explanation.made()
+        return planned
 
     def report(self, plan: Plan) -> str:
         """The report as JSON."""
