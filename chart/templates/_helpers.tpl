@@ -14,6 +14,11 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Values that an upgrade keeps from an earlier chart (--reuse-values) have no kind. */ -}}
+{{- define "rebalancer.kind" -}}
+{{- default "CronJob" .Values.kind -}}
+{{- end -}}
+
 {{- define "rebalancer.namespace" -}}
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
