@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cost.term import Emptiable
-from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
+from rebalancer.plan.plan import Cause, Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.emptying import Choice, Emptier, half_emptied
 from rebalancer.planner.plan import Decision
@@ -148,8 +148,12 @@ def _emptiable(draft: Draft, of: Contribution) -> Emptiable:
 
 
 def _is_quiet(plan: Plan) -> bool:
-    """Return whether nothing is to be carried out now, and nothing waits for a further run."""
-    return all(move.observed for move in plan.moves) and not plan.backlog.moves
+    """Return whether no pod is to be moved now, and nothing waits for a further run.
+
+    Pods that have ended hold nothing: where some are removed again and again, nodes are emptied all the same.
+    """
+    moved = [move for move in plan.moves if not (move.observed or move.cause is Cause.ENDED)]
+    return not moved and not plan.backlog.moves
 
 
 def _without(choice: Choice, nodes: list[int]) -> Choice:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cost.term import Emptiable
-from rebalancer.plan.plan import Code, Explanation, Later, NodeCode, Plan, Skip
+from rebalancer.plan.plan import Cause, Code, Cost, Explanation, Later, Move, NodeCode, Plan, Skip
 from rebalancer.planner.plan import Decision, plan
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
@@ -101,6 +101,20 @@ def test_a_run_that_moves_pods_for_rules_begins_no_node():
     assert made.emptied == ()
     assert set(codes(made).values()) == {NodeCode.WAITS}
     assert scene.decided == [()]
+
+
+def test_the_removal_of_what_has_ended_keeps_no_node_from_being_emptied():
+    scene = Scene()
+    removal = Move(
+        "default", "dead", "u", "", "n0", (), "gone", "", Cost(), 0.0, 1, cause=Cause.ENDED
+    )
+
+    def decide(problem):
+        made = scene.decide(problem)
+        return replace(made, plan=replace(made.plan, moves=(removal,)))
+
+    made = scene.with_empty(decide)
+    assert (made.emptied, made.moves) == (("n1", "n2"), (removal,))
 
 
 def test_nodes_that_were_begun_are_decided_on_first():
