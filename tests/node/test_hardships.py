@@ -34,12 +34,18 @@ def moving(ground, job, spec=None, **container):
 
 
 def finish(ground, watcher):
-    """Whatever happened before: the next run mends the rest, and no budget was broken."""
-    crowd.come_to_rest(ground.plane, APPS)
-    free_lease(ground)
-    ground.start_job("the-next-run")
-    pod = ground.wait_finished("the-next-run", 90)
-    assert pod["status"]["phase"] == "Succeeded", ground.log(pod)
+    """Whatever happened before: the next runs mend the rest, and no budget was broken.
+
+    One alone may not: after a run that its deadline cut off in a wave, it plans no more than it could do at that pace.
+    """
+    for run in ("the-next-run", "the-run-after-it"):
+        crowd.come_to_rest(ground.plane, APPS)
+        free_lease(ground)
+        ground.start_job(run)
+        pod = ground.wait_finished(run, 90)
+        assert pod["status"]["phase"] == "Succeeded", ground.log(pod)
+        if crowd.moved(ground.plane) == APPS:
+            break
     assert crowd.moved(ground.plane) == APPS
     assert watcher.samples > APPS
     assert not watcher.broken
