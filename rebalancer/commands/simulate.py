@@ -195,7 +195,7 @@ def _has_windows(policy: Policy) -> bool:
 )
 @click.option(
     "--seed",
-    type=Whole(),
+    type=Whole(min=0),
     metavar="N",
     help="Draw landings from their distribution. Default: the most probable.",
 )

@@ -114,3 +114,8 @@ def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):
     given = args if args[0].startswith("--snapshot") else [f"--snapshot={path}", *args]
     assert command(["simulate", *given]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_negative_seed_is_refused(capsys):
+    assert command(["simulate", "--snapshot", "x.zip", "--seed=-1"]) == 2
+    assert "-1 is not in the range x>=0" in capsys.readouterr().err
