@@ -186,7 +186,8 @@ def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> 
     _, look, _, run, again, drift, lifted = dict(texts("rebalancer"))[KEPT]
     assert "7 evictions" in printed(look, playground)
     assert "7 pods evicted" in printed(run, playground)
-    assert "Nothing to do" in printed(again, playground)
+    # On a busy machine a replacement may land elsewhere, in another order than planned: it is too young to go again.
+    assert re.match("Nothing (to do|can be gained yet)", printed(again, playground))
     assert printed(drift, playground) == "zone-c was lost and is back, empty.\n"
     assert " evictions in " in printed(lifted, playground)
 
