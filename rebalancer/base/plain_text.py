@@ -6,6 +6,11 @@ import json
 from typing import Any
 
 
+def count(number: int, noun: str) -> str:
+    """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Return ``text`` with all that is not printable escaped, as Python writes it.
 

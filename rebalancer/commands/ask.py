@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.errors import ExitCode
+from rebalancer.base.plain_text import count
 from rebalancer.commands.options import RunOptions
 from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
@@ -49,8 +50,7 @@ def agreed(report: RunReport, ask: Callable[[str], bool]) -> bytes | None:
 def _question(moves: int, marked: int) -> str | None:
     if moves:
         return "Evict this pod?" if moves == 1 else f"Evict these {moves:,} pods?"
-    nodes = "1 node" if marked == 1 else f"{marked:,} nodes"
-    return f"Mark {nodes} as to be empty, or renew these marks?" if marked else None
+    return f"Mark {count(marked, 'node')} as to be empty, or renew these marks?" if marked else None
 
 
 def run_asking(

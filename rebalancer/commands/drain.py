@@ -13,6 +13,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
+from rebalancer.base.plain_text import count
 from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
 from rebalancer.commands.flags import (
@@ -145,7 +146,7 @@ class Course:
         from rebalancer.nodes.draining import empty  # noqa: PLC0415
 
         names = self._names
-        text = names[0] if len(names) == 1 else f"{len(names):,} nodes"
+        text = names[0] if len(names) == 1 else count(len(names), "node")
         why: str | None = "it was cut off"
         try:
             with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
@@ -331,12 +332,14 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
     _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
 
 
-_EXIT_CODES = """\b
+def exit_codes(done: str, partial: str) -> str:
+    """Return the part of the help of a command that empties nodes: what 0 and 4 mean is its own."""
+    return f"""\b
 Exit codes:
-  0  all nodes are empty, or would be
+  0  {done}
   2  a flag is wrong
   3  refused by the pre-flight or by the cluster: nothing was changed
-  4  not all are empty
+  4  {partial}
 
 """
 
@@ -344,7 +347,7 @@ Exit codes:
 @click.command(
     "drain",
     cls=KubectlFlags,
-    epilog=_EXIT_CODES
+    epilog=exit_codes("all nodes are empty, or would be", "not all are empty")
     + examples(
         "rebalancer drain node-a1 --ignore-daemonsets --dry-run=client",
         "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",

@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from rebalancer.base.durations import format_duration, parse_seconds
+from rebalancer.base.durations import format_duration
 from rebalancer.commands import names
 from rebalancer.commands.options import FAIL_ON, RunOptions
+from rebalancer.commands.schedule import at_least_a_second
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
+Parsed = TypeVar("Parsed")
 
 
 def with_flags(
@@ -36,6 +38,20 @@ class Whole(click.IntRange):
         if isinstance(value, str) and not value.isascii():
             self.fail(f"{value!r} is no whole number", param, ctx)
         return super().convert(value, param, ctx)
+
+
+def parsed(
+    parse: Callable[[str], Parsed],
+) -> Callable[[click.Context, click.Parameter, str | None], Parsed | None]:
+    """Return a callback that reads a flag with ``parse``, whose ValueError says what is wrong; None without a value."""
+
+    def read(_context: click.Context, _flag: click.Parameter, text: str | None) -> Parsed | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
 
 
 def examples(*lines: str) -> str:
@@ -90,21 +106,6 @@ POLICY_FLAGS = [
     ),
 ]
 """Which policy is in force, with changes for a what-if."""
-
-
-def _at_least_a_second(
-    _context: click.Context, _flag: click.Parameter, text: str | None
-) -> float | None:
-    """Return a duration as policies write it, or a plain number of seconds, in seconds; None without one."""
-    if text is None:
-        return None
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if seconds < 1:
-        raise click.BadParameter(f"{text!r} is shorter than 1s")
-    return seconds
 
 
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
@@ -209,7 +210,7 @@ def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
     """Return ``--deadline`` with this default."""
     return click.option(
         "--deadline",
-        callback=_at_least_a_second,
+        callback=parsed(at_least_a_second),
         default=format_duration(timedelta(seconds=seconds)),
         show_default=True,
         metavar="DURATION",
@@ -289,7 +290,7 @@ WHOLE = click.option(
 WATCH = click.option(
     "--watch",
     "every",
-    callback=_at_least_a_second,
+    callback=parsed(at_least_a_second),
     metavar="DURATION",
     help="In a dry run on a terminal: the report again every so often (30s); a star marks what changed.",
 )

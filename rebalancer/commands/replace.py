@@ -11,7 +11,14 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.commands.drain import EMPTYING, Course, KubectlFlags, finished, orders_of
+from rebalancer.commands.drain import (
+    EMPTYING,
+    Course,
+    KubectlFlags,
+    exit_codes,
+    finished,
+    orders_of,
+)
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.options import duration
@@ -177,20 +184,10 @@ class _Course:
             self._emptying.progress.note("waiting", f"waiting  for {why}")
 
 
-_EXIT_CODES = """\b
-Exit codes:
-  0  all are replaced, or would be, or none is old
-  2  a flag is wrong
-  3  refused by the pre-flight or by the cluster: nothing was changed
-  4  not all are replaced
-
-"""
-
-
 @click.command(
     "replace",
     cls=KubectlFlags,
-    epilog=_EXIT_CODES
+    epilog=exit_codes("all are replaced, or would be, or none is old", "not all are replaced")
     + examples(
         "rebalancer replace --kubelet-below 1.36 --ignore-daemonsets --dry-run=client",
         "rebalancer replace -l pool=old --ignore-daemonsets --then ./remove-machine",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 15
 """Of the Lease: another replica takes it when it was not renewed for so long. A single run's lasts longer, since
-nobody waits for it."""
+no other process waits for it."""
 _TRY_AGAIN = 2.0
 """Seconds after the Lease could not be read or written."""
 _LOOK = 0.25

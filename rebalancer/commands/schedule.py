@@ -19,10 +19,20 @@ def parse_schedule(text: str) -> Schedule:
     """
     if len(text.split()) == 5:
         return _cron(text)
+    seconds = at_least_a_second(text)
+    return lambda _: seconds
+
+
+def at_least_a_second(text: str) -> float:
+    """Return a duration as policies write it, or a plain number of seconds, in seconds.
+
+    Raises:
+        ValueError: it is neither, or shorter than a second.
+    """
     seconds = parse_seconds(text)
     if seconds < 1:
         raise ValueError(f"{text!r} is shorter than 1s")
-    return lambda _: seconds
+    return seconds
 
 
 def _cron(text: str) -> Schedule:

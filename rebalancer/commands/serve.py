@@ -21,28 +21,13 @@ from rebalancer.commands.flags import (
     deadline_flag,
     examples,
     output_flag,
+    parsed,
     with_flags,
 )
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE
 from rebalancer.commands.schedule import Schedule, parse_schedule
 from rebalancer.commands.vitals import Vitals
-
-
-def _schedule(_context: click.Context, _flag: click.Parameter, text: str) -> Schedule:
-    try:
-        return parse_schedule(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _address(
-    _context: click.Context, _flag: click.Parameter, text: str | None
-) -> tuple[str, int] | None:
-    try:
-        return None if text is None else parse_address(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
@@ -56,7 +41,7 @@ def _address(
 @click.option(
     "--every",
     "schedule",
-    callback=_schedule,
+    callback=parsed(parse_schedule),
     default="2m",
     show_default=True,
     metavar="DURATION|CRON",
@@ -65,7 +50,7 @@ def _address(
 @click.option(
     "--listen",
     "address",
-    callback=_address,
+    callback=parsed(parse_address),
     metavar="HOST:PORT",
     help="Answer /healthz, /readyz and /metrics over HTTP; :8080 on all addresses. Default: nowhere.",
 )

@@ -12,6 +12,7 @@ from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
+from rebalancer.snapshot.pod_table import FINISHED
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 
@@ -160,7 +161,7 @@ class Attempt:
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
         if move.cause is Cause.ENDED:
-            return None if pod.phase in _ENDED else "the pod has not ended"
+            return None if pod.phase in FINISHED else "the pod has not ended"
         if not pod.ready:
             # A pod that goes for its own state takes no Ready one from its owner.
             not_ready = "protected now: the pod is not Ready"
@@ -168,9 +169,6 @@ class Attempt:
         if (sibling := self._unready_sibling(move)) is not None:
             return f"protected now: {sibling} of the same controller is not Ready"
         return None
-
-
-_ENDED = ("Failed", "Succeeded")
 
 
 def _carried_out(move: Move) -> Outcome:

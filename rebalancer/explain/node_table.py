@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import Decision
@@ -116,7 +117,7 @@ def _points(share: float) -> str:
 
 def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
     moving = sum(pod.move is not None for pod in facts.pods)
-    counted = words.count(len(facts.pods), "pod")
+    counted = count(len(facts.pods), "pod")
     yield f"On it: {counted}, of which the plan moves {moving}" if facts.pods else "On it: no pod"
     shown = {strategy for strategy, _, _ in facts.gauges}
     unaffected = (Decision.FINE, Decision.NOTHING)
@@ -127,7 +128,7 @@ def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
     others = [pod for pod in facts.pods if pod.decision in unaffected]
     if others:
         yield ""
-        yield f"  No rule asks for a move of {words.count(len(others), 'pod')}"
+        yield f"  No rule asks for a move of {count(len(others), 'pod')}"
         yield ""
     for pod in others:
         yield from unaffected_pod_lines(report, pod)

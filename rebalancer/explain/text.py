@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
 from rebalancer.explain.pods import Decision, PodFacts
@@ -133,7 +134,7 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
     kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
     way = "; makes room for another move" if move.makes_way_for else ""
     way += "; by a restart of its rollout" if move.method is Method.RESTART else ""
-    way += f"; steered, {words.count(len(move.marks), 'node')} marked" if move.marks else ""
+    way += f"; steered, {count(len(move.marks), 'node')} marked" if move.marks else ""
     return (
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "
         f"gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}{way}){kept}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from rebalancer.base.plain_text import count
 from rebalancer.explain.pods import Decision, PodFacts
 from rebalancer.explain.text import (
     MOST,
@@ -128,10 +129,10 @@ def _budgets(facts: WorkloadFacts) -> Iterator[str]:
         return
     yield "PodDisruptionBudgets"
     for budget, pods in facts.budgets:
-        allowed = words.count(budget.allowed, "disruption")
+        allowed = count(budget.allowed, "disruption")
         yield from lines_of(
             f"{budget.ref} allows {allowed} now ({budget.healthy} healthy, {budget.desired} desired), "
-            f"over {words.count(pods, 'pod')} of it",
+            f"over {count(pods, 'pod')} of it",
             "  ",
             "      ",
         )
@@ -148,14 +149,14 @@ def _evictable(facts: WorkloadFacts) -> Iterator[str]:
         if pod.forbidden is not None:
             reasons[f"{pod.forbidden[0].value}: {pod.forbidden[1]}"] += 1
     free = sum(pod.may_move for pod in facts.pods)
-    yield f"May be moved: {free} of {words.count(len(facts.pods), 'pod')}"
+    yield f"May be moved: {free} of {count(len(facts.pods), 'pod')}"
     for text, pods in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        yield from lines_of(f"{words.count(pods, 'pod')} not, {text}", "  ", "      ")
+        yield from lines_of(f"{count(pods, 'pod')} not, {text}", "  ", "      ")
 
 
 def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
     moving = [pod for pod in facts.pods if pod.move is not None]
-    yield f"The plan moves {words.count(len(moving), 'pod')} of it"
+    yield f"The plan moves {count(len(moving), 'pod')} of it"
     for pod in moving[:MOST]:
         yield ""
         yield from pod_lines(report, pod, of_node=False)
@@ -170,7 +171,7 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
             groups[_reason(pod)].append(f"{pod.ref} ({pod.node})")
     if not groups:
         return
-    yield f"A rule asks for a move, but they stay: {words.count(sum(map(len, groups.values())), 'pod')}"
+    yield f"A rule asks for a move, but they stay: {count(sum(map(len, groups.values())), 'pod')}"
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
     for (why, breaks), pods in ordered[:MOST]:
         yield ""
@@ -195,4 +196,4 @@ def _others(facts: WorkloadFacts) -> Iterator[str]:
         (Decision.NOTHING, "Without a node, or terminating"),
     ):
         if number := sum(pod.decision is decision for pod in facts.pods):
-            yield f"{heading}: {words.count(number, 'pod')}"
+            yield f"{heading}: {count(number, 'pod')}"

@@ -13,6 +13,7 @@ from rebalancer.kube.resources import PODS, Resource, Rule
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import decode_page
 
@@ -110,7 +111,7 @@ def _finished(body: bytes, node: str) -> list[Finished]:
     return [
         Finished(pod.metadata.namespace, pod.metadata.name, node, _unread(pod.metadata))
         for pod in _pages.decode(body).items
-        if pod.status.phase in ("Succeeded", "Failed")
+        if pod.status.phase in FINISHED
     ]
 
 

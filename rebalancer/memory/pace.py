@@ -8,7 +8,6 @@ import msgspec
 
 from rebalancer.memory.document import Document, PaceMemory
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cause
 from rebalancer.planner.pace import Pace
 
 
@@ -45,7 +44,7 @@ def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
     return [
         outcome.move.wave
         for outcome in outcomes
-        if outcome.status.is_carried_out and outcome.move.cause is not Cause.ENDED
+        if outcome.status.is_carried_out and outcome.move.has_replacement
     ]
 
 

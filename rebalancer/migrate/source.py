@@ -8,8 +8,7 @@ from dataclasses import replace
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, Problem, parse
-from rebalancer.policy.forms import without_nulls
+from rebalancer.policy.document import Document, Problem, parse, without_nulls
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
 KIND = "DeschedulerPolicy"

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.plain_text import printable
+from rebalancer.base.plain_text import count, printable
 from rebalancer.plan.outcome import Status
 from rebalancer.report.model import RunReport
-from rebalancer.report.words import count
 
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _LONGEST = 2000

@@ -237,15 +237,10 @@ class Allowance:
 
     def over(self, strategy: str, cls: int) -> str | None:
         """Return which limit of the whole run is used up for a strategy's pods of ``cls``, if one is."""
-        if (limit := self._stopped or self._time.over()) is not None:
-            return limit
-        for tally in self._tallies(strategy):
-            if (limit := tally.over() or tally.places.over(cls)) is not None:
-                return limit
-        return None
+        return self.over_in(strategy, self._snapshot.classes[cls].namespace)
 
     def over_in(self, strategy: str, namespace: str) -> str | None:
-        """Return which limit of the whole run keeps a strategy from removing a pod that has ended, if one does."""
+        """Return which limit of the whole run is used up for a strategy's pods of ``namespace``, if one is."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
         for tally in self._tallies(strategy):

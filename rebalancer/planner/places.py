@@ -30,10 +30,6 @@ class Places:
         self._moved: Counter[str] = Counter()
         self._left: Counter[int] = Counter()
 
-    def over(self, cls: int) -> str | None:
-        """Return the limit of the run that a pod of ``cls`` would exceed, if any."""
-        return self.over_in(self._snapshot.classes[cls].namespace)
-
     def over_in(self, namespace: str) -> str | None:
         """Return the limit of the run that a pod of ``namespace`` would exceed, if any."""
         if self._left_in(namespace) > 0:

@@ -57,6 +57,7 @@ class _Review:
 
     def on(self, draft: Draft) -> Decision:
         before, bounds = draft.scores(), draft.bounds()
+        reviewed = len(self._moves)
         ended = [
             replace(move, cause=Cause.ENDED) for move in self._moves if draft.ended.has(move.uid)
         ]
@@ -79,15 +80,9 @@ class _Review:
             before=before,
             after=draft.scores(),
             lower_bound=lower_bound(bounds, draft.bounds()),
-            stopped=_stopped(
-                len(self._moves) + len(ended), len(left), outcomes.values(), len(observed)
-            ),
+            stopped=_stopped(reviewed, len(left), outcomes.values(), len(observed)),
             backlog=self._backlog(draft),
-            funnel={
-                **size_of(self._problem),
-                "planned": len(self._moves) + len(ended),
-                "moves": len(left),
-            },
+            funnel={**size_of(self._problem), "planned": reviewed, "moves": len(left)},
         )
         moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))

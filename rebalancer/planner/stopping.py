@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip
 
 
@@ -25,7 +26,7 @@ def stopped(
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {_count(impossible, 'constraint')} cannot be satisfied at all." if impossible else ""
+    end = f" {count(impossible, 'constraint')} cannot be satisfied at all." if impossible else ""
     if not after:
         return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _unjudged(after)) is not None:
@@ -33,7 +34,9 @@ def stopped(
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
-    unmet = f"{_count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
+    unmet = (
+        f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
+    )
     if cut is not None:
         return f"Planning was ended early: {cut}. {unmet}"
     if in_flight is not None:
@@ -43,7 +46,9 @@ def stopped(
     head = "Nothing can be gained" if not moves else "Nothing more can be gained"
     head += " yet" if any(map(_waits, skips)) else ""
     stay = "stays" if left == 1 else "stay"
-    return f"{head}: {_count(left, 'rule')} {stay} unmet ({reasons or 'no move would mend more'}).{end}"
+    return (
+        f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would mend more'}).{end}"
+    )
 
 
 def _waits(skip: Skip) -> bool:
@@ -70,10 +75,6 @@ def _backlog_words(backlog: Backlog) -> str:
     moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves} moves wait"
     runs = "1 further run" if backlog.runs == 1 else f"{backlog.runs} further runs"
     return f"{least} {moves} for {runs}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cost.term import Emptiable
-from rebalancer.plan.plan import Cause, Move, NodeCode, NodeVerdict, Plan
+from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.emptying import Choice, Emptier, half_emptied
 from rebalancer.planner.plan import Decision
@@ -152,7 +152,7 @@ def _is_quiet(plan: Plan) -> bool:
 
     Pods that have ended hold nothing: where some are removed again and again, nodes are emptied all the same.
     """
-    moved = [move for move in plan.moves if not (move.observed or move.cause is Cause.ENDED)]
+    moved = [move for move in plan.moves if move.has_replacement and not move.observed]
     return not moved and not plan.backlog.moves
 
 

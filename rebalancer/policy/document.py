@@ -250,3 +250,12 @@ class _Reader:
 
     def _wrong(self, line: int, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(self._file, line, path, message))
+
+
+def without_nulls(value: Any) -> Any:
+    """Return plain data without keys whose value is null, which mean the same as absent ones."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

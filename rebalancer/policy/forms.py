@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
 from rebalancer.policy.descriptions import descriptions
+from rebalancer.policy.document import without_nulls
 from rebalancer.policy.model import Policy, StrategyPolicy
 from rebalancer.policy.params import Params
 
@@ -45,15 +46,6 @@ def _flat(strategy: StrategyPolicy) -> dict[str, Any]:
     )
     own: dict[str, Any] = without_nulls(strategy.params.model_dump(mode="json", by_alias=True))
     return {"mode": None, **data, **own}
-
-
-def without_nulls(value: Any) -> Any:
-    """Return plain data without keys whose value is null, which mean the same as absent ones."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
 
 
 def effective(policy: Policy) -> str:

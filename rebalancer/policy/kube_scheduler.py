@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rebalancer.policy.document import Document, KeyPath, Problem, parse
+from rebalancer.policy.document import Document, KeyPath, Problem, parse, without_nulls
 from rebalancer.policy.params import Section
 from rebalancer.policy.problems import validated
 from rebalancer.policy.values import LabelKey
+from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
 API_VERSION, KIND = "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"
-DEFAULT_SCHEDULER = "default-scheduler"
 _NO_EFFECT = (
     "clientConnection",
     "delayCacheUntilActive",
@@ -295,7 +295,7 @@ def read_configuration(
     if not isinstance(document.data, dict):
         return None, [document.problem((), f"is no {KIND}")]
     data = {key: value for key, value in document.data.items() if key not in _NO_EFFECT}
-    data = _without_nulls(data)
+    data = without_nulls(data)
     given, problems = validated(KubeSchedulerConfiguration, data, document, (), also=_NO_EFFECT)
     if given is None:
         return None, problems
@@ -345,10 +345,3 @@ def _twice(document: Document, path: KeyPath, key: str, names: list[str]) -> Ite
     for index, name in enumerate(names):
         if name in names[:index]:
             yield document.problem((*path, index, key), f"{name} stands here twice; remove one")
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return the same without keys that are null, which are absent to Kubernetes."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rebalancer.base.durations import format_duration
+from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
-from rebalancer.report.words import count
 
 _OF_PROTECTION: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",

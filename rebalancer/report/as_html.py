@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from rebalancer.base.plain_text import printable, printable_json
+from rebalancer.base.plain_text import count, printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeChange, WorkloadChange
@@ -65,7 +65,7 @@ def as_html(report: RunReport) -> Iterator[str]:
             nodes=_nodes(summary.changes.nodes),
             columns=_COLUMNS,
             data=_data(report),
-            staying=words.count(summary.staying_pods, "pod"),
+            staying=count(summary.staying_pods, "pod"),
             stays=[_stays(one) for one in summary.stays],
             funnel=_funnel(report),
             timings=", ".join(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rebalancer.base.plain_text import printable
+from rebalancer.base.plain_text import count, printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
@@ -122,7 +122,7 @@ def _moves(summary: Summary) -> Iterator[str]:
     outcomes = summary.report.outcomes
     if not outcomes:
         return
-    yield f"<details><summary>{words.count(len(outcomes), 'move')}</summary>"
+    yield f"<details><summary>{count(len(outcomes), 'move')}</summary>"
     yield ""
     rows = [_move(summary.report, outcome) for outcome in outcomes[:_MOST_ROWS]]
     yield from _table(["Wave", "Pod", "From → to", "Why", "Outcome"], rows)
@@ -143,7 +143,7 @@ def _move(report: RunReport, outcome: Outcome) -> list[str]:
 def _stays(summary: Summary) -> Iterator[str]:
     if not summary.stays:
         return
-    pods = words.count(summary.staying_pods, "pod")
+    pods = count(summary.staying_pods, "pod")
     yield f"<details><summary>{pods} stay although a rule is unmet</summary>"
     yield ""
     for stays in summary.stays:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from rebalancer.base.plain_text import count
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
@@ -198,7 +199,7 @@ class _TableReport:
         summary, screen = self._summary, self._screen
         if not summary.stays:
             return
-        screen.heading(f"Stays: {words.count(summary.staying_pods, 'pod')}")
+        screen.heading(f"Stays: {count(summary.staying_pods, 'pod')}")
         for stays in summary.stays:
             screen.gap()
             screen.prose(f"{stays.pods:,} {stays.code.value}: {stays.why}", "  ")

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.base.plain_text import count
 from rebalancer.report.changes import Flow
-from rebalancer.report.words import count
 
 _MOST_ZONES = 12
 _MOST_ROWS = 12

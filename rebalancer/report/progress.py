@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.base.output import OutputError, write
-from rebalancer.base.plain_text import printable, printable_json
+from rebalancer.base.plain_text import count, printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
-from rebalancer.report.words import count
 
 if TYPE_CHECKING:
     from rebalancer.report.bars import Bars

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import Code, Move, Score
 from rebalancer.policy.model import Mode
 from rebalancer.report import ending, skips, words
@@ -95,7 +96,7 @@ class Summary:
             return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         done = "moved" if ending.restarts(moves) else "evicted"
-        line = f"{words.count(evicted, 'pod')} {done} of {len(moves):,} planned"
+        line = f"{count(evicted, 'pod')} {done} of {len(moves):,} planned"
         return f"{line}{self._mended}{self._bound}."
 
     @property
@@ -103,7 +104,7 @@ class Summary:
         moves = self.moves
         observed = sum(move.observed for move in moves)
         restarts = ending.restarts(moves)
-        line = words.count(len(moves), "move" if restarts else "eviction")
+        line = count(len(moves), "move" if restarts else "eviction")
         if restarts:
             line += f" ({restarts:,} by restart)"
         if observed:
@@ -114,15 +115,15 @@ class Summary:
     @property
     def _mended(self) -> str:
         if emptied := self._emptied:
-            return f" to empty {words.count(emptied, 'node')}"
+            return f" to empty {count(emptied, 'node')}"
         was = sum(rule.before.violated for rule in self.rules)
         will = sum(rule.planned.violated for rule in self.rules)
         if was > will:
             least = "all" if not will else f"{was - will:,}"
-            return f" to mend {least} of {words.count(was, 'unmet rule')}"
+            return f" to mend {least} of {count(was, 'unmet rule')}"
         pairs = [(rule.before.cost, rule.planned.cost) for rule in self.rules]
         if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
-            return f" to mend a part of {words.count(was, 'unmet rule')}"
+            return f" to mend a part of {count(was, 'unmet rule')}"
         evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
         return " to even nodes out" if evened else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.base.plain_text import printable
+from rebalancer.base.plain_text import count, printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, Landing, Move, Score
 from rebalancer.policy.model import Mode
@@ -13,11 +13,6 @@ from rebalancer.wire.times import rfc3339
 
 _WORTH_A_WORD = 0.001
 _SHOWN_MARKS = 4
-
-
-def count(number: int, noun: str) -> str:
-    """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 _KIND = {Mode.OFF: "Idle run", Mode.OBSERVE: "Observing run", Mode.ENFORCE: "Run"}

@@ -18,7 +18,7 @@ from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import Placement, tolerates
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.scheduler.profile import DEFAULT_SCHEDULER, NODE_AFFINITY, SchedulerProfile
+from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import Scorer
@@ -30,6 +30,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
+from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
 __all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 

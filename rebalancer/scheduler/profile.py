@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebalancer.wire.objects import NodeAffinity, TopologySpreadConstraint
-
-DEFAULT_SCHEDULER = "default-scheduler"
+from rebalancer.wire.objects import DEFAULT_SCHEDULER, NodeAffinity, TopologySpreadConstraint
 
 NODE_RESOURCES_FIT = "NodeResourcesFit"
 BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.scheduler.profile import DEFAULT_SCHEDULER, SchedulerProfile
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import PodClass
 from rebalancer.wire import objects as o
+from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")

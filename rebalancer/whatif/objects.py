@@ -15,6 +15,7 @@ from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
 from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
 
 Json = dict[str, Any]
@@ -67,7 +68,7 @@ def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_active(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod runs or waits: not finished, not terminating."""
-    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    finished = (pod.get("status") or {}).get("phase") in FINISHED
     return not finished and not pod["metadata"].get("deletionTimestamp")
 
 

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 
 Labels = dict[str, str]
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server writes into ``spec.schedulerName`` where it is empty."""
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -192,7 +194,7 @@ class SchedulingSpec(_Wire, frozen=True):
     resources: ResourceRequirements | None = None
     priority: int | None = None
     priority_class_name: str | None = None
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = DEFAULT_SCHEDULER
     host_network: bool = False
     host_users: bool | None = None
     scheduling_gates: tuple[dict[str, Any], ...] | None = None

@@ -189,7 +189,7 @@ class _Spec(Struct, rename="camel", gc=False):
     resources: Raw = _NULL
     priority: int | None = None
     priority_class_name: str | None = None
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = o.DEFAULT_SCHEDULER
     host_network: bool = False
     host_users: bool | None = None
     scheduling_gates: Raw = _NULL

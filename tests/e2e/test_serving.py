@@ -90,8 +90,8 @@ def serve(product, tmp_path):
 
 
 def holder(cluster):
-    found = cluster.api.get(f"{LEASES}/turns")
-    return str((found.get("spec") or {}).get("holderIdentity") or "")
+    lease = cluster.api.get(f"{LEASES}/turns")
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def ours(log):

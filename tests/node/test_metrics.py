@@ -23,8 +23,8 @@ def test_the_cron_job_s_pod_pushes_and_prometheus_has_it(drifted: Ground, tmp_pa
     with pushgateway() as gateway, prometheus(tmp_path, gateway) as server:
 
         def value(metric: str) -> float | None:
-            found = query(server, metric)
-            return float(found[0]["value"][1]) if found else None
+            samples = query(server, metric)
+            return float(samples[0]["value"][1]) if samples else None
 
         drifted.release().install(drifted.values(metrics={"push": {"url": gateway}}))
         first = wait_until(drifted.finished, _SECONDS, "the first run ended")[0]

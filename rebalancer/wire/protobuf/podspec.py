@@ -83,7 +83,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         resources=_resources(spec.resources) if spec.HasField("resources") else None,
         priority=spec.priority if spec.HasField("priority") else None,
         priority_class_name=text(spec.priorityClassName) or None,
-        scheduler_name=shared_text(spec.schedulerName) or "default-scheduler",
+        scheduler_name=shared_text(spec.schedulerName) or o.DEFAULT_SCHEDULER,
         host_network=spec.hostNetwork,
         host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),

@@ -194,8 +194,8 @@ def test_a_signal_during_a_run_ends_it_in_good_order(cluster, tmp_path):
         soon(lambda: cluster.faults.seen("POST", "/eviction$") > 0)
         assert served.end() is ExitCode.DONE
         report = json.loads(served.out.getvalue())
-        told = sum(move["outcome"] in ("evicted", "lost") for move in report["moves"])
-        assert told == cluster.faults.seen("POST", "/eviction$")
+        reported = sum(move["outcome"] in ("evicted", "lost") for move in report["moves"])
+        assert reported == cluster.faults.seen("POST", "/eviction$")
         assert holder(cluster) == ""
         evicted = re.findall(r"evicted  default/", served.err.getvalue())
-        assert len(evicted) == told
+        assert len(evicted) == reported

@@ -99,12 +99,12 @@ def rows(draft, names):
 
 def test_the_pods_of_a_pair_are_those_on_the_node_until_they_have_moved(draft):
     web = pair_of(draft, "web-0")
-    found = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0})))
-    assert found.pods(web) == rows(draft, ["web-0", "web-1", "web-2"])
-    assert found.pods((web[0], N1)) == rows(draft, ["web-3"])
-    found.take(row(draft, "web-1"), web)
-    assert found.pods(web) == rows(draft, ["web-0", "web-2"])
-    assert found.pods((web[0], N2)) == []
+    candidates = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0})))
+    assert candidates.pods(web) == rows(draft, ["web-0", "web-1", "web-2"])
+    assert candidates.pods((web[0], N1)) == rows(draft, ["web-3"])
+    candidates.take(row(draft, "web-1"), web)
+    assert candidates.pods(web) == rows(draft, ["web-0", "web-2"])
+    assert candidates.pods((web[0], N2)) == []
 
 
 def test_judged_pods_go_first_in_their_order_then_the_others(draft):
@@ -117,46 +117,46 @@ def test_pods_that_may_not_move_are_left_out():
     kept = workload("kept", ["n0"], annotations={"rebalancer/evict": "false"})
     draft = draft_of([*OBJECTS, *kept], strategies=[])
     pair = pair_of(draft, "kept-0")
-    found = named(draft, ("a", 1.0, Naming(Entry.SOFT, {pair: 1.0})))
-    assert found.pods(pair) == []
-    assert found.entry(pair) is None
+    candidates = named(draft, ("a", 1.0, Naming(Entry.SOFT, {pair: 1.0})))
+    assert candidates.pods(pair) == []
+    assert candidates.entry(pair) is None
 
 
 def test_owners_in_a_cool_down_are_named_and_have_no_pods_to_move():
     settings = replace(Settings(), cooling={"Deployment/default/web": "moved a minute ago"})
     draft = draft_of(OBJECTS, strategies=[], settings=settings)
     web, api = pair_of(draft, "web-0"), pair_of(draft, "api-0")
-    found = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0, api: 1.0})))
-    assert (found.is_cooling(web[0]), found.is_cooling(api[0])) == (True, False)
-    assert [pair for _, pair in found.entries()] == [api]
-    assert found.seen == {web, api}
+    candidates = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0, api: 1.0})))
+    assert (candidates.is_cooling(web[0]), candidates.is_cooling(api[0])) == (True, False)
+    assert [pair for _, pair in candidates.entries()] == [api]
+    assert candidates.seen == {web, api}
 
 
 def test_an_entry_is_the_gain_per_cost_entry_by_entry_negative(draft):
     web, api = pair_of(draft, "web-0"), pair_of(draft, "api-0")
-    found = named(
+    candidates = named(
         draft,
         ("hard", 2.0, Naming(Entry.HARD, {web: 1.0})),
         ("soft", 1.0, Naming(Entry.SOFT, {web: 0.5, api: 3.0})),
     )
-    (of_web, _), (of_api, _) = found.entry(web), found.entry(api)
+    (of_web, _), (of_api, _) = candidates.entry(web), candidates.entry(api)
     assert of_web[0] / of_web[1] == pytest.approx(2.0 / 0.5)
     assert (of_api[0], of_api[2]) == (0.0, 0.0)
-    assert min(found.entries())[1] == web, "a hard rule comes before any soft one"
-    found.lower(web, (0.0, 0.5, 0.0))
-    assert found.entry(web)[0][0] == 0.0
+    assert min(candidates.entries())[1] == web, "a hard rule comes before any soft one"
+    candidates.lower(web, (0.0, 0.5, 0.0))
+    assert candidates.entry(web)[0][0] == 0.0
 
 
 def test_after_a_move_only_what_it_concerns_is_asked_again(draft):
     web, api = pair_of(draft, "web-0"), pair_of(draft, "api-0")
     term = Naming(Entry.SOFT, {web: 1.0, api: 1.0})
-    found = named(draft, ("a", 1.0, term))
+    candidates = named(draft, ("a", 1.0, term))
     term.asked.clear()
     term.gains = {web: 0.25, api: 9.0}
-    assert found.refresh(web) == [web]
+    assert candidates.refresh(web) == [web]
     assert term.asked == [[web[0]]]
-    assert found.promise(web).gains == [0.0, 0.25, 0.0]
-    assert found.promise(api).gains == [0.0, 1.0, 0.0]
+    assert candidates.promise(web).gains == [0.0, 0.25, 0.0]
+    assert candidates.promise(api).gains == [0.0, 1.0, 0.0]
 
 
 def test_where_a_move_concerns_very_many_classes_the_others_are_asked_when_their_turn_comes(
@@ -165,34 +165,34 @@ def test_where_a_move_concerns_very_many_classes_the_others_are_asked_when_their
     monkeypatch.setattr(module, "_MANY", 1)
     web, api = pair_of(draft, "web-0"), pair_of(draft, "api-0")
     term = Naming(Entry.SOFT, {web: 1.0, api: 1.0}, others=(web[0], api[0]))
-    found = named(draft, ("a", 1.0, term))
+    candidates = named(draft, ("a", 1.0, term))
     term.asked.clear()
-    assert found.refresh(web) == [web]
-    assert found.refresh_stale(web) is None
-    assert found.refresh_stale(api) == [api]
-    assert found.refresh_stale(api) is None
+    assert candidates.refresh(web) == [web]
+    assert candidates.refresh_stale(web) is None
+    assert candidates.refresh_stale(api) == [api]
+    assert candidates.refresh_stale(api) is None
     assert term.asked == [[web[0]], [api[0]]]
-    found.refresh(web)
+    candidates.refresh(web)
     term.asked.clear()
-    found.entries()
+    candidates.entries()
     assert term.asked == [[api[0]]], "before the next wave all of it is current"
 
 
 def test_balance_is_asked_again_once_after_each_move(draft):
     web, api = pair_of(draft, "web-0"), pair_of(draft, "api-0")
     balance = Naming(Entry.IMBALANCE, {web: 1.0, api: 0.5})
-    found = named(draft, ("even", 1.0, balance))
-    assert not found.renew(web), "no move since it was asked"
-    found.take(row(draft, "web-0"), web)
+    candidates = named(draft, ("even", 1.0, balance))
+    assert not candidates.renew(web), "no move since it was asked"
+    candidates.take(row(draft, "web-0"), web)
     balance.gains = {web: 1.0}
-    assert found.renew(api)
-    assert found.promise(api) is None
-    assert found.renew(web)
-    assert not found.renew(web)
+    assert candidates.renew(api)
+    assert candidates.promise(api) is None
+    assert candidates.renew(web)
+    assert not candidates.renew(web)
 
 
 def test_rules_are_not_asked_again_for_balance_s_sake(draft):
     web = pair_of(draft, "web-0")
-    found = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0})))
-    found.take(row(draft, "web-0"), web)
-    assert not found.renew(web)
+    candidates = named(draft, ("a", 1.0, Naming(Entry.SOFT, {web: 1.0})))
+    candidates.take(row(draft, "web-0"), web)
+    assert not candidates.renew(web)

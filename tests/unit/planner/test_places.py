@@ -35,14 +35,14 @@ def places(budgets, *, lifted=False):
     [(2, 2), ("50%", 2), ("1%", 1)],  # of four movable pods; a share is at least 1
 )
 def test_a_namespace_has_a_limit_for_the_run(limit, most):
-    of, web, shop = places({"perNamespace": limit})
+    of, web, _ = places({"perNamespace": limit})
     for left in range(most, 0, -1):
-        assert (of.left(web), of.over(web)) == (left, None)
+        assert (of.left(web), of.over_in("default")) == (left, None)
         of.count(web)
-    assert of.over(web) == f"perNamespace {most} in default"
+    assert of.over_in("default") == f"perNamespace {most} in default"
     of.land()
-    assert of.over(web) is not None, "a landing gives nothing of it back"
-    assert of.over(shop) is None
+    assert of.over_in("default") is not None, "a landing gives nothing of it back"
+    assert of.over_in("shop") is None
 
 
 def test_without_a_limit_any_number_goes():

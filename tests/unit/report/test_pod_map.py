@@ -19,15 +19,15 @@ def drawn(given):
 
 def on_nodes(panel):
     """Node -> (number, state) of each square that lies on it."""
-    found: dict[str, list[tuple[str, str]]] = {box.title: [] for box in panel.nodes}
+    by_node: dict[str, list[tuple[str, str]]] = {box.title: [] for box in panel.nodes}
     for square in panel.squares:
         (box,) = (
             box
             for box in panel.nodes
             if box.x < square.x < box.x + 126 and box.y < square.y < box.y + box.height
         )
-        found[box.title].append((square.number, square.state))
-    return {name: squares for name, squares in found.items() if squares}
+        by_node[box.title].append((square.number, square.state))
+    return {name: squares for name, squares in by_node.items() if squares}
 
 
 @pytest.fixture
