@@ -26,7 +26,7 @@ _AGAIN = 0.05
 """Seconds after which it is sent again: one that comes just before a blocking call does not interrupt that."""
 
 _writing: int | None = None
-"""The writing end of the pipe; closed when signals are handled anew, which ends the thread that reads it."""
+"""The writing end of the pipe; closed when handlers are installed again, which ends the thread that reads it."""
 
 
 def handle_signals(stop: threading.Event, committed: threading.Event, patience: float) -> None:

@@ -36,7 +36,7 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     keeper.load(reading.snapshot)
     signals = keeper.signals()
     if not signals and run.loaded.policy.mode is not Mode.ENFORCE:
-        # Runs that only observe write nothing, so waiting for the next run would be in vain.
+        # Runs that only observe write nothing, so there is no next run to wait for.
         signals = None
     unknown = keeper.hour_unknown
     if unknown is not None and not run.planning.counts_the_hour:

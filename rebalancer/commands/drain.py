@@ -256,7 +256,7 @@ EMPTYING: list[Callable[..., Any]] = [
     click.option(
         "--force",
         is_flag=True,
-        help="Also evict pods that nothing creates anew: those without a controller, those of a DaemonSet that is gone, "
+        help="Also evict pods that nothing recreates: those without a controller, those of a DaemonSet that is gone, "
         "and pods that opted out by an annotation.",
     ),
     click.option("--ignore-daemonsets", is_flag=True, help="Leave the pods of DaemonSets alone."),

@@ -217,7 +217,7 @@ def _node(node: str, **options: Any) -> int:
 def _workload(workload: str, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 
-    Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
+    Prints how many of its pods stand where, what its rules ask for and the fewest moves that fix them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
     return int(explain_workload(workload, ExplainOptions(**options), system_environment()))

@@ -56,12 +56,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What it takes to mend one group."""
+    """What it takes to fix one group."""
 
     moves: float
     """The fewest, in the present state; one move lowers it by at most one."""
     classes: Int32s
-    """Only pods of these classes can mend it."""
+    """Only pods of these classes can fix it."""
     weight: float
 
 
@@ -204,7 +204,7 @@ class View:
 
 @runtime_checkable
 class Term(Protocol):
-    """One term of the cost over the view's state; reads the state anew at each call.
+    """One term of the cost over the view's state; reads the state at each call.
 
     All values are potentials before weighting: pods that still have to move (hard, soft) or squared
     deviation (imbalance). A term never changes the state.
@@ -216,10 +216,10 @@ class Term(Protocol):
         """Return the term's value now."""
 
     def violated(self) -> int:
-        """Return in how many groups something is left to mend."""
+        """Return in how many groups something is left to fix."""
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, in words, what no placement of the movable pods can mend."""
+        """Return, in words, what no placement of the movable pods can fix."""
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """Return the pairs that contribute; only rows of ``classes`` if given."""
@@ -234,7 +234,7 @@ class Term(Protocol):
         """Return the classes whose candidates change when a pod of ``cls`` moves."""
 
     def bounds(self) -> Iterable[Bound]:
-        """Yield what it takes to mend each group that some move can change."""
+        """Yield what it takes to fix each group that some move can change."""
 
     def describe(self, cls: int, node: int) -> str:
         """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
@@ -345,7 +345,7 @@ class Unjudged(Protocol):
 
 
 class Strategy(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.strategies``.
+    """A plug-in, listed under the entry point group ``rebalancer.strategies``.
 
     The first line of the class docstring is what ``rebalancer strategies`` shows.
     """

@@ -86,7 +86,7 @@ def _counts(term: TermMemory) -> str:
         (term.came_back, "came back"),
         (term.elsewhere, "elsewhere"),
         (term.blocked, "blocked"),
-        (term.vain, "in vain"),
+        (term.vain, "without effect"),
     )
     parts = [f"{number} {what}" for number, what in counts if number]
     head = f"{term.moves} move{'' if term.moves == 1 else 's'}"

@@ -59,7 +59,7 @@ class Draft:
         return replace(self.view, signals=of.signals, movable=movable, selected=of.selected)
 
     def _lifted(self) -> Bools:
-        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being at rest.
+        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being settled.
 
         Their eviction takes no Ready pod away. What else keeps them in place still does.
         """

@@ -125,7 +125,7 @@ def _bound(
     backlog: Backlog,
 ) -> int:
     """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
-    # What waits for a further run is still to be mended; the others have been tried.
+    # What waits for a further run is still to be fixed; the others have been tried.
     waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     bound = lower_bound(before, tried)

@@ -242,7 +242,7 @@ def test_only_those_that_have_lasted_give():
     assert {(skip.node, skip.code) for skip in plan.skips} == {("n1", Code.TOO_FEW_RUNS)}
 
 
-def test_a_node_that_was_not_over_used_once_begins_anew():
+def test_a_node_that_was_not_over_used_once_starts_again():
     made = decided(even(5, 0), Signals(AT - 120, {"n0": 2}), runs=3)
     assert made.plan.moves == ()
     assert made.signals == {"low-utilisation": Signals(AT, {})}

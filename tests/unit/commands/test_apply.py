@@ -144,7 +144,7 @@ def test_what_is_shown_is_what_is_left_of_the_plan(tmp_path, capsys):
     plan = ["apply", str(tmp_path / "plan.json"), *cluster]
     assert command([*plan, "--select", "{labels: {app: api}}"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("2 evictions in 2 waves to mend ")
+    assert shown.startswith("2 evictions in 2 waves to fix ")
     # Neither the moves that the flag leaves out, nor their workloads.
     rows = [line.split() for line in shown.splitlines() if "/default/" in line and " -> " in line]
     assert rows == [["Deployment/default/api", "2", "3/3/0", "->", "2/2/2"]]

@@ -10,7 +10,7 @@ from rebalancer.cost.signals import Signals
     [
         (Signals(), ["a"], 100, {"a": 1}),
         (Signals(100, {"a": 1}), ["a", "b"], 160, {"a": 2, "b": 1}),
-        # Not seen once: it begins anew.
+        # Not seen once: it starts again.
         (Signals(160, {"a": 2, "b": 1}), ["b"], 220, {"b": 2}),
         # So many are enough.
         (Signals(220, {"b": 3}), ["b"], 280, {"b": 3}),

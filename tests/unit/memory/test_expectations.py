@@ -1,4 +1,4 @@
-"""Moves by measured use that only carry the overload along: as predicted each time, and yet in vain."""
+"""Moves by measured use that only carry the overload along: as predicted each time, and yet without effect."""
 
 from dataclasses import replace
 
@@ -56,7 +56,9 @@ def test_where_the_overload_went_along_the_owner_rests():
     assert (term(document).hopes, term(document).vain) == ((), 1)
     why = cooling(document, NOW + 120)[WEB]
     assert "n1, where it went, is over-used now" in why
-    assert "1 move (1 as predicted, 1 in vain)" in render_history(document, NOW + 120, "table")
+    assert "1 move (1 as predicted, 1 without effect)" in render_history(
+        document, NOW + 120, "table"
+    )
     assert cooling(document, NOW + 121 + FIRST_COOL_DOWN) == {}
 
 

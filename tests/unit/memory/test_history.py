@@ -26,7 +26,7 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
         WEB,
         f"  {TERM}: 1 move (1 came back), last 2027-01-15T08:00:00Z",
         "    n0 -> n0",
-        "    rests until 2027-01-15T08:10:00Z: web-0 came back to n0",
+        "    cools down until 2027-01-15T08:10:00Z: web-0 came back to n0",
     ]
 
 

@@ -208,7 +208,7 @@ def test_an_explanation_reads_what_is_used_and_says_for_how_long_a_node_waits(
     assert {pod["plan"]["code"] for pod in explanation["pods"]} == {"TooFewRuns"}
 
 
-def test_a_node_that_cools_down_begins_anew(hot, run):
+def test_a_node_that_cools_down_starts_again(hot, run):
     for pods in ({"n-a": 4}, {"n-a": 4}, {"n-a": 1}, {"n-a": 4}, {"n-a": 4}):
         hot.on, hot.at = pods, hot.at + 15
         assert run()["moves"] == []
@@ -250,5 +250,5 @@ def test_a_cluster_that_serves_no_metrics_is_left_alone_and_distinguished(hot, r
     assert (report["moves"], report["skipped"]) == ([], [])
     assert any(line.startswith("usage is not known:") for line in report["warnings"])
     assert any("the usage of no node is known" in line for line in report["warnings"])
-    # A run that saw nothing neither counts nor begins anew.
+    # A run that saw nothing neither counts nor starts again.
     assert remembered(hot).signals["low-utilisation"].runs == {"n-a": 1}
