@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
@@ -74,8 +74,8 @@ class View:
     scheduler: SchedulerModel
     movable: Bools
     """(P,) pods that no protection holds."""
-    signals: Signals | None = None
-    """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
+    streaks: Streaks | None = None
+    """What the strategy itself has seen in earlier runs (:class:`CountingRuns`); None if nothing is remembered."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
@@ -301,14 +301,14 @@ class Pricing(Protocol):
 
 
 @runtime_checkable
-class Signalling(Protocol):
+class CountingRuns(Protocol):
     """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
 
-    ``view.signals`` says for how many it has; what waits for more is no candidate yet.
+    ``view.streaks`` says for how many it has; what waits for more is no candidate yet.
     """
 
-    def signals(self) -> Signals | None:
-        """Return ``view.signals`` after this run, for the next one; None if this one could see nothing.
+    def streaks(self) -> Streaks | None:
+        """Return ``view.streaks`` after this run, for the next one; None if this one could see nothing.
 
         It is of the snapshot: moves that were planned since do not change it.
         """

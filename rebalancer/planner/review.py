@@ -86,7 +86,7 @@ class _Review:
         )
         moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
-        return Decision(plan, draft.signals(), outcomes)
+        return Decision(plan, draft.streaks(), outcomes)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the moves that may go, in their waves, and the draft whose state holds them carried out.

@@ -62,11 +62,11 @@ def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatc
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        fresh = made(self, pod, node, cost, landing)
-        assert (verdict.refused, verdict.vain) == (fresh.refused, fresh.vain)
-        assert (verdict.gain[:2], verdict.best[:2]) == (fresh.gain[:2], fresh.best[:2])
+        again = made(self, pod, node, cost, landing)
+        assert (verdict.refused, verdict.vain) == (again.refused, again.vain)
+        assert (verdict.gain[:2], verdict.best[:2]) == (again.gain[:2], again.best[:2])
         if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
-            assert (verdict.gain, verdict.by_strategy) == (fresh.gain, fresh.by_strategy)
+            assert (verdict.gain, verdict.by_strategy) == (again.gain, again.by_strategy)
         return verdict
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))

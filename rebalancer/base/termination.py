@@ -29,7 +29,7 @@ _writing: int | None = None
 """The writing end of the pipe; closed when handlers are installed again, which ends the thread that reads it."""
 
 
-def handle_signals(stop: threading.Event, committed: threading.Event, patience: float) -> None:
+def handle_termination(stop: threading.Event, committed: threading.Event, patience: float) -> None:
     """Turn SIGTERM and SIGINT into ``stop`` from now on. To be called in the main thread.
 
     What is not ``committed`` has ``patience`` seconds to come to an end by itself. Then, or at the second signal,
