@@ -15,7 +15,6 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Timings
 from rebalancer.kube import read
@@ -27,6 +26,7 @@ from rebalancer.snapshot.feed import feed
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.times import rfc3339
+from tests.unit.commands.embedded import run_options
 
 MEMORY = "default/memory"
 POLICY = """
@@ -119,7 +119,7 @@ def run(hot: Measured, tmp_path: Path) -> Run:
         environment = Environment(SystemClock(), {}, out, err, threading.Event())
         chosen: dict[str, Any] = {"memory": MEMORY, "quiet": True, "output": "json", **options}
         kubeconfig = str(hot.cluster.kubeconfig)
-        run_once(RunOptions(policy_path=str(policy), kubeconfig=kubeconfig, **chosen), environment)
+        run_once(run_options(policy_path=str(policy), kubeconfig=kubeconfig, **chosen), environment)
         report: dict[str, Any] = json.loads(out.getvalue())
         assert report["exitCode"] == 0
         return report
