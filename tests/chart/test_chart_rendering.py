@@ -11,6 +11,8 @@ from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
     ACT_RULES,
+    AUTOSCALER_FOLLOW_RULES,
+    AUTOSCALER_RULES,
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
@@ -233,6 +235,32 @@ def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(value
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == {*READ_RULES, *usage}
     acting = rules(one(manifests, "ClusterRole", name))
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"protect": {"minPodAge": "10m"}}}, False),
+        ({"policy": {"protect": {"afterScaling": "10m"}}}, True),
+        ({"rbac": {"autoscalers": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, True),
+    ],
+)
+def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wanted, kind):
+    manifests = render({**values, "kind": kind})
+    name = f"rebalancing-{NAME}"
+    reads, follows = (
+        set(each) if wanted else set() for each in (AUTOSCALER_RULES, AUTOSCALER_FOLLOW_RULES)
+    )
+    observing = rules(one(manifests, "ClusterRole", f"{name}-observe"))
+    autoscalers = {rule for rule in observing if rule.resource == "horizontalpodautoscalers"}
+    assert autoscalers == reads | (follows if kind == "Deployment" else set())
+    acting = rules(one(manifests, "ClusterRole", name))
+    every = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES}
+    assert acting == every | reads | follows
 
 
 @pytest.mark.parametrize(
