@@ -511,6 +511,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
+    "rbac.autoscalers": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,
@@ -634,3 +635,11 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
 def test_wrong_values_are_refused_and_named(values, message):
     with pytest.raises(HelmError, match=message):
         render(values)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_deployment_on_the_hosts_network_lets_an_old_pod_go_first(on_host):
+    manifests = render({"kind": "Deployment", "serve": {"replicas": 2}, "hostNetwork": on_host})
+    spec = one(manifests, "Deployment")["spec"]
+    first = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert spec.get("strategy") == (first if on_host else None)
