@@ -52,8 +52,8 @@ class Explaining:
         planning = Planning(loaded, self._registry, Scope())
         if cooling is not None:
             planning.remember(cooling, 0)
-        onlooker = onlooker_of(snapshot) if onlooker_of is not None else None
-        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), onlooker)
+        observer = onlooker_of(snapshot) if onlooker_of is not None else None
+        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), observer)
         report = RunReport(
             dry_run=True,
             source="cluster.json",
@@ -63,7 +63,7 @@ class Explaining:
             outcomes=outcomes_of(planned, None),
             standstill=planned.standstill,
         )
-        return report, onlooker
+        return report, observer
 
     def node(self, name, objects, **options):
         report, watched = self.plan(
