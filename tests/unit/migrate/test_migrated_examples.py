@@ -17,7 +17,7 @@ WHOLE = (
 )
 SELECTOR = "differs: a nodeSelector is fixed like required node affinity"
 RESTS = (
-    "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
+    "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
 )
 RESTARTS = f"differs: RemovePodsHavingTooManyRestarts: {RESTS}"
 READ = (

@@ -88,7 +88,7 @@ class Looks:
         self.chosen = len(chosen)
 
 
-def test_an_onlooker_sees_the_state_before_and_after_and_changes_nothing():
+def test_an_observer_sees_the_state_before_and_after_and_changes_nothing():
     looks, phases = Looks(), Phases()
     problem = problem_of(crowded(2), strategies=["duplicates"])
     seen = plan(problem, Settings(), Callbacks(observer=looks, phase=phases))
