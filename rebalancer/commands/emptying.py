@@ -245,7 +245,8 @@ class Emptying:
     def _act(
         self, run: RunContext, source: Source, reading: Reading, planned: Planned
     ) -> str | None:
-        grace = self.options.grace_period
+        asked = self.options.grace_period
+        seconds = None if asked < 0 else asked
         execution = act(
             run,
             source,
@@ -253,7 +254,7 @@ class Emptying:
             planned,
             None,
             ordered=True,
-            grace_seconds=None if grace < 0 else grace,
+            grace=lambda _: seconds,
         )
         if execution is None:
             return None

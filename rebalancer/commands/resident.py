@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.follow import Follower
     from rebalancer.kube.lease import AcquiredLease
     from rebalancer.kube.metrics import UsageSource
+    from rebalancer.planner.planning import Planning
     from rebalancer.report.model import RunReport
 
 LEASE_SECONDS = 15
@@ -103,6 +104,8 @@ class Resident:
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
         """The phases of the pods that have ended and are followed, too."""
+        self._autoscalers = False
+        """Whether HorizontalPodAutoscalers are followed, too."""
         self._notes: tuple[str, ...] = ()
         """What was said of the last run."""
 
@@ -193,34 +196,46 @@ class Resident:
         Raises:
             ClusterReadError: it could not be read, or we may not.
         """
-        finished = self._context().planning.finished
-        if self.vitals.follower is None or not finished <= self._finished:
+        planning = self._context().planning
+        follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
+        if self.vitals.follower is None or not follows:
             self.vitals.follower = None
             self._following.close()
-            self.vitals.follower = self._following.enter_context(self._read(client, finished))
-            self._finished = finished
+            self.vitals.follower = self._following.enter_context(self._read(client, planning))
+            self._finished, self._autoscalers = planning.finished, planning.autoscalers
         return self.vitals.follower
 
-    def _read(self, client: Client, finished: frozenset[str]) -> Follower:
+    def _read(self, client: Client, planning: Planning) -> Follower:
         from rebalancer.kube.follow import Follower  # noqa: PLC0415
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         self._require_rights(client)
         clock = self._environment.clock.unix
-        kept = read_cluster(client, clock=clock, keep=True, finished=finished).kept
+        kept = read_cluster(
+            client,
+            clock=clock,
+            keep=True,
+            finished=planning.finished,
+            autoscalers=planning.autoscalers,
+        ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
         return Follower(client, kept, None, seconds=math.inf, observer=self._early)
 
     def _require_rights(self, client: Client) -> None:
-        from rebalancer.kube.access import FOLLOW_RULES, require  # noqa: PLC0415
+        from rebalancer.kube.access import (  # noqa: PLC0415
+            AUTOSCALER_FOLLOW_RULES,
+            FOLLOW_RULES,
+            require,
+        )
         from rebalancer.kube.resources import PODS, AccessRule  # noqa: PLC0415
 
         loaded = self._policy.loaded
         if self._allowed == loaded.policy_hash:
             return
-        follows = (*FOLLOW_RULES, AccessRule("watch", PODS.group, PODS.plural))
         run = self._context()
+        also = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
+        follows = (*FOLLOW_RULES, *also, AccessRule("watch", PODS.group, PODS.plural))
         if run.acts:
             require_rights(run, client, self._usage(run, client), follows)
         else:

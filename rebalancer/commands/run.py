@@ -22,6 +22,7 @@ from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
+from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
 
 if TYPE_CHECKING:
@@ -122,11 +123,11 @@ def act(
     memory: Keeper | None,
     *,
     ordered: bool = False,
-    grace_seconds: int | None = None,
+    grace: Callable[[str], int | None] | None = None,
 ) -> Execution | None:
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
-    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``; what is not ordered has the policy's grace period.
+    ``ordered`` and ``grace``: see ``rebalancer.evictor.act.Acting``; without the latter pods have the policy's grace periods.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
@@ -149,9 +150,9 @@ def act(
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
     clock = run.environment.clock
-    asked = run.loaded.policy.method.grace_period
-    if not ordered and asked is not None:
-        grace_seconds = int(asked.total_seconds())
+    if grace is None:
+        uids = {move.uid for move in planned.plan.moves}
+        grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
     run.environment.committed.set()
     started = clock.now()
 
@@ -173,7 +174,7 @@ def act(
         remember=remember,
         marker=marker,
         ordered=ordered,
-        grace_seconds=grace_seconds,
+        grace=grace,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 

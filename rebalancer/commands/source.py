@@ -116,6 +116,7 @@ class Source:
             keep=run.acts,
             usage=self.usage,
             finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)

@@ -75,7 +75,7 @@ class StepContext:
 
 @runtime_checkable
 class Step(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.steps``; the first line of its docstring says what it does.
+    """A plug-in, listed under the entry point group ``rebalancer.steps``; the first line of its docstring says what it does.
 
     Called by several threads at once for several machines: what it keeps in itself, it locks.
     """

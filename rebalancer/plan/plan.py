@@ -16,6 +16,8 @@ class Code(enum.StrEnum):
     """A protection, too: its controller is not known to recreate it once it is evicted."""
     CANNOT_SURGE = "CannotSurge"
     """A protection, too: a single replica that the policy lets move by a restart, and whose rollout would leave a gap."""
+    JUST_SCALED = "JustScaled"
+    """A protection, too: a HorizontalPodAutoscaler has just scaled its workload, or is scaling it (``protect.afterScaling``)."""
     NOT_SELECTED = "NotSelected"
     """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
     NO_ROOM = "NoRoom"

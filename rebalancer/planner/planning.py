@@ -109,6 +109,11 @@ class Planning:
         return finished_phases(self._policy, self._registry)
 
     @property
+    def autoscalers(self) -> bool:
+        """Whether the policy asks what HorizontalPodAutoscalers have done."""
+        return self._policy.protect.after_scaling is not None
+
+    @property
     def namespace(self) -> str | None:
         """The only one whose pods may move; None: all."""
         return self._scope.namespace

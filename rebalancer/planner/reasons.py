@@ -9,7 +9,7 @@ from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import CANNOT_SURGE, NOT_RECREATED, text_of
+from rebalancer.snapshot.protect import CANNOT_SURGE, JUST_SCALED, NOT_RECREATED, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +128,6 @@ def protection_code(names: Container[str]) -> Code:
     """Return the reason code for a pod with the protections of these names."""
     if NOT_RECREATED in names:
         return Code.NOT_RECREATED
-    return Code.CANNOT_SURGE if CANNOT_SURGE in names else Code.PROTECTED
+    if CANNOT_SURGE in names:
+        return Code.CANNOT_SURGE
+    return Code.JUST_SCALED if JUST_SCALED in names else Code.PROTECTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
@@ -64,6 +64,19 @@ class Steer(enum.StrEnum):
     """Soft taints of a run keep replacements off nodes where they would fix nothing."""
 
 
+class SelectedGrace(Section):
+    """The grace period of some pods."""
+
+    select: Select = Field(description="Pods that it is for.")
+    grace_period: GracePeriod = Field(description="As method.gracePeriod; the least of all holds.")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> SelectedGrace:
+        if not self.select:
+            raise ValueError("select names no pods; method.gracePeriod is for all")
+        return self
+
+
 class Methods(Section):
     """How pods are moved: their grace period, and what happens to those that would leave no replica."""
 
@@ -75,6 +88,9 @@ class Methods(Section):
     grace_period: GracePeriod | None = Field(
         default=None,
         description="gracePeriodSeconds of the evictions, from 1s; absent: each pod's own.",
+    )
+    grace_periods: tuple[SelectedGrace, ...] = Field(
+        default=(), description="The same for pods that are selected, in the place of gracePeriod."
     )
 
 

@@ -79,6 +79,11 @@ class Protect(Section):
     min_pod_age: Duration = Field(
         default=timedelta(minutes=5), description="Pods younger than this; 0s protects none."
     )
+    after_scaling: Duration | None = Field(
+        default=None,
+        description="Pods of workloads that a HorizontalPodAutoscaler has scaled less than this time ago, or is scaling;"
+        " absent: none. Needs list on horizontalpodautoscalers.",
+    )
     system_critical: Switch = Field(
         default=True, description="Pods of system-critical priority (2,000,000,000 and more)."
     )

@@ -149,7 +149,7 @@ class Receiver(Protocol):
 
 @runtime_checkable
 class SignalSource(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
+    """A plug-in, listed under the entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
 
     Params: ClassVar[type[Params]]
 
