@@ -26,7 +26,7 @@ from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.early import Early
 from rebalancer.commands.identity import identity
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import Ended, published, run_on
+from rebalancer.commands.run import EndedRun, published, run_on
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
 from rebalancer.commands.vitals import Vitals
@@ -228,14 +228,14 @@ class Resident:
             FOLLOW_RULES,
             require,
         )
-        from rebalancer.kube.resources import PODS, Rule  # noqa: PLC0415
+        from rebalancer.kube.resources import PODS, AccessRule  # noqa: PLC0415
 
         loaded = self._policy.loaded
         if self._allowed == loaded.policy_hash:
             return
         run = self._context()
         also = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
-        follows = (*FOLLOW_RULES, *also, Rule("watch", PODS.group, PODS.plural))
+        follows = (*FOLLOW_RULES, *also, AccessRule("watch", PODS.group, PODS.plural))
         if run.acts:
             require_rights(run, client, self._usage(run, client), follows)
         else:
@@ -253,7 +253,7 @@ class Resident:
         )
 
     def _run(self, client: Client, lost: Callable[[], str | None]) -> None:
-        """Make one run, and keep what came of it; what goes wrong is said, and the next run tries again."""
+        """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
         self._seen()
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
@@ -284,7 +284,7 @@ class Resident:
         self._ended_at = self._environment.clock.now()
         self._seen()
 
-    def _ended(self, run: RunContext, client: Client) -> Ended:
+    def _ended(self, run: RunContext, client: Client) -> EndedRun:
         self._require_rights(client)
         follower = self._follower(client)
         of_run = client.beside(run.stop)

@@ -94,7 +94,7 @@ class SpreadGroup:
     def satisfied(self, least: int, most: int) -> bool:
         """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
 
-        With fewer domains than it asks for, its potential may be 0 all the same, but it cannot hold.
+        With fewer domains than it asks for, its potential may be 0 anyway, but it cannot hold.
         """
         enough = len(self.domains.names) >= max(1, self._min_domains or 0)
         return enough and most - least <= self._max_skew

@@ -18,7 +18,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, Rule
+from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, AccessRule
 from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -155,7 +155,7 @@ def read_version(client: Client) -> ServerVersion:
     Raises:
         ClusterReadError: it could not be read, or what answers is no API server.
     """
-    response = client.expect(client.get("/version"), Rule("get", "", "/version"))
+    response = client.expect(client.get("/version"), AccessRule("get", "", "/version"))
     try:
         info = msgspec.json.decode(response.body, type=dict[str, str])
         # Managed clusters write the minor version as "36+".

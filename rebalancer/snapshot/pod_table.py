@@ -128,7 +128,7 @@ class SettledPods:
 
 
 class PodTable:
-    """Collects pods: first all there are, then, where they are followed, what becomes of them."""
+    """Collects pods: first all there are, then, where they are followed, what happens to them."""
 
     def __init__(self, finished: frozenset[str] | None = None) -> None:
         """``finished``: only pods that have ended in one of these phases; None: only those that have not ended."""

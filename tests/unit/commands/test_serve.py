@@ -1,4 +1,4 @@
-"""A process that serves: it lists once, plans when it should, leads alone, and ends in good order."""
+"""A process that serves: it lists once, plans when it should, leads alone, and ends cleanly."""
 
 import json
 import re
