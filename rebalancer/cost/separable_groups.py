@@ -63,7 +63,7 @@ class _SeparableGroup:
         raise NotImplementedError
 
     def _hopeless(self, pods: int) -> int:  # noqa: ARG002  # most groups know no such thing
-        """Return how much of the potential no placement can mend of so many pods of the first role."""
+        """Return how much of the potential no placement can fix of so many pods of the first role."""
         return 0
 
     def _now(self) -> _Occupied:
@@ -95,9 +95,9 @@ class _SeparableGroup:
         return counts
 
     def _shown(self, words: Callable[[Roles], str], nothing: str, *, crowded: bool = False) -> str:
-        """Return ``words`` for what up to six domains hold, those with most to mend first.
+        """Return ``words`` for what up to six domains hold, those with most to fix first.
 
-        ``crowded``: only of domains where something is to be mended.
+        ``crowded``: only of domains where something is to be fixed.
         """
         order = sorted(
             (-self._cover(of_domain), -sum(of_domain), domain)
@@ -242,7 +242,7 @@ class ConflictGroup(_SeparableGroup):
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
             self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
-            self.mended_by = self.movers
+            self.fixed_by = self.movers
             super().__init__(view, domains, [self.members, _NO_CLASSES, _NO_CLASSES, _NO_CLASSES])
             return
         both = np.intersect1d(owners, matched)
@@ -250,7 +250,7 @@ class ConflictGroup(_SeparableGroup):
         roles = [both, np.setdiff1d(owners, both), np.setdiff1d(free, both), np.unique(fixed)]
         self.members = np.union1d(owners, matched).astype(np.int32)
         self.movers = np.union1d(owners, free).astype(np.int32)
-        self.mended_by = self.members
+        self.fixed_by = self.members
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter

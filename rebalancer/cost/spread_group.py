@@ -80,7 +80,7 @@ class SpreadGroup:
         self._max_skew, self._min_domains = max_skew, min_domains
         self._known: _SpreadNow | None = None
 
-    # Most groups are at ease and are never asked for what follows.
+    # Most groups hold trivially, and what follows is never computed for them.
 
     @cached_property
     def _counted(self) -> frozenset[int]:
@@ -201,7 +201,7 @@ class SpreadGroup:
 
     def _gains(self, now: _SpreadNow) -> Floats:
         if now.gains is None:
-            # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is mended.
+            # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
             # Domains of protected pods as well: the report says what holds them.
             some = [d for d, count in now.counts.items() if count] if now.minimum > 0 else ()
             now.gains = np.zeros(len(self.domains.names) + 1)
