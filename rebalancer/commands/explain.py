@@ -17,6 +17,7 @@ from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.find import find_ended, find_node, find_pod, find_workload
+from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
@@ -48,7 +49,7 @@ class ExplainOptions(PolicyFlags):
     kubeconfig: str | None = None
     context_name: str | None = None
     snapshot_path: str | None = None
-    memory: str | None = None
+    memory: tuple[str, str] | None = None
     output: str = "table"
 
 
@@ -182,6 +183,7 @@ _EXPLAINED = [
     ),
     click.option(
         "--memory",
+        callback=named(reference),
         metavar="NS/NAME",
         help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
@@ -229,7 +231,7 @@ def _node(node: str, **options: Any) -> int:
 def _workload(workload: str, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 
-    Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
+    Prints how many of its pods stand where, what its rules ask for and the fewest moves that fix them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
     return int(explain_workload(workload, ExplainOptions(**options), system_environment()))

@@ -22,9 +22,10 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.commands.context import RunContext, identity, run_context
+from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.early import Early
-from rebalancer.commands.options import RunOptions, reference
+from rebalancer.commands.identity import identity
+from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import Ended, published, run_on
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
@@ -91,7 +92,7 @@ class Resident:
         self._options, self._environment, self._schedule = options, environment, schedule
         self._stop = Stop(environment.clock, signalled=environment.stop)
         self._policy = PolicyInForce(options, Registry.installed())
-        self._lease = None if options.lease is None else reference("--lease", options.lease)
+        self._lease = options.lease
         self._identity = identity(environment)
         self._early = Early(environment.clock)
         self._allowed = ""
@@ -261,7 +262,11 @@ class Resident:
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost)
         try:
-            ended = published(self._options, self._environment, lambda: self._ended(run, client))
+            ended = published(
+                self._options.publishing(),
+                self._environment,
+                lambda: self._ended(run, client),
+            )
         except RebalancerError as error:
             if self._stop.reason() is not None:
                 raise

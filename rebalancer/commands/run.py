@@ -15,7 +15,8 @@ from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
-from rebalancer.commands.options import Ending, RunOptions
+from rebalancer.commands.identity import instance, name_in_lasting_marks, name_in_marks
+from rebalancer.commands.options import Ending, Publishing, RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
@@ -42,16 +43,16 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
-    return published(options, environment, lambda: _run(options, environment)).code
+    return published(options.publishing(), environment, lambda: _run(options, environment)).code
 
 
-def published(options: RunOptions, environment: Environment, run: Callable[[], Ended]) -> Ended:
-    """Run, and say to other systems what came of it, if the flags ask for that.
+def published(flags: Publishing, environment: Environment, run: Callable[[], Ended]) -> Ended:
+    """Run, and send its metrics and notice where ``flags`` say.
 
     Raises:
         RebalancerError: the run's, or a flag is wrong.
     """
-    publish = publisher(options, environment)
+    publish = publisher(flags, environment)
     if publish is None:
         return run()
     try:
@@ -144,7 +145,7 @@ def act(
                 planned.plan.emptied,
                 planned.plan.empty_for,
                 marks_on(reading.snapshot.nodes),
-                run.name_in_lasting_marks,
+                name_in_lasting_marks(run.lease),
             )
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
@@ -166,7 +167,7 @@ def act(
         clock=clock,
         timings=run.timings,
         safety=run.loaded.policy.safety,
-        instance=run.instance,
+        instance=instance(run.environment),
         progress=run.progress,
         stop=run.stop,
         warn=run.notes.append,
@@ -193,7 +194,7 @@ def _marker(
     clock = run.environment.clock
     marker = Marker(
         client,
-        run=run.name_in_marks,
+        run=name_in_marks(run.lease, run.environment),
         clock=lambda: clock.unix() + reading.clock_skew,
         stop=run.stop,
     )

@@ -135,7 +135,7 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
 
 
 def _unready(snapshot: Snapshot, uids: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being at rest.
+    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being settled.
 
     Some of them may go for their own state; once such a one is Ready, the others count.
     """

@@ -130,7 +130,7 @@ def _read(
 ) -> tuple[Listing, R]:
     """Read a list as one answer where that is wanted, else, or if that fails, in pages.
 
-    ``begin`` starts each attempt anew: it returns what will hold the objects, and what takes them in.
+    ``begin`` starts each attempt: it returns what will hold the objects, and what takes them in.
     """
     notes: list[str] = []
     if how.streams and PROTOBUF in decoders:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from rebalancer.cost.term import Judging, Signalling
+from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
@@ -78,7 +78,7 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     """Return the pairs that wait until what is seen of them has lasted for enough runs."""
     waiting: dict[Pair, Refusal] = {}
     for weighted in draft.terms:
-        if not isinstance(weighted.term, Signalling):
+        if not isinstance(weighted.term, CountingRuns):
             continue
         rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):

@@ -61,7 +61,7 @@ class Steer(enum.StrEnum):
     OFF = "off"
     """The scheduler chooses."""
     MARKS = "marks"
-    """Soft taints of a run keep replacements off nodes where they would mend nothing."""
+    """Soft taints of a run keep replacements off nodes where they would fix nothing."""
 
 
 class SelectedGrace(Section):
@@ -155,7 +155,7 @@ class Policy(Section):
     )
     steer: Annotated[Steer, BeforeValidator(_mode)] = Field(
         default=Steer.OFF,
-        description="off, or marks: where a replacement would mend nothing, soft taints on other nodes choose its landing."
+        description="off, or marks: where a replacement would fix nothing, soft taints on other nodes choose its landing."
         " Needs get and patch on nodes.",
     )
     method: Methods = Field(default=Methods(), description="How pods are moved.")

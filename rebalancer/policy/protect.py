@@ -90,7 +90,7 @@ class Protect(Section):
     jobs: Switch = Field(default=True, description="Pods of Jobs: their work starts again.")
     recreated_by: tuple[GroupKind, ...] = Field(
         default=(),
-        description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that create a pod anew once it"
+        description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that recreate a pod once it"
         " is evicted, beside ReplicaSet, StatefulSet and ReplicationController; pods of any other kind stay, and pods"
         " whose restartPolicy is not Always stay whatever is named here.",
     )

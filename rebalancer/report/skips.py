@@ -9,7 +9,7 @@ from rebalancer.plan.plan import Code, Skip
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
-    Code.NOT_RECREATED: "its controller is not known to create it anew",
+    Code.NOT_RECREATED: "its controller is not known to recreate it",
     Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
     Code.JUST_SCALED: "a HorizontalPodAutoscaler has just scaled its workload",
     Code.NOT_SELECTED: "the strategy's select does not match it",

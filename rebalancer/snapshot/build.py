@@ -159,7 +159,7 @@ class Fold:
         self._of(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
-        """Forget all objects of a kind, to be fed anew."""
+        """Forget all objects of a kind, before they are fed again."""
         self._objects.pop(kind, None)
 
     def take_pods(self, other: Fold) -> None:

@@ -21,7 +21,7 @@ from rebalancer.wire.opt_outs import OptOut
 SYSTEM_CRITICAL = 2_000_000_000
 
 RECREATING = frozenset({"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController"})
-"""Controllers that create a pod anew once it is evicted."""
+"""Controllers that recreate a pod once it is evicted."""
 JOB = "Job.batch"
 
 NAMES = (
@@ -78,7 +78,7 @@ TEXTS: Mapping[str, str] = {
     "localStorage": "holds data in emptyDir or hostPath",
     "volumes": "uses persistent volumes",
     "singleReplica": "the only replica of its owner",
-    "ownerUnsettled": "its owner is not at rest",
+    "ownerUnsettled": "its owner is not settled",
     "young": "younger than protect.minPodAge",
     "notSelected": "not among the pods that the policy's select matches",
     "selector": "left out by -n, -l or --select",
@@ -86,7 +86,7 @@ TEXTS: Mapping[str, str] = {
     CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
-    NOT_RECREATED: "its controller is not known to create it anew (protect.recreatedBy names such kinds)",
+    NOT_RECREATED: "its controller is not known to recreate it (protect.recreatedBy names such kinds)",
 }
 
 

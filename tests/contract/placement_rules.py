@@ -1,7 +1,7 @@
 """Reports of users of other deschedulers, played on a cluster: the whole product against a placement.
 
 Pods are put where the report has them (``spec.nodeName``), and adopted by a ReplicaSet; then the command
-runs, really evicts, and the cluster's own controllers and scheduler answer. Run twice: what is not mended
+runs, really evicts, and the cluster's own controllers and scheduler answer. Run twice: what is not fixed
 at once must not be tried for ever.
 """
 

@@ -202,10 +202,10 @@ def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
     assert objects_of_the_release(cluster.api) == first
     # What the first chart's runs did not get yet: the memory, and the strategies that came later.
     assert f"--memory={NAMESPACE}/{installed.name}-memory" in container(installed)["args"]
-    mended = installed.run()
-    assert mended.code == 0, mended.err
-    assert len(mended.evicted) == 1
-    assert set(mended.report["before"]) == ON_BY_DEFAULT
+    fixed = installed.run()
+    assert fixed.code == 0, fixed.err
+    assert len(fixed.evicted) == 1
+    assert set(fixed.report["before"]) == ON_BY_DEFAULT
     assert "owners" in cluster.api.get(memory)["data"]["memory.json"]
 
     installed.release.upgrade({"mode": "observe"}, "--reuse-values")
@@ -228,7 +228,7 @@ def zones(plane):
     )
 
 
-def test_the_installed_run_mends_the_story_and_is_silent_then(cluster, tmp_path):
+def test_the_installed_run_fixes_the_story_and_is_silent_then(cluster, tmp_path):
     drift.article(cluster)
     installed = Installed(cluster, tmp_path)
     first = installed.run()

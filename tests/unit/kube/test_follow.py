@@ -1,4 +1,4 @@
-"""A followed cluster is the one that would be read anew, also when following goes wrong."""
+"""A followed cluster is the one that a new read would give, also when following goes wrong."""
 
 import dataclasses
 import threading
@@ -179,7 +179,7 @@ ACTS: tuple[Callable[[EmbeddedCluster, int], None], ...] = (
         max_size=3,
     )
 )
-def test_a_followed_cluster_is_the_one_that_is_read_anew(waves: list[list[Any]]) -> None:
+def test_a_followed_cluster_is_the_one_that_is_read_again(waves: list[list[Any]]) -> None:
     with small_cluster() as cluster, following(cluster) as follower:
         for acts in waves:
             for act, number in acts:
@@ -452,10 +452,10 @@ def test_what_is_gone_leaves_nothing(cluster: EmbeddedCluster) -> None:
             same_soon(cluster, follower)
             follower.fresh((), captured_at=cluster.clock.now(), version=(1, 36))
             follower.compact(())
-        anew = read_cluster(client, clock=cluster.clock.now, keep=True).kept
-        assert anew is not None
-        with Follower(client, anew, None, seconds=600) as fresh:
-            assert kept_by(follower) == kept_by(fresh)
+        reread = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+        assert reread is not None
+        with Follower(client, reread, None, seconds=600) as restarted:
+            assert kept_by(follower) == kept_by(restarted)
 
 
 def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: EmbeddedCluster) -> None:
