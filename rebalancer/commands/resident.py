@@ -49,6 +49,10 @@ _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""
 
 
+_THOROUGH = 20
+"""Runs between two looks of the garbage collector at what has outlasted runs."""
+
+
 @dataclass(slots=True)
 class PolicyInForce:
     """The policy, read again before each run; one that became wrong leaves the last right one in force.
@@ -257,12 +261,21 @@ class Resident:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self.vitals.reported(ended.report, ended.remembered, now)
-        # What a run leaves refers to itself in circles: few objects with large arrays, for which the collector would wait.
-        gc.collect()
+        self._collect()
         self._environment.committed.set()
         self.vitals.runs += 1
         self._ended_at = self._environment.clock.now()
         self._seen()
+
+    def _collect(self) -> None:
+        """Free what a run leaves: few objects with large arrays, in circles, for which the collector would wait long.
+
+        What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
+        """
+        if self.vitals.runs % _THOROUGH == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
     def _ended(self, run: RunContext, client: Client) -> Ended:
         self._require_rights(client)
