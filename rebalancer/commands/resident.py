@@ -102,6 +102,8 @@ class Resident:
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._ended_at = self._compacted = -math.inf
+        self._due = -math.inf
+        """When the next run is due by the schedule: from the beginning of the last one, as a CronJob's."""
         self._following = ExitStack()
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
@@ -210,7 +212,9 @@ class Resident:
 
         self._require_rights(client)
         clock = self._environment.clock.unix
-        kept = read_cluster(client, clock=clock, keep=True, finished=finished).kept
+        kept = read_cluster(
+            client, clock=clock, keep=True, finished=finished, progress=self._seen
+        ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
         return Follower(client, kept, None, seconds=math.inf, observer=self._early)
@@ -243,6 +247,8 @@ class Resident:
     def _run(self, client: Client, lost: Callable[[], str | None]) -> None:
         """Make one run, and keep what came of it; what goes wrong is said, and the next run tries again."""
         self._seen()
+        clock = self._environment.clock
+        self._due = clock.now() + self._schedule(clock.unix())
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
@@ -316,9 +322,9 @@ class Resident:
     # -- between two runs --------------------------------------------------------------------------
 
     def _await_next(self, lost: Callable[[], str | None]) -> None:
-        """Wait until a run is due, by the schedule or since something has changed."""
+        """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
         clock = self._environment.clock
-        due = clock.now() + self._schedule(clock.unix())
+        due = self._due
         while self._stop.reason() is None and lost() is None:
             self._seen()
             now = clock.now()

@@ -12,6 +12,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.resident import Resident
+from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
 from tests.unit.commands.embedded import NOW_POLICY
@@ -36,7 +37,9 @@ class ServerClock(SystemClock):
 class Served:
     """One process that serves."""
 
-    def __init__(self, cluster: EmbeddedCluster, policy: Path, every: float, **options: Any):
+    def __init__(
+        self, cluster: EmbeddedCluster, policy: Path, every: float | Schedule, **options: Any
+    ):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.stop = threading.Event()
         self.code: ExitCode | None = None
@@ -50,7 +53,8 @@ class Served:
         }
         environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
         self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
-        self.resident = Resident(RunOptions(**chosen), environment, lambda _: every, self.vitals)
+        schedule = every if callable(every) else lambda _: every
+        self.resident = Resident(RunOptions(**chosen), environment, schedule, self.vitals)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 
@@ -77,7 +81,7 @@ class Served:
 def serving(
     cluster: EmbeddedCluster,
     folder: Path,
-    every: float = NEVER,
+    every: float | Schedule = NEVER,
     policy: str = NOW_POLICY,
     **options: Any,
 ) -> Iterator[Served]:
