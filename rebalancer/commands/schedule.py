@@ -21,7 +21,9 @@ def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
     if len(text.split()) == 5:
         return _cron(text, time_zone)
     if time_zone != "UTC":
-        raise ValueError(f"a time zone ({time_zone}) says nothing of {text!r}: it is no cron expression")
+        raise ValueError(
+            f"a time zone ({time_zone}) says nothing of {text!r}: it is no cron expression"
+        )
     seconds = at_least_a_second(text)
     return lambda _: seconds
 

@@ -76,7 +76,9 @@ class Classes:
         """Return cpu and memory (2, C) with the scheduler's defaults for missing requests."""
         return _matrix(("cpu", "memory"), self._scored)
 
-    def with_owners(self, cls: Int32s, flags: Int32s) -> tuple[tuple[PodClass, ...], tuple[Owner, ...]]:
+    def with_owners(
+        self, cls: Int32s, flags: Int32s
+    ) -> tuple[tuple[PodClass, ...], tuple[Owner, ...]]:
         """Return the classes, and their top controllers by namespace, kind, name and uid.
 
         ``cls`` and ``flags`` (P,) are the pods'.

@@ -129,7 +129,8 @@ class Ownership:
             ),
             rollout=counted.replica_sets > 1
             or (kind == "StatefulSet" and _rolling(read[-1], replicas)),
-            cannot_surge="it was not read" if workload is None 
+            cannot_surge="it was not read"
+            if workload is None
             else self._kept.of(why_no_surge, workload),
         )
 
