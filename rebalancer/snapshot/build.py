@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import msgspec
 
+from rebalancer.snapshot.autoscaled import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.kept import Kept
@@ -81,6 +82,10 @@ class Fold:
     def add_budgets(self, budgets: Iterable[o.PodDisruptionBudget]) -> None:
         """Fold PodDisruptionBudgets."""
         self._add("PodDisruptionBudget", budgets)
+
+    def add_autoscalers(self, autoscalers: Iterable[o.HorizontalPodAutoscaler]) -> None:
+        """Fold HorizontalPodAutoscalers; none at all is something else than never asked for."""
+        self._add("HorizontalPodAutoscaler", autoscalers)
 
     def add_namespaces(self, namespaces: Iterable[o.Namespace]) -> None:
         """Fold namespaces, for their labels."""
@@ -164,8 +169,9 @@ class Fold:
         self._changed(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
-        """Forget all objects of a kind, to be fed anew."""
-        self._changed(kind).clear()
+        """Forget all objects of a kind, before they are fed again."""
+        self._in_order.pop(kind, None)
+        self._objects.pop(kind, None)
 
     def take_pods(self, other: Fold) -> None:
         """Take another fold's pods for all there are."""
@@ -295,6 +301,14 @@ class Settled:
             scored=of_pods.scored,
             owners=of_pods.owners,
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
+            autoscalers=None
+            if (autoscalers := self.objects.get("HorizontalPodAutoscaler")) is None
+            else fold_autoscalers(
+                autoscalers,
+                of_pods.owners,
+                of_pods.made.controllers(classes),
+                of_pods.ownership,
+            ),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
             opt_outs={
@@ -359,12 +373,15 @@ class _OfPods(NamedTuple):
     owners: tuple[Owner, ...]
     requests: Ints
     scored: Ints
+    made: Classes
+    ownership: Ownership
 
 
 def _of_pods(kept: Kept, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
-    of = Classes(pods.classes, Ownership(workloads, kept), kept)
+    ownership = Ownership(workloads, kept)
+    of = Classes(pods.classes, ownership, kept)
     owned = of.with_owners(pods.cls, pods.flags)
-    return _OfPods(of.resources, *owned, of.requests(), of.scored())
+    return _OfPods(of.resources, *owned, of.requests(), of.scored(), of, ownership)
 
 
 def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resources: str) -> Nodes:

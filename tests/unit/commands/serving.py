@@ -10,12 +10,11 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.resident import Resident
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
-from tests.unit.commands.embedded import NOW_POLICY
+from tests.unit.commands.embedded import NOW_POLICY, run_options
 
 BUSY = 240.0
 """Seconds that something may take on a machine that does much else."""
@@ -54,7 +53,7 @@ class Served:
         environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
         self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
         schedule = every if callable(every) else lambda _: every
-        self.resident = Resident(RunOptions(**chosen), environment, schedule, self.vitals)
+        self.resident = Resident(run_options(**chosen), environment, schedule, self.vitals)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 

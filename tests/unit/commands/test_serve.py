@@ -11,7 +11,7 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import LISTED
+from rebalancer.kube.resources import AUTOSCALERS, LISTED
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from tests.same import contents
 from tests.unit.commands import test_failed_pods
@@ -186,6 +186,20 @@ def test_a_run_is_due_from_the_beginning_of_the_last_one(cluster, tmp_path):
     # Asked once for a run, before it sends its first request.
     assert len(asked) in (served.vitals.runs, served.vitals.runs + 1)
     assert asked[1] > asked[0]
+
+
+def test_a_policy_that_asks_for_autoscalers_has_them_followed(cluster, tmp_path):
+    lists = f"GET {AUTOSCALERS.path()}"
+    with serving(cluster, tmp_path, every=0.2, policy=NOW_POLICY) as served:
+        served.await_runs(1)
+        assert lists not in cluster.faults.requests
+        (tmp_path / "policy.yaml").write_text(
+            NOW_POLICY.replace("protect: {", "protect: {afterScaling: 10m, ")
+        )
+        soon(lambda: cluster.faults.requests.count(lists) == 2)  # a list and a watch
+        served.await_runs(served.vitals.runs + 3)
+        assert cluster.faults.requests.count(lists) == 2
+        assert served.vitals.failed is None
 
 
 def test_a_policy_that_is_wrong_from_the_beginning_ends_it(cluster, tmp_path):
