@@ -51,6 +51,10 @@ _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""
 
 
+_THOROUGH = 20
+"""Runs between two looks of the garbage collector at what has outlasted runs."""
+
+
 @dataclass(slots=True)
 class PolicyInForce:
     """The policy, read again before each run; one that became wrong leaves the last right one in force.
@@ -100,6 +104,8 @@ class Resident:
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._ended_at = self._compacted = -math.inf
+        self._due = -math.inf
+        """When the next run is due by the schedule: from the beginning of the last one, as a CronJob's."""
         self._following = ExitStack()
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
@@ -217,6 +223,7 @@ class Resident:
             keep=True,
             finished=planning.finished,
             autoscalers=planning.autoscalers,
+            progress=self._seen,
         ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
@@ -255,6 +262,8 @@ class Resident:
     def _run(self, client: Client, lost: Callable[[], str | None]) -> None:
         """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
         self._seen()
+        clock = self._environment.clock
+        self._due = clock.now() + self._schedule(clock.unix())
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
@@ -277,12 +286,21 @@ class Resident:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self.vitals.reported(ended.report, ended.remembered, now)
-        # What a run leaves refers to itself in circles: few objects with large arrays, for which the collector would wait.
-        gc.collect()
+        self._collect()
         self._environment.committed.set()
         self.vitals.runs += 1
         self._ended_at = self._environment.clock.now()
         self._seen()
+
+    def _collect(self) -> None:
+        """Free what a run leaves: few objects with large arrays, in circles, for which the collector would wait long.
+
+        What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
+        """
+        if self.vitals.runs % _THOROUGH == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
     def _ended(self, run: RunContext, client: Client) -> EndedRun:
         self._require_rights(client)
@@ -323,9 +341,9 @@ class Resident:
     # -- between two runs --------------------------------------------------------------------------
 
     def _await_next(self, lost: Callable[[], str | None]) -> None:
-        """Wait until a run is due, by the schedule or since something has changed."""
+        """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
         clock = self._environment.clock
-        due = clock.now() + self._schedule(clock.unix())
+        due = self._due
         while self._stop.reason() is None and lost() is None:
             self._seen()
             now = clock.now()

@@ -400,6 +400,14 @@ def served(values=None):
     return manifests, pod["containers"][0]
 
 
+@pytest.mark.parametrize(
+    ("every", "says"), [("*/5 * * * *", ["--time-zone=Asia/Tokyo"]), ("2m", [])]
+)
+def test_the_time_zone_is_that_of_a_cron_expression(every, says):
+    _, container = served({"serve": {"every": every}, "timeZone": "Asia/Tokyo"})
+    assert [one for one in container["args"] if "time-zone" in one] == says
+
+
 def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
     manifests, container = served()
     name = f"rebalancing-{NAME}"
