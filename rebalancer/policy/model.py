@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
+from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.policy.cluster import Landings, Safety, Scheduler
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
@@ -154,6 +155,9 @@ class Policy(Section):
         default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
+    capacity: CapacitySettings = Field(
+        default=CapacitySettings(), description="What rebalancer capacity goes by."
+    )
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
         description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",
