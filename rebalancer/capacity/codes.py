@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class NodeCode(enum.StrEnum):
+class Standing(enum.StrEnum):
     """Whether a node can go. Stable: users alert on them."""
 
     EMPTY = "Empty"
@@ -32,7 +32,7 @@ class NodeCode(enum.StrEnum):
     """Its pods have no landings elsewhere that break nothing, together with those of the other nodes that can go."""
 
 
-GOES = frozenset({NodeCode.EMPTY, NodeCode.REMOVABLE})
+GOES = frozenset({Standing.EMPTY, Standing.REMOVABLE})
 """The codes of nodes that can go."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.capacity.codes import GOES, NodeCode
+from rebalancer.capacity.codes import GOES, Standing
 from rebalancer.capacity.groups import Groups
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
@@ -44,7 +44,7 @@ class NodeStanding:
     """Whether a node can go."""
 
     node: int
-    code: NodeCode
+    code: Standing
     message: str
     group: str | None
     used: Mapping[str, float]
@@ -101,10 +101,10 @@ class _Removal:
         )
         return Emptier(self._draft, self._of, emptiable, marked_by_others(self._snapshot))
 
-    def _surplus(self, choice: Choice) -> dict[int, tuple[NodeCode, str]]:
+    def _surplus(self, choice: Choice) -> dict[int, tuple[Standing, str]]:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
-        surplus: dict[int, tuple[NodeCode, str]] = {}
+        surplus: dict[int, tuple[Standing, str]] = {}
         # Those whose pods are fewest go.
         pods = self._draft.state.lasting_count
         chosen = np.flatnonzero(choice.nodes)
@@ -114,7 +114,7 @@ class _Removal:
                 continue
             if left[group.name] >= group.desired - group.minimum:
                 surplus[node] = (
-                    NodeCode.MIN_SIZE,
+                    Standing.MIN_SIZE,
                     _too_few(group.name, group.desired, group.minimum),
                 )
             left[group.name] += 1
@@ -136,28 +136,28 @@ class _Removal:
 
     def _said(
         self, node: int, emptier: Emptier, choice: Choice
-    ) -> tuple[NodeCode, str, tuple[StayingPod, ...]]:
+    ) -> tuple[Standing, str, tuple[StayingPod, ...]]:
         if (kept := self._kept.get(node)) is not None:
             return *kept, ()
         verdict = choice.verdicts[node]
         match verdict.code:
             case EmptyingCode.EMPTY:
-                return NodeCode.EMPTY, "only pods that belong to it are on it", ()
+                return Standing.EMPTY, "only pods that belong to it are on it", ()
             case EmptyingCode.EMPTIED:
-                return NodeCode.REMOVABLE, verdict.message, ()
+                return Standing.REMOVABLE, verdict.message, ()
             case EmptyingCode.POD_STAYS:
                 staying = tuple(StayingPod(*one) for one in emptier.staying(node))
-                return NodeCode.POD_STAYS, verdict.message, staying
+                return Standing.POD_STAYS, verdict.message, staying
             case EmptyingCode.NOT_ELIGIBLE:
-                return NodeCode.BEING_REMOVED, verdict.message, ()
+                return Standing.BEING_REMOVED, verdict.message, ()
             case _:
-                return NodeCode.NO_PLACE, verdict.message, ()
+                return Standing.NO_PLACE, verdict.message, ()
 
     # -- what nodes themselves say -------------------------------------------------------------------
 
     def _kept_nodes(
         self, under: float, *, asked: bool
-    ) -> Iterator[tuple[int, tuple[NodeCode, str]]]:
+    ) -> Iterator[tuple[int, tuple[Standing, str]]]:
         """Yield the nodes that cannot go whatever is on them, each with the first reason."""
         taken = np.zeros(len(self._snapshot.nodes), bool)
         rules = (*self._states(), *self._memberships(asked=asked), *self._fullness(under))
@@ -166,30 +166,30 @@ class _Removal:
                 yield node, (code, texts if isinstance(texts, str) else texts[node])
             taken |= mask
 
-    def _states(self) -> Iterator[tuple[Bools, NodeCode, str | Mapping[int, str]]]:
+    def _states(self) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
         nodes = self._snapshot.nodes
         unreadable = np.zeros(len(nodes), bool)
         unreadable[list(nodes.unreadable)] = True
-        yield unreadable, NodeCode.NOT_READY, nodes.unreadable
-        yield nodes.leaving, NodeCode.BEING_REMOVED, "it is being deleted, or announced to go"
+        yield unreadable, Standing.NOT_READY, nodes.unreadable
+        yield nodes.leaving, Standing.BEING_REMOVED, "it is being deleted, or announced to go"
         for key in _CONTROL_PLANE:
             carries = nodes.labels.column(key) >= 0
-            yield carries, NodeCode.CONTROL_PLANE, f"it is labelled {key}"
+            yield carries, Standing.CONTROL_PLANE, f"it is labelled {key}"
         says = {
             node: next(n.text for n in notices if n.source is Source.KEEP)
             for node, notices in nodes.notices.items()
             if any(n.source is Source.KEEP for n in notices)
         }
-        yield _mask(says, len(nodes)), NodeCode.DISABLED, {n: f"it is {t}" for n, t in says.items()}
-        yield ~nodes.ready, NodeCode.NOT_READY, "it is not Ready"
+        yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
+        yield ~nodes.ready, Standing.NOT_READY, "it is not Ready"
 
     def _memberships(
         self, *, asked: bool
-    ) -> Iterator[tuple[Bools, NodeCode, str | Mapping[int, str]]]:
+    ) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
         size = len(self._snapshot.nodes)
         if asked:
             alone = ~_mask(self._groups.of_node, size)
-            yield alone, NodeCode.NO_GROUP, "its machine is in no group of the provider"
+            yield alone, Standing.NO_GROUP, "its machine is in no group of the provider"
         small = {
             node: _too_few(group.name, group.desired, group.minimum)
             for node in self._groups.of_node
@@ -198,9 +198,9 @@ class _Removal:
             and group.minimum is not None
             and group.desired <= group.minimum
         }
-        yield _mask(small, size), NodeCode.MIN_SIZE, small
+        yield _mask(small, size), Standing.MIN_SIZE, small
 
-    def _fullness(self, under: float) -> Iterator[tuple[Bools, NodeCode, str | Mapping[int, str]]]:
+    def _fullness(self, under: float) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
         size = len(self._snapshot.nodes)
         of_gpus = np.zeros(size, bool)
         for name in _GPUS:
@@ -211,7 +211,7 @@ class _Removal:
                 node: f"{share[node]:.0%} of its {name} is requested, more than {under:.0%}"
                 for node in np.flatnonzero(above).tolist()
             }
-            yield above, NodeCode.TOO_FULL, texts
+            yield above, Standing.TOO_FULL, texts
 
 
 def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import Growth, growth_of
-from rebalancer.capacity.removal import standings
+from rebalancer.capacity.removal import NodeStanding, standings
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup
@@ -21,7 +21,7 @@ class Judged:
     """What is said of the nodes."""
 
     snapshot: Snapshot
-    standings: list
+    standings: list[NodeStanding]
 
     def __getitem__(self, node):
         return self.standings[self.snapshot.nodes.index[node]]
