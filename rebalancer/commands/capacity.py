@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,10 +23,15 @@ from rebalancer.commands.decide import recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.source import Source, open_source
+from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.labelled import LabelledGroups
+from rebalancer.registry import PlugIns, Registry
 from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
+
+_NONE = "none"
+"""The provider of policies that name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +84,13 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
         ProviderError: the provider of machines could not be asked.
     """
     dry_run = RunOptions(dry_run=True, **asdict(options))
-    run = run_context(dry_run, environment)
+    registry = Registry.installed()
+    run = run_context(dry_run, environment, registry=registry)
     with open_source(run, dry_run.access()) as source:
         reading = source.read()
         recall(run, source, reading)
     with collector_paused():
-        report = _report(run, reading.snapshot)
+        report = _report(run, reading.snapshot, registry.providers)
     text = printable_lines(capacity_table(report))
     if options.output in DATA_FORMS:
         text = data_text(
@@ -93,17 +100,28 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
     return ExitCode.DONE
 
 
-def _report(run: RunContext, snapshot: Snapshot) -> CapacityReport:
-    machines = LabelledGroups()
+def _machines(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
+    """Return the provider that the policy names, opened, by its name."""
+    for name, options in run.loaded.policy.provider.items():
+        provider = providers.named(name)
+        text = json.dumps(options or {})
+        params = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
+        return name, provider.open(params, run.environment.environ)
+    return _NONE, LabelledGroups()
+
+
+def _report(run: RunContext, snapshot: Snapshot, providers: PlugIns[Provider]) -> CapacityReport:
+    name, machines = _machines(run, providers)
+    asked = name != _NONE
     settings, planning = run.loaded.policy.capacity, run.planning
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
     problem = planning.problem(snapshot)
     return CapacityReport(
         snapshot=snapshot,
-        provider="none",
+        provider=name,
         groups=groups,
         autoscalers=tuple(autoscalers(snapshot)),
-        nodes=tuple(standings(problem, planning.settings(), groups, settings.under, asked=False)),
+        nodes=tuple(standings(problem, planning.settings(), groups, settings.under, asked=asked)),
         growth=growth_of(
             problem.snapshot,
             planning.scheduler_profile(snapshot),

@@ -155,6 +155,11 @@ class Policy(Section):
         default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
+    provider: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict,
+        max_length=1,
+        description="Who adds and removes machines, by name, with its own options below; absent: nobody is asked.",
+    )
     capacity: CapacitySettings = Field(
         default=CapacitySettings(), description="What rebalancer capacity goes by."
     )

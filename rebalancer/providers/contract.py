@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from rebalancer.policy.params import Params
 from rebalancer.wire.objects import Taint
 
-GROUP = "rebalancer.providers"
-
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
