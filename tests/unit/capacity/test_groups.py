@@ -14,10 +14,16 @@ def _none(_):
     return None
 
 
+def _made(snapshot, of):
+    made = Groups(snapshot, [of]).blueprint(of, _none)
+    assert made is not None
+    return made
+
+
 def test_a_new_node_is_like_a_live_one_but_for_its_names():
     own = {"csi.example/node": "a", "csi.example/zone": "za", "pool": "web"}
     snapshot = snapshot_of([node("a", "za", labels=own), *workload("web", ["a"])])
-    made = Groups(snapshot, [of := group("pool", "a")]).blueprint(of, _none)
+    made = _made(snapshot, group("pool", "a"))
     new = made.node(1, "zb")
     assert dict(new.labels) == {
         "csi.example/zone": "zb",
@@ -38,8 +44,7 @@ def test_nodes_are_known_by_their_machine_and_without_one_by_name():
 
 def test_a_node_that_is_not_ready_is_no_model():
     snapshot = snapshot_of([node("a", ready=False), node("b")])
-    groups = Groups(snapshot, [of := group("pool", "a", "b")])
-    assert groups.blueprint(of, _none).source == "b"
+    assert _made(snapshot, group("pool", "a", "b")).source == "b"
     assert Groups(snapshot, [of := group("pool", "a")]).blueprint(of, _none) is None
 
 
