@@ -91,7 +91,9 @@ class _Pass:
             draft, terms, self.candidates, self.examination.quota, observed, most_landings
         )
         chains = Chains(draft.view, self.examination.judge, draft.problem.costs)
-        self._chains = ChainWaves(draft, chains, self.candidates, self.examination, self._commit)
+        self._chains = ChainWaves(
+            draft, chains, self.candidates, self.examination, self._commit, self._postponed
+        )
 
     def run(self, first_wave: int) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -119,7 +121,9 @@ class _Pass:
             of_wave = self._wave(wave, only_certain=True)
         if not of_wave and self._postponed.admit_passed_over():
             of_wave = self._wave(wave, only_certain=False)
-        if not of_wave:
+        if of_wave:
+            self._postponed.free(())
+        else:
             of_wave = self._chains.wave(wave)
         self._draft.state.reap()
         self._allowance.next_wave()
@@ -150,7 +154,8 @@ class _Pass:
                 break
             if self._postponed.is_spared(pair):
                 continue
-            verdict = self.examination.verdict(pair, only_certain=only_certain, steered=steered)
+            certain = only_certain and not self._postponed.is_freed(pair)
+            verdict = self.examination.verdict(pair, only_certain=certain, steered=steered)
             if verdict is None:
                 continue
             promise = self.candidates.promise(pair)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
@@ -97,6 +97,7 @@ def test_all_of_it_is_left_where_nothing_has_changed(drift, lifted):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 255))
+@example(1056, 0)  # a pod goes first for another, whose move falls short of what its class promises
 def test_an_edited_plan_moves_no_other_pods_and_a_whole_one_all(seed, kept):
     objects = draw(random.Random(seed)).objects()
     moves = moves_of(objects)

@@ -53,10 +53,13 @@ class Scene:
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         self.candidates = Candidates(draft, draft.terms)
         guard = guard_term(draft.view)
-        self.examination = Examination(draft, draft.terms, guard, self.candidates, Postponed())
+        self.postponed = Postponed()
+        self.examination = Examination(draft, draft.terms, guard, self.candidates, self.postponed)
         commit = Commit(draft, draft.terms, self.candidates, self.examination.quota, False, None)
         self.chains = Scripted({})
-        self.waves = ChainWaves(draft, self.chains, self.candidates, self.examination, commit)
+        self.waves = ChainWaves(
+            draft, self.chains, self.candidates, self.examination, commit, self.postponed
+        )
 
     def row(self, name):
         return list(self.draft.snapshot.pods.name).index(name)
@@ -86,6 +89,7 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
     scene.helps("web-0", "fill-0")
     assert scene.moved(4) == [("fill-0", scene.row("web-0"), 4)]
     assert scene.draft.state.node_of[scene.row("fill-0")] == N2
+    assert scene.postponed.is_freed(scene.pair("web-0"))
 
 
 @pytest.mark.parametrize(
