@@ -53,7 +53,8 @@ def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
         user_agent_extra=f"kube-rebalancer/{__version__}",
     )
     with asking(f"the client of {name}"):
-        return boto3.session.Session().client(
+        session: Any = boto3.session.Session()
+        return session.client(
             name, region_name=region or None, endpoint_url=endpoint or None, config=config
         )
 
