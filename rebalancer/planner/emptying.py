@@ -73,6 +73,10 @@ class Emptier:
         counts = [len(self._pods.on(node)) for node in range(len(self._nodes))]
         return self._nodes & (np.array(counts, np.int32) == 0)
 
+    def staying(self, node: int) -> list[tuple[int, str]]:
+        """Return the pods that cannot leave ``node``, the largest first, each with the reason."""
+        return [(pod, self._pods.why(pod)) for pod in self._pods.staying(node).tolist()]
+
     def still(self, begun: Bools) -> EmptyingChoice:
         """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
         able: list[int] = []
@@ -281,19 +285,24 @@ class _Pods:
         """Return the pods that have to leave ``node``, the largest first."""
         return self._pods[self._starts[node] : self._starts[node + 1]]
 
+    def staying(self, node: int, *, for_good: bool = False) -> Int32s:
+        """Return the pods that cannot leave ``node``, the largest first; ``for_good`` as below."""
+        pods = self.on(node)
+        return pods[(self._stays_for_good if for_good else self._stays)[pods]]
+
     def blocked(self, node: int, *, for_good: bool = False) -> NodeVerdict | None:
         """Return why a pod cannot leave ``node``; ``for_good``: what ends by itself is waited for."""
-        pods = self.on(node)
-        staying = pods[(self._stays_for_good if for_good else self._stays)[pods]]
+        staying = self.staying(node, for_good=for_good)
         if not len(staying):
             return None
         others = f", and {len(staying) - 1} more" if len(staying) > 1 else ""
         text = (
-            f"{self._draft.snapshot.pod_ref(int(staying[0]))}{others}: {self._why(int(staying[0]))}"
+            f"{self._draft.snapshot.pod_ref(int(staying[0]))}{others}: {self.why(int(staying[0]))}"
         )
         return NodeVerdict(NodeCode.POD_STAYS, text)
 
-    def _why(self, pod: int) -> str:
+    def why(self, pod: int) -> str:
+        """Return why a pod cannot leave its node."""
         draft = self._draft
         if protections := protections_of(draft, pod):
             return "; ".join(f"{name}: {text}" for name, text in protections.items())
