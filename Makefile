@@ -102,13 +102,14 @@ bench-decisions: $(STAMP)  ## peer, ours and the proven optimum on a real contro
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
 	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
 
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
 requirements: $(STAMP)  ## renew the hash-pinned requirements
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file requirements-dev.txt pyproject.toml requirements-dev.in
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/requirements.txt pyproject.toml
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --strip-extras --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(COMPILE) --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+	$(COMPILE) --constraint requirements-dev.txt --extra aws --output-file image/requirements.txt pyproject.toml
+	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
+	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
+	$(COMPILE) --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
 release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/release/requirements.txt

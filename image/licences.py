@@ -32,16 +32,18 @@ ALLOWED = frozenset(
 
 _IN_WORDS = {
     "3-Clause BSD License": "BSD-3-Clause",
+    "Apache License 2.0": "Apache-2.0",
     "Apache License Version 2.0": "Apache-2.0",
 }
 """How distributions of ours say it that have no SPDX expression."""
 
-_BY_CLASSIFIER = {
+_BY_NAME = {
     "jinja2": "BSD-3-Clause",
     "markdown-it-py": "MIT",
     "mdurl": "MIT",
+    "python-dateutil": "Apache-2.0 AND BSD-3-Clause",
 }
-"""Distributions that state their licence by a classifier only, which is less exact than the text that lies beside it."""
+"""Distributions that do not state their licence, or not exactly; the text lies beside the package."""
 
 INTERPRETER = "PSF-2.0"
 
@@ -94,8 +96,8 @@ def of_distribution(distribution: Distribution) -> str:
         UnknownLicenceError: see there.
     """
     metadata = distribution.metadata.json
-    stated = metadata.get("license_expression") or metadata.get("license") or ""
-    stated = stated or _BY_CLASSIFIER.get(distribution.name.lower(), "")
+    known = _BY_NAME.get(distribution.name.lower())
+    stated = known or metadata.get("license_expression") or metadata.get("license") or ""
     return checked(distribution.name, _IN_WORDS.get(str(stated), str(stated)))
 
 
