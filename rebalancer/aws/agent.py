@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from rebalancer.aws.imds import Imds, ImdsError
-from rebalancer.aws.instance_notices import INSTANCE_ID, read_notices
-from rebalancer.aws.notice import NOTICE, Notice
+from rebalancer.aws.instance_notices import OURS, InstanceNotices
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
 
-BY = "node-agent"
 _LONGEST_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
 _LOOK_AGAIN = 60.0
@@ -30,10 +27,10 @@ class Agent:
     def __init__(
         self, node: str, imds: Imds, client: Client, stop: Stop, say: Callable[[str], None]
     ) -> None:
-        self._node, self._imds, self._client = node, imds, client
+        self._node, self._client = node, client
         self._stop, self._say = stop, say
-        self._instance = ""
-        self._written: Notice | None = None
+        self._notices = InstanceNotices(imds)
+        self._written: NodeNotice | None = None
         """What stands on the node, as far as is known."""
         self._looked: float | None = None
         """Time of the clock at which the node was seen to be so; None: never."""
@@ -55,15 +52,17 @@ class Agent:
         """Look once, and write what has changed.
 
         Raises:
-            ImdsError: the metadata could not be read; the node stays as it is.
+            ImdsError: not all metadata could be read; a notice of what could not stays as it is.
             ClusterReadError: the node could not be read or written.
         """
-        if not self._instance:
-            self._instance = (self._imds.read(INSTANCE_ID) or "").strip()
-            if not self._instance:
-                raise ImdsError(f"the instance metadata has no {INSTANCE_ID}")
-        notices = read_notices(self._imds, self._instance)
-        wanted = msgspec.structs.replace(notices[0], by=BY) if notices else None
+        unread = self._notices.read()
+        wanted = self._notices.first
+        if wanted is not None or self._notices.complete:
+            self._write(wanted)
+        if unread:
+            raise ImdsError(unread)
+
+    def _write(self, wanted: NodeNotice | None) -> None:
         if wanted == self._written and not self._is_due(wanted):
             return
         write_notice(self._client, self._node, wanted)
@@ -78,13 +77,13 @@ class Agent:
             return "" if self._stop.reason() else str(error)
         return ""
 
-    def _is_due(self, wanted: Notice | None) -> bool:
+    def _is_due(self, wanted: NodeNotice | None) -> bool:
         if self._looked is None:
             return True
         return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
 
 
-def write_notice(client: Client, name: str, notice: Notice | None) -> None:
+def write_notice(client: Client, name: str, notice: NodeNotice | None) -> None:
     """Let the node of this name carry ``notice``; with None, take away what an agent has written.
 
     Raises:
@@ -92,13 +91,11 @@ def write_notice(client: Client, name: str, notice: Notice | None) -> None:
     """
 
     def wanted(node: NodeView) -> NodeChange | None:
-        standing = node.annotated(NOTICE, Notice)
+        standing = read(node.annotations.get(NOTICE, ""))
         if notice is None:
-            ours = standing is not None and standing.by == BY
+            ours = standing is not None and standing.id.startswith(OURS)
             return NodeChange(annotations={NOTICE: None}) if ours else None
-        if standing == notice:
-            return None
-        return NodeChange(annotations={NOTICE: msgspec.json.encode(notice).decode()})
+        return None if standing == notice else NodeChange(annotations={NOTICE: written(notice)})
 
     if change_node(client, name, wanted) is None:
         raise ClusterReadError(
@@ -106,7 +103,7 @@ def write_notice(client: Client, name: str, notice: Notice | None) -> None:
         )
 
 
-def _words(notice: Notice | None) -> str:
+def _words(notice: NodeNotice | None) -> str:
     if notice is None:
         return "nothing calls for its end any more"
     until = f" at {notice.deadline}" if notice.deadline else ""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from rebalancer.aws.imds import Imds, ImdsError
-from rebalancer.aws.notice import Notice
+from rebalancer.signals.notice import NodeNotice
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 INSTANCE_ID = "meta-data/instance-id"
@@ -21,6 +21,9 @@ SPOT = "meta-data/spot/instance-action"
 REBALANCE = "meta-data/events/recommendations/rebalance"
 MAINTENANCE = "meta-data/events/maintenance/scheduled"
 LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
+
+OURS = "imds/"
+"""What the ids of these notices begin with."""
 
 _OVER = ("completed", "canceled")
 """States of a scheduled event that calls for nothing any more; EC2 also writes them before its description."""
@@ -44,52 +47,78 @@ class _Scheduled(msgspec.Struct, rename="pascal"):
     """``21 Jan 2019 09:00:43 GMT``. NotAfter is often missing, and nothing here needs it."""
 
 
-def read_notices(imds: Imds, instance: str) -> tuple[Notice, ...]:
-    """Return all notices that stand for this ``instance``, the most urgent first.
+class InstanceNotices:
+    """The notices of one instance, each path as it could be read last: what is not known is not withdrawn."""
 
-    Raises:
-        ImdsError: one of the paths could not be read: what is not known is not taken for a withdrawal.
-    """
-    return tuple(
-        notice
-        for path, parse in _PATHS
-        if (text := imds.read(path)) is not None
-        for notice in _parsed(path, text, instance, parse)
-    )
+    def __init__(self, imds: Imds) -> None:
+        self._imds = imds
+        self._instance = ""
+        self._known: dict[str, tuple[NodeNotice, ...]] = {}
+
+    @property
+    def first(self) -> NodeNotice | None:
+        """The most urgent notice, None where none is known."""
+        return next((notice for path in _PATHS for notice in self._known.get(path, ())), None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether each path was read once: there is nothing that is not known."""
+        return len(self._known) == len(_PATHS)
+
+    def read(self) -> str:
+        """Read all paths; return what could not be read, or nothing.
+
+        Raises:
+            ImdsError: not even the instance's id can be read.
+        """
+        if not self._instance:
+            self._instance = (self._imds.read(INSTANCE_ID) or "").strip()
+            if not self._instance:
+                raise ImdsError(f"the instance metadata has no {INSTANCE_ID}")
+        troubles = []
+        for path, parse in _PATHS.items():
+            try:
+                text = self._imds.read(path)
+                self._known[path] = (
+                    () if text is None else _parsed(path, text, self._instance, parse)
+                )
+            except ImdsError as error:
+                troubles.append(str(error))
+        return "; ".join(dict.fromkeys(troubles))
 
 
 def _parsed(
-    path: str, text: str, instance: str, parse: Callable[[str, str], tuple[Notice, ...]]
-) -> tuple[Notice, ...]:
+    path: str, text: str, instance: str, parse: Callable[[str, str], tuple[NodeNotice, ...]]
+) -> tuple[NodeNotice, ...]:
     try:
         return parse(text, instance)
     except (ValueError, RecursionError) as error:
         raise ImdsError(f"the instance metadata {path} cannot be understood: {error}") from None
 
 
-def _spot(text: str, instance: str) -> tuple[Notice, ...]:
+def _spot(text: str, instance: str) -> tuple[NodeNotice, ...]:
     said = msgspec.json.decode(text, type=_SpotAction)
     if not unix_seconds(said.time):
         raise ValueError(f"its time is {said.time!r}")
     # Hibernation begins at once: its time is that of the notice.
     return (
-        Notice(
-            f"{instance}/spot/{said.time}", "spot", deadline=said.time, reason=said.action
+        NodeNotice(
+            f"{OURS}{instance}/spot/{said.time}", "spot", deadline=said.time, reason=said.action
         ),
     )
 
 
-def _rebalance(text: str, instance: str) -> tuple[Notice, ...]:
+def _rebalance(text: str, instance: str) -> tuple[NodeNotice, ...]:
     said = msgspec.json.decode(text, type=_Recommendation)
-    return (Notice(f"{instance}/rebalance/{said.notice_time}", "rebalance"),)
+    return (NodeNotice(f"{OURS}{instance}/rebalance/{said.notice_time}", "rebalance"),)
 
 
-def _maintenance(text: str, instance: str) -> tuple[Notice, ...]:
+def _maintenance(text: str, instance: str) -> tuple[NodeNotice, ...]:
     events = msgspec.json.decode(text, type=tuple[_Scheduled, ...])
     notices = (
-        Notice(
-            f"{instance}/{event.event_id}",
-            "maintenance",
+        NodeNotice(
+            f"{OURS}{instance}/{event.event_id}",
+            event.code or "maintenance",
             deadline=rfc3339(_seconds(event.not_before)) if event.not_before else "",
             reason=event.code,
         )
@@ -100,11 +129,11 @@ def _maintenance(text: str, instance: str) -> tuple[Notice, ...]:
     return tuple(sorted(notices, key=lambda notice: (notice.deadline, notice.id)))
 
 
-def _lifecycle(text: str, instance: str) -> tuple[Notice, ...]:
+def _lifecycle(text: str, instance: str) -> tuple[NodeNotice, ...]:
     if text.strip() != "Terminated":
         return ()
     # No time is in it, so that its id is the same at each look.
-    return (Notice(f"{instance}/terminated", "scale-in", reason="terminate"),)
+    return (NodeNotice(f"{OURS}{instance}/terminated", "scale-in", reason="terminate"),)
 
 
 def _seconds(text: str) -> float:
@@ -119,5 +148,10 @@ def _seconds(text: str) -> float:
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-_PATHS = ((SPOT, _spot), (LIFECYCLE, _lifecycle), (MAINTENANCE, _maintenance), (REBALANCE, _rebalance))
+_PATHS: dict[str, Callable[[str, str], tuple[NodeNotice, ...]]] = {
+    SPOT: _spot,
+    LIFECYCLE: _lifecycle,
+    MAINTENANCE: _maintenance,
+    REBALANCE: _rebalance,
+}
 """The most urgent first."""

@@ -9,8 +9,7 @@ import pytest
 
 from rebalancer.aws.agent import Agent, write_notice
 from rebalancer.aws.imds import Imds, ImdsError
-from rebalancer.aws.instance_notices import LIFECYCLE, MAINTENANCE, REBALANCE, SPOT
-from rebalancer.aws.notice import NOTICE, Notice
+from rebalancer.aws.instance_notices import LIFECYCLE, REBALANCE, SPOT
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
@@ -18,6 +17,7 @@ from rebalancer.commands.node_agent import attend
 from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect
+from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node
 from tests.aws.imds import INSTANCE, metadata_service
 from tests.unit.commands.called import called
@@ -25,11 +25,10 @@ from tests.unit.commands.serving import soon
 
 SPOT_NOTICE = '{"action": "terminate", "time": "2026-11-20T10:00:00Z"}'
 SPOT_SAID = {
-    "id": f"{INSTANCE}/spot/2026-11-20T10:00:00Z",
+    "id": f"imds/{INSTANCE}/spot/2026-11-20T10:00:00Z",
     "kind": "spot",
     "deadline": "2026-11-20T10:00:00Z",
     "reason": "terminate",
-    "by": "node-agent",
 }
 NODES = "/api/v1/nodes/"
 
@@ -102,7 +101,7 @@ def test_it_changes_its_own_annotation_of_its_own_node_and_nothing_else(agent, c
     before = {name: cluster.get("Node", name) for name in ("mine", "other")}
     metadata.say(LIFECYCLE, "Terminated")
     agent.look()
-    assert standing(cluster)["id"] == f"{INSTANCE}/terminated"
+    assert standing(cluster)["id"] == f"imds/{INSTANCE}/terminated"
     after = {name: cluster.get("Node", name) for name in ("mine", "other")}
     assert after["other"] == before["other"]
     assert after["mine"]["metadata"].pop("annotations") == {
@@ -127,16 +126,14 @@ def test_the_most_urgent_notice_stands(agent, cluster, metadata):
     assert standing(cluster)["kind"] == "rebalance"
 
 
-def test_an_agent_that_starts_again_takes_away_what_was_withdrawn_meanwhile(
-    agent, client, cluster
-):
-    write_notice(client, "mine", Notice("old", "spot", by="node-agent"))
+def test_an_agent_that_starts_again_takes_away_what_was_withdrawn_meanwhile(agent, client, cluster):
+    write_notice(client, "mine", NodeNotice("imds/i-of-before/spot/x", "spot"))
     agent.look()
     assert standing(cluster) is None
 
 
 def test_what_others_have_written_stays(agent, client, cluster):
-    write_notice(client, "mine", Notice("theirs", "maintenance", by="somebody"))
+    write_notice(client, "mine", NodeNotice("theirs", "maintenance"))
     agent.look()
     assert standing(cluster)["id"] == "theirs"
 
@@ -145,7 +142,21 @@ def test_metadata_that_cannot_be_read_withdraws_nothing(agent, cluster, metadata
     metadata.say(SPOT, SPOT_NOTICE)
     agent.look()
     metadata.say(SPOT, None)
-    metadata.broken[MAINTENANCE] = 500
+    metadata.broken[SPOT] = 500
+    with pytest.raises(ImdsError, match="answered 500"):
+        agent.look()
+    assert standing(cluster) == SPOT_SAID
+
+
+def test_one_path_that_is_broken_hides_no_notice_of_another_and_withdraws_none(
+    agent, client, cluster, metadata
+):
+    write_notice(client, "mine", NodeNotice("imds/i-1/rebalance/x", "rebalance"))
+    metadata.broken[REBALANCE] = 500
+    with pytest.raises(ImdsError, match="answered 500"):
+        agent.look()
+    assert standing(cluster)["kind"] == "rebalance"
+    metadata.say(SPOT, SPOT_NOTICE)
     with pytest.raises(ImdsError, match="answered 500"):
         agent.look()
     assert standing(cluster) == SPOT_SAID
@@ -212,10 +223,11 @@ def test_it_goes_on_after_faults_of_both_sides_and_ends_in_order(cluster, metada
 
 def test_a_lost_reply_of_the_api_server_is_no_second_notice(cluster, metadata):
     cluster.faults.add(Fault("PATCH", NODES, drop=True, late=True))
+    before = cluster.faults.seen("PATCH", NODES)
     metadata.say(SPOT, SPOT_NOTICE)
     with attending(cluster, metadata) as err:
         soon(lambda: "spot (terminate)" in err.getvalue())
-    assert cluster.faults.seen("PATCH", NODES) == 1
+    assert cluster.faults.seen("PATCH", NODES) == before + 1
     assert standing(cluster) == SPOT_SAID
 
 

@@ -85,7 +85,7 @@ def test_a_fault_is_not_taken_for_nothing(imds, service):
 def test_a_service_that_cannot_be_reached_is_named_with_what_to_do(clock):
     with metadata_service(clock.now) as metadata:
         url = metadata.url
-    with pytest.raises(ImdsError, match="could not be reached.*hostNetwork"):
+    with pytest.raises(ImdsError, match=r"could not be reached.*hostNetwork"):
         Imds(url, Stop(clock)).read(ID)
 
 

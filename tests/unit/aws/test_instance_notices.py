@@ -5,7 +5,14 @@ import json
 import pytest
 
 from rebalancer.aws.imds import ImdsError
-from rebalancer.aws.instance_notices import LIFECYCLE, MAINTENANCE, REBALANCE, SPOT, read_notices
+from rebalancer.aws.instance_notices import (
+    INSTANCE_ID,
+    LIFECYCLE,
+    MAINTENANCE,
+    REBALANCE,
+    SPOT,
+    InstanceNotices,
+)
 
 SPOT_NOTICE = '{"action": "terminate", "time": "2026-11-20T10:00:00Z"}'
 EVENT = {
@@ -22,62 +29,68 @@ class Said(dict):
     """Metadata without a service."""
 
     def read(self, path):
-        return self.get(path)
+        text = self.get(path, "i-1" if path == INSTANCE_ID else None)
+        if isinstance(text, Exception):
+            raise text
+        return text
 
 
-def read(said):
-    return [
-        (notice.kind, notice.deadline, notice.reason, notice.id)
-        for notice in read_notices(Said(said), "i-1")
-    ]
+def first(notices):
+    notice = notices.first
+    return notice and (notice.kind, notice.deadline, notice.reason, notice.id)
 
 
-SPOT_READ = ("spot", "2026-11-20T10:00:00Z", "terminate", "i-1/spot/2026-11-20T10:00:00Z")
+SPOT_READ = ("spot", "2026-11-20T10:00:00Z", "terminate", "imds/i-1/spot/2026-11-20T10:00:00Z")
 REBOOT_READ = (
-    "maintenance",
+    "system-reboot",
     "2019-01-21T09:00:43Z",
     "system-reboot",
-    "i-1/instance-event-0d59937288b749b32",
+    "imds/i-1/instance-event-0d59937288b749b32",
 )
 
 
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        ({}, []),
-        ({MAINTENANCE: "[]", LIFECYCLE: "InService"}, []),
-        ({LIFECYCLE: "Warmed:Stopped"}, []),
-        ({SPOT: SPOT_NOTICE}, [SPOT_READ]),
+        ({}, None),
+        ({MAINTENANCE: "[]", LIFECYCLE: "InService"}, None),
+        ({LIFECYCLE: "Warmed:Stopped"}, None),
+        ({SPOT: SPOT_NOTICE}, SPOT_READ),
         (
             {REBALANCE: '{"noticeTime": "2026-11-20T09:00:00Z"}'},
-            [("rebalance", "", "", "i-1/rebalance/2026-11-20T09:00:00Z")],
+            ("rebalance", "", "", "imds/i-1/rebalance/2026-11-20T09:00:00Z"),
         ),
-        ({LIFECYCLE: "Terminated\n"}, [("scale-in", "", "terminate", "i-1/terminated")]),
-        ({MAINTENANCE: json.dumps([EVENT])}, [REBOOT_READ]),
-        ({MAINTENANCE: json.dumps([{k: EVENT[k] for k in EVENT if k != "NotAfter"}])}, [REBOOT_READ]),
-        ({MAINTENANCE: json.dumps([{**EVENT, "State": "completed"}])}, []),
-        ({MAINTENANCE: json.dumps([{**EVENT, "State": "canceled"}])}, []),
-        ({MAINTENANCE: json.dumps([{**EVENT, "Description": "[Canceled] scheduled reboot"}])}, []),
-        ({MAINTENANCE: json.dumps([{**EVENT, "Description": "[Completed] scheduled reboot"}])}, []),
+        ({LIFECYCLE: "Terminated\n"}, ("scale-in", "", "terminate", "imds/i-1/terminated")),
+        ({MAINTENANCE: json.dumps([EVENT])}, REBOOT_READ),
+        ({MAINTENANCE: json.dumps([{k: EVENT[k] for k in EVENT if k != "NotAfter"}])}, REBOOT_READ),
+        ({MAINTENANCE: json.dumps([{**EVENT, "State": "completed"}])}, None),
+        ({MAINTENANCE: json.dumps([{**EVENT, "State": "canceled"}])}, None),
+        (
+            {MAINTENANCE: json.dumps([{**EVENT, "Description": "[Canceled] scheduled reboot"}])},
+            None,
+        ),
+        (
+            {MAINTENANCE: json.dumps([{**EVENT, "Description": "[Completed] scheduled reboot"}])},
+            None,
+        ),
         (
             {
                 MAINTENANCE: json.dumps(
                     [EVENT, {**EVENT, "EventId": "e2", "NotBefore": "2 Jan 2019 00:00:00 GMT"}]
                 ),
-                SPOT: SPOT_NOTICE,
             },
-            [
-                SPOT_READ,
-                ("maintenance", "2019-01-02T00:00:00Z", "system-reboot", "i-1/e2"),
-                REBOOT_READ,
-            ],
+            ("system-reboot", "2019-01-02T00:00:00Z", "system-reboot", "imds/i-1/e2"),
         ),
+        ({MAINTENANCE: json.dumps([EVENT]), SPOT: SPOT_NOTICE}, SPOT_READ),
     ],
 )
-def test_notices_of(said, wanted):
-    assert read(said) == wanted
-    # Looked at again, each is the same one.
-    assert read(said) == wanted
+def test_the_first_notice_of(said, wanted):
+    notices = InstanceNotices(Said(said))
+    for _ in range(2):
+        # Looked at again, each is the same one.
+        assert notices.read() == ""
+        assert first(notices) == wanted
+    assert notices.complete
 
 
 @pytest.mark.parametrize(
@@ -95,5 +108,24 @@ def test_notices_of(said, wanted):
     ],
 )
 def test_what_cannot_be_understood_is_named_and_withdraws_nothing(path, text):
-    with pytest.raises(ImdsError, match=path):
-        read({path: text})
+    standing = {REBALANCE: '{"noticeTime": "2026-11-20T09:00:00Z"}'}
+    said = Said(standing)
+    notices = InstanceNotices(said)
+    notices.read()
+    before = first(notices)
+    said[path] = text
+    assert path in notices.read()
+    assert first(notices) == before
+
+
+def test_one_path_that_cannot_be_read_does_not_hide_another():
+    said = Said({MAINTENANCE: ImdsError("broken"), SPOT: SPOT_NOTICE})
+    notices = InstanceNotices(said)
+    assert notices.read() == "broken"
+    assert first(notices) == SPOT_READ
+    assert not notices.complete
+
+
+def test_an_instance_without_an_id_is_none():
+    with pytest.raises(ImdsError, match=INSTANCE_ID):
+        InstanceNotices(Said({INSTANCE_ID: ""})).read()

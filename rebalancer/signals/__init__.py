@@ -1,0 +1,1 @@
+"""Signals: somebody says that a node will go, and by when."""

@@ -1,0 +1,43 @@
+"""The annotation by which a node says of itself that it will go: what ``rebalancer node-agent`` writes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rebalancer.wire.times import unix_seconds
+
+NOTICE = "rebalancer/notice"
+"""The annotation's name; its value is a :class:`NodeNotice` in JSON. Taken away, the notice is cancelled."""
+
+
+class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One notice; of several, the one that comes first."""
+
+    id: str
+    """The same for as long as it is the same event."""
+    kind: str
+    """Such as spot, rebalance, maintenance, scale-in."""
+    deadline: str = ""
+    """RFC 3339 time at which the machine goes; empty: not known."""
+    reason: str = ""
+    """One line of text."""
+
+    @property
+    def at(self) -> float | None:
+        """The deadline in Unix seconds, None if there is none."""
+        return unix_seconds(self.deadline) or None if self.deadline else None
+
+
+def written(notice: NodeNotice) -> str:
+    """Return the annotation's value."""
+    return msgspec.json.encode(notice).decode()
+
+
+def read(text: str) -> NodeNotice | None:
+    """Return what the annotation's value says, None if it cannot be read."""
+    try:
+        notice = msgspec.json.decode(text, type=NodeNotice)
+    except (ValueError, RecursionError):
+        return None
+    understood = notice.id and notice.kind and (not notice.deadline or notice.at is not None)
+    return notice if understood else None
