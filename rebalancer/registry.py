@@ -1,65 +1,96 @@
-"""Finds strategies by entry point, and loads only those that a policy names: loading a plug-in runs its code."""
+"""Finds plug-ins by entry point, and loads only those that a policy names: loading a plug-in runs its code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
 
 from rebalancer.base.errors import PluginError
 from rebalancer.cost.term import Strategy
+from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.params import Params
+from rebalancer.signals.model import SignalSource
 
+T = TypeVar("T")
 GROUP = "rebalancer.strategies"
 
 
 @dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of plug-in."""
+
+    group: str
+    """Of its entry points."""
+    noun: str
+    method: str
+    """What makes an object one, as in ``terms(view, params)``."""
+    params: type[Params] = Params
+    """Of which its options are derived."""
+
+    def installed(self) -> PlugIns[T]:
+        """Return the plug-ins of the kind that are installed in this environment."""
+        return PlugIns(self, entry_points(group=self.group))
+
+
+STRATEGIES: Kind[Strategy] = Kind(GROUP, "strategy", "terms(view, params)")
+SIGNALS: Kind[SignalSource] = Kind(
+    "rebalancer.signals", "signal source", "open(params, surroundings)"
+)
+STEPS: Kind[Any] = Kind("rebalancer.steps", "step", "act(context, params)", StepParams)
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
-    """The metadata of an installed strategy."""
+    """The metadata of an installed plug-in."""
 
     name: str
     distribution: str
     value: str
 
 
-class Registry(Mapping[str, type[Params]]):
-    """Strategy name -> its Params model; a plug-in is loaded when it is looked up."""
+class PlugIns(Mapping[str, type[Params]], Generic[T]):
+    """Name -> Params model of the plug-ins of one kind; each is loaded when it is looked up."""
 
-    def __init__(self, points: Iterable[EntryPoint]) -> None:
+    def __init__(self, kind: Kind[T], points: Iterable[EntryPoint]) -> None:
+        self._kind = kind
         self._points: dict[str, EntryPoint] = {}
         for point in points:
             known = self._points.get(point.name)
             if known is not None and known.value != point.value:
+                plural = (
+                    f"{kind.noun.removesuffix('y')}ies"
+                    if kind.noun.endswith("y")
+                    else f"{kind.noun}s"
+                )
                 raise PluginError(
-                    f"two strategies are named {point.name!r}: {_dist(known)} ({known.value}) and "
+                    f"two {plural} are named {point.name!r}: {_dist(known)} ({known.value}) and "
                     f"{_dist(point)} ({point.value}); uninstall one of them"
                 )
             self._points[point.name] = point
-        self._loaded: dict[str, Strategy] = {}
-
-    @staticmethod
-    def installed() -> Registry:
-        """Return the registry of the strategies that are installed in this environment."""
-        return Registry(entry_points(group=GROUP))
+        self._loaded: dict[str, T] = {}
 
     def listed(self) -> list[Listed]:
-        """Return all installed strategies without importing one."""
+        """Return all that are installed without importing one."""
         return [
             Listed(name, _dist(point), point.value) for name, point in sorted(self._points.items())
         ]
 
-    def strategy(self, name: str) -> Strategy:
-        """Load the strategy of this name.
+    def named(self, name: str) -> T:
+        """Load the plug-in of this name.
 
         Raises:
-            PluginError: it cannot be imported, or is no strategy.
+            PluginError: it cannot be imported, or is none.
         """
         if name not in self._loaded:
-            self._loaded[name] = _load(self._points[name])
+            self._loaded[name] = _load(self._kind, self._points[name])
         return self._loaded[name]
 
     def __getitem__(self, name: str) -> type[Params]:
-        return self.strategy(name).Params
+        params: type[Params] = getattr(self.named(name), "Params")  # noqa: B009  # looked at by _load
+        return params
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._points))
@@ -68,19 +99,53 @@ class Registry(Mapping[str, type[Params]]):
         return len(self._points)
 
 
-def _load(point: EntryPoint) -> Strategy:
-    where = f"strategy {point.name!r} ({point.value} of {_dist(point)})"
+class Registry(PlugIns[Strategy]):
+    """The strategies; and, for policies that name some, the signal sources and steps."""
+
+    def __init__(self, points: Iterable[EntryPoint]) -> None:
+        super().__init__(STRATEGIES, points)
+
+    @staticmethod
+    def installed() -> Registry:
+        """Return the registry of the strategies that are installed in this environment."""
+        return Registry(entry_points(group=GROUP))
+
+    @cached_property
+    def signals(self) -> PlugIns[SignalSource]:
+        """The signal sources that are installed in this environment."""
+        return SIGNALS.installed()
+
+    @cached_property
+    def steps(self) -> PlugIns[Any]:
+        """The steps of the pipeline that are installed in this environment."""
+        return STEPS.installed()
+
+    def strategy(self, name: str) -> Strategy:
+        """Load the strategy of this name.
+
+        Raises:
+            PluginError: it cannot be imported, or is no strategy.
+        """
+        return self.named(name)
+
+
+def _load(kind: Kind[T], point: EntryPoint) -> T:
+    where = f"{kind.noun} {point.name!r} ({point.value} of {_dist(point)})"
     try:
-        factory: Callable[[], Strategy] = point.load()
-        strategy = factory()
+        factory: Callable[[], T] = point.load()
+        plug_in = factory()
     except Exception as error:
         raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-    params = getattr(strategy, "Params", None)
-    if not (isinstance(params, type) and issubclass(params, Params)):
-        raise PluginError(f"{where} has no Params model derived from rebalancer.api.Params")
-    if not callable(getattr(strategy, "terms", None)):
-        raise PluginError(f"{where} has no terms(view, params)")
-    return strategy
+    params = getattr(plug_in, "Params", None)
+    if not (isinstance(params, type) and issubclass(params, kind.params)):
+        raise PluginError(f"{where} has no Params model derived from {_public(kind.params)}")
+    if not callable(getattr(plug_in, kind.method.partition("(")[0], None)):
+        raise PluginError(f"{where} has no {kind.method}")
+    return plug_in
+
+
+def _public(params: type[Params]) -> str:
+    return "rebalancer.api.Params" if params is Params else f"{params.__module__}.{params.__name__}"
 
 
 def _dist(point: EntryPoint) -> str:

@@ -245,6 +245,7 @@ class Taint(_Wire, frozen=True):
 
 
 class NodeSpec(_Wire, frozen=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 

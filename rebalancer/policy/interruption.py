@@ -1,0 +1,125 @@
+"""The policy's sections on machines that will go: who says so, and what is done then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializeAsAny,
+    WithJsonSchema,
+)
+
+from rebalancer.base.durations import format_duration, parse_duration
+from rebalancer.policy.params import Params, Section, format_percent, parse_percent
+from rebalancer.policy.values import PositiveDuration
+
+
+class StepParams(Params):
+    """Base of a step's options: every field with a description, a unit and bounds.
+
+    The names ``step`` and ``within`` are reserved: in the file, the options are beside these keys.
+    """
+
+    needs_node: ClassVar[bool] = True
+    """Whether the step is skipped where the machine is no Node."""
+    strategy: ClassVar[str | None] = None
+    """The strategy that the policy has to enforce for the step to have an effect."""
+
+    def part(self) -> timedelta | float | None:
+        """Return the step's part of the time where the policy says nothing, as a time span or a share.
+
+        None: all that the other steps leave.
+        """
+        return timedelta(seconds=10)
+
+
+def parse_part(value: Any) -> timedelta | float:
+    """Return ``20s`` as a time span and ``20%`` as a fraction; ValueError if it is neither, or nothing."""
+    if isinstance(value, timedelta | float):
+        return value
+    part: timedelta | float
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        part = parse_percent(value)
+    else:
+        part = parse_duration(value)
+    if not part:
+        raise ValueError(f"{value} is no time; write for example 20s, or 20% of all the time")
+    return part
+
+
+def _written(part: timedelta | float) -> str:
+    return format_duration(part) if isinstance(part, timedelta) else format_percent(part)
+
+
+Part = Annotated[
+    timedelta | float,
+    PlainValidator(parse_part),
+    PlainSerializer(_written, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$|^\d+(\.\d+)?\s*%$",
+            "examples": ["20s", "50%"],
+        }
+    ),
+]
+"""A part of the time until a machine goes: seconds, or a share of all of it."""
+
+
+class StepPolicy(Section):
+    """One step: the keys that all steps have, and its own options beside them."""
+
+    step: str = Field(description="Which step it is.")
+    within: Part | None = Field(
+        default=None,
+        description="Its part of the time: a duration, or a share of all the time there is; absent: the step's own.",
+    )
+    params: SerializeAsAny[StepParams] = Field(
+        default=StepParams(), description="The step's own options."
+    )
+
+    @property
+    def part(self) -> timedelta | float | None:
+        """Its part of the time, None for all that the other steps leave."""
+        return self.params.part() if self.within is None else self.within
+
+
+STEP_ENVELOPE = ("step", "within")
+"""The keys that all steps have."""
+DEFAULT_STEPS = ("cordon", "exclude", "leave")
+"""The steps of a policy that has signals, and names none."""
+
+
+class InterruptionPolicy(Section):
+    """What is done when a machine will go."""
+
+    steps: tuple[StepPolicy, ...] = Field(
+        default=(),
+        description="What is done, in this order; each step has its part of the time. Absent: cordon, exclude, leave.",
+    )
+    lead_time: PositiveDuration = Field(
+        default=timedelta(hours=1),
+        description="How long before the time at which a machine goes the steps begin.",
+    )
+    lead_times: dict[str, PositiveDuration] = Field(
+        default_factory=dict,
+        description="The same for single kinds of interruptions, such as maintenance: 15m.",
+    )
+    without_deadline: PositiveDuration = Field(
+        default=timedelta(minutes=10),
+        description="How long the steps take at most where nobody says when a machine goes.",
+    )
+    at_once: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="So many machines are attended to at once; of more, those that go first.",
+    )
+
+    def lead(self, kind: str) -> float:
+        """Return how many seconds before the deadline the steps begin for this kind."""
+        return self.lead_times.get(kind, self.lead_time).total_seconds()

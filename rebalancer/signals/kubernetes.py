@@ -1,0 +1,161 @@
+"""The source ``kubernetes``: what the nodes themselves announce, by taints, conditions and an annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+
+from rebalancer.base.stop import Stop
+from rebalancer.policy.params import Params
+from rebalancer.signals.model import Interruption, Outcome, Surroundings
+from rebalancer.signals.notice import NOTICE, NodeNotice, read
+from rebalancer.signals.state import state_in
+from rebalancer.snapshot.leaving import LEAVING
+from rebalancer.wire.objects import Node
+
+_KINDS = (
+    ("spot-itn", "spot"),
+    ("rebalance-recommendation", "rebalance"),
+    ("asg-lifecycle-termination", "scale-in"),
+    ("scheduled-maintenance", "maintenance"),
+    ("Autoscaler", "scale-in"),
+    ("karpenter", "scale-in"),
+    ("shutdown", "shutdown"),
+    ("termination", "shutdown"),
+    ("Shutdown", "shutdown"),
+    ("Maintenance", "maintenance"),
+)
+"""What stands in the key of a taint, or in the type of a condition -> the kind."""
+_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+"""It comes and goes with each look of the autoscaler, long before it decides."""
+
+
+class KubernetesParams(Params):
+    """Options of the source kubernetes: what announces that a node will go."""
+
+    taints: tuple[str, ...] = Field(
+        default=tuple(sorted(LEAVING.taints - {_CANDIDATE})),
+        description="Keys of taints, whatever their value and effect.",
+    )
+    conditions: tuple[str, ...] = Field(
+        default=tuple(sorted(LEAVING.conditions)),
+        description="Types of node conditions that are True.",
+    )
+    annotation: bool = Field(
+        default=True,
+        description="The annotation rebalancer/notice, which rebalancer node-agent writes.",
+    )
+
+
+class KubernetesSource:
+    """Nodes that are announced to go by taints, conditions or the annotation rebalancer/notice."""
+
+    Params = KubernetesParams
+
+    def open(self, params: KubernetesParams, surroundings: Surroundings) -> KubernetesReceiver:
+        """See SignalSource."""
+        return KubernetesReceiver(params, surroundings)
+
+
+class KubernetesReceiver:
+    """Compares what nodes announce with what they announced before; nothing is read for it."""
+
+    def __init__(self, params: KubernetesParams, surroundings: Surroundings) -> None:
+        self._params, self._around = params, surroundings
+        self._said: dict[str, dict[str, Interruption]] = {}
+        """Name of the node -> id -> what was said of it last and still holds."""
+
+    def receive(self, stop: Stop) -> Sequence[Interruption]:
+        """See Receiver."""
+        changed = self._around.nodes.news(stop)
+        return [one for name, node in changed.items() for one in self._news(name, node)]
+
+    def heartbeat(self, interruption: Interruption) -> None:
+        """Nobody waits for one."""
+
+    def done(self, interruption: Interruption, outcome: Outcome) -> None:
+        """Nothing holds what announced it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _news(self, name: str, node: Node | None) -> Iterator[Interruption]:
+        if node is None:
+            self._said.pop(name, None)
+            return
+        before = self._said.get(name)
+        if before is None:
+            before = self._known_before(node)
+        now = {one.id: one for one in self._announced(node)}
+        self._said[name] = now
+        for one in now.values():
+            if one != before.get(one.id):
+                yield one
+        for one in before.values():
+            if one.id not in now:
+                yield self._interruption(node, one.id, one.kind, reason="withdrawn", cancelled=True)
+
+    def _known_before(self, node: Node) -> dict[str, Interruption]:
+        """Return what a process before this one has attended to: it may have been cancelled while there was none."""
+        ours, state = self._around.name, state_in(node.metadata.annotations or {})
+        return {
+            cause.id: self._interruption(node, cause.id, cause.kind, reason="attended to before")
+            for cause in (() if state is None else state.causes)
+            if cause.source == ours
+        }
+
+    def _announced(self, node: Node) -> Iterator[Interruption]:
+        uid = node.metadata.uid
+        for taint in node.spec.taints or ():
+            if taint.key in self._params.taints:
+                value = f"={taint.value}" if taint.value else ""
+                yield self._interruption(
+                    node, f"{uid}/{taint.key}{value}", _kind(taint.key), f"tainted {taint.key}"
+                )
+        for condition in node.status.conditions or ():
+            if condition.status == "True" and condition.type in self._params.conditions:
+                yield self._interruption(
+                    node,
+                    f"{uid}/{condition.type}",
+                    _kind(condition.type),
+                    f"condition {condition.type}",
+                )
+        notice = self._notice(node)
+        if notice is not None:
+            yield self._interruption(
+                node,
+                f"{uid}/{notice.id}",
+                notice.kind,
+                " ".join(notice.reason.split()) or f"annotated {NOTICE}",
+                deadline=notice.at,
+            )
+
+    def _notice(self, node: Node) -> NodeNotice | None:
+        text = (node.metadata.annotations or {}).get(NOTICE)
+        return read(text) if text is not None and self._params.annotation else None
+
+    def _interruption(
+        self,
+        node: Node,
+        id: str,  # noqa: A002  # the field's name
+        kind: str,
+        reason: str,
+        *,
+        deadline: float | None = None,
+        cancelled: bool = False,
+    ) -> Interruption:
+        return Interruption(
+            id=id,
+            kind=kind,
+            source=self._around.name,
+            node=node.metadata.name,
+            provider_id=node.spec.provider_id,
+            deadline=deadline,
+            reason=reason,
+            cancelled=cancelled,
+        )
+
+
+def _kind(name: str) -> str:
+    return next((kind for part, kind in _KINDS if part in name), "announced")

@@ -1,0 +1,162 @@
+"""The contract of a signal source: what it says, what it is given, and when it learns that the work is done.
+
+A source is a class with a ``Params`` model, registered under the entry point group ``rebalancer.signals``. It is
+loaded only when a policy names it. Test it with ``rebalancer.testing.signals.check_source``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from rebalancer.base.stop import Stop
+from rebalancer.policy.params import Params
+from rebalancer.signals.nodes import NodeNews
+
+LONGEST_RECEIVE = 20.0
+"""Seconds after which ``receive`` has returned: the longest wait of a long poll. Heartbeats come between two calls."""
+HEARTBEAT = 10.0
+"""Seconds between two heartbeats of one interruption; one more ``receive`` may lie between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """Somebody says that one machine will go."""
+
+    id: str
+    """The same each time the same event is said of the same machine, and another for another machine."""
+    kind: str
+    """Such as spot, rebalance, maintenance, scale-in, shutdown: lower case, digits and hyphens."""
+    source: str
+    """Name under which the source stands in the policy."""
+    instance: str = ""
+    """Name of the machine at its provider."""
+    node: str = ""
+    """Name of the Node. Of this, ``provider_id`` and ``instance`` at least one is known."""
+    provider_id: str = ""
+    """The Node's ``spec.providerID``."""
+    deadline: float | None = None
+    """Unix seconds at which the machine goes; None: not known."""
+    reason: str = ""
+    """One line of text for people."""
+    cancelled: bool = False
+    """The machine does not go after all, by the event of this id."""
+    token: Any = field(default=None, compare=False, repr=False)
+    """The source's own: a receipt handle, a hook. Of the interruption that came last."""
+
+    @property
+    def machine(self) -> str:
+        """What it is about, in words."""
+        return self.node or self.instance or self.provider_id
+
+
+class StepStatus(enum.StrEnum):
+    """How a step of the pipeline ended."""
+
+    RUNNING = "running"
+    """It has not; a process that takes over runs it again."""
+    DONE = "done"
+    FAILED = "failed"
+    TIMED_OUT = "timed-out"
+    """Its part of the time was over."""
+    SKIPPED = "skipped"
+    """There was nothing to do for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What came of one step."""
+
+    status: StepStatus
+    why: str = ""
+    """One line; may be empty where the step is done."""
+
+
+class Result(enum.StrEnum):
+    """What came of an interruption."""
+
+    DONE = "done"
+    """Each step was done, or had nothing to do."""
+    INCOMPLETE = "incomplete"
+    """A step failed or ran out of time. Nothing more is tried."""
+    CANCELLED = "cancelled"
+    """The machine stays, and what was done to its node was undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a source is told at the end."""
+
+    result: Result
+    steps: Mapping[str, StepOutcome]
+    """Name of the step in the policy -> what came of it, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the process offers to a source."""
+
+    name: str
+    """Under which the source stands in the policy: its interruptions carry it."""
+    environ: Mapping[str, str]
+    unix: Callable[[], float]
+    """Returns Unix seconds."""
+    nodes: NodeNews
+    """The nodes of the cluster, as they are followed."""
+
+
+class SignalError(Exception):
+    """The source could not do it now; the message is one line, says what to do, and holds no secret.
+
+    It is said, counted in the metrics, and tried again after a pause that grows.
+    """
+
+
+@runtime_checkable
+class Receiver(Protocol):
+    """An open source. ``done`` is called from other threads than ``receive`` and ``heartbeat``, which share one."""
+
+    def receive(self, stop: Stop) -> Sequence[Interruption]:
+        """Return what is said; wait for it up to ``LONGEST_RECEIVE`` seconds, and no longer than until ``stop``.
+
+        What is not done may be said again; it is known by its id.
+
+        Raises:
+            SignalError: nothing could be received.
+        """
+
+    def heartbeat(self, interruption: Interruption) -> None:
+        """Say to whoever waits for the end that the work goes on; called every ``HEARTBEAT`` seconds or so.
+
+        Raises:
+            SignalError: that could not be said.
+        """
+
+    def done(self, interruption: Interruption, outcome: Outcome) -> None:
+        """Let go of what announced the interruption (delete the message, complete the hook): it is at its end.
+
+        Called again for the same one, should the process have died meanwhile, or this have failed.
+
+        Raises:
+            SignalError: that could not be said.
+        """
+
+    def close(self) -> None:
+        """Give connections back; nothing else is called any more."""
+
+
+@runtime_checkable
+class SignalSource(Protocol):
+    """A plug-in, found by entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
+
+    Params: ClassVar[type[Params]]
+
+    def open(self, params: Any, surroundings: Surroundings) -> Receiver:
+        """Return what receives. Nothing is imported or sent before this that costs anything.
+
+        Raises:
+            SignalError: it cannot be opened (a library that is missing, an option that cannot be right): the process
+                ends, since no later attempt could help.
+        """

@@ -1,0 +1,87 @@
+"""The nodes of the cluster for sources and for the pipeline: which machine is which node, and what changed of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from rebalancer.base.stop import Stop
+from rebalancer.wire.objects import Node
+
+_LONGEST_WAIT = 15.0
+
+
+class NodeNews(Protocol):
+    """The nodes as they are followed."""
+
+    def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
+        """Return the node of that name, else of that providerID, else whose providerID ends in ``/instance``."""
+
+    def news(self, stop: Stop) -> Mapping[str, Node | None]:
+        """Return name -> node, None once it is gone, for those that changed since the call before; at first, all.
+
+        Waits for the first change, some seconds, and no longer than until ``stop``. For one source alone.
+        """
+
+
+class FollowedNodes:
+    """Nodes as a Follower knows them; an observer of their changes feeds it. Thread-safe."""
+
+    def __init__(self, every: Callable[[], Iterable[Node]]) -> None:
+        """``every`` returns all nodes as they are known now."""
+        self._every = every
+        self._lock, self._came = threading.Lock(), threading.Event()
+        self._changed: dict[str, Node | None] = {}
+        self._all = True
+        self._came.set()
+
+    def changed(self, before: Any | None, after: Any | None) -> None:
+        """A node changed, came (no ``before``) or went (no ``after``); without both, any may have."""
+        if before is not None and after is not None and _same(before, after):
+            return
+        with self._lock:
+            if before is None and after is None:
+                self._all = True
+            elif after is not None:
+                self._changed[after.metadata.name] = after
+            elif before is not None:
+                self._changed[before.metadata.name] = None
+            self._came.set()
+
+    def news(self, stop: Stop) -> Mapping[str, Node | None]:
+        """See NodeNews."""
+        stop.sooner(_LONGEST_WAIT, self._came).wait(_LONGEST_WAIT)
+        with self._lock:
+            changed, whole = self._changed, self._all
+            self._changed, self._all = {}, False
+            self._came.clear()
+        if whole:
+            changed = {node.metadata.name: node for node in self._every()}
+        return changed
+
+    def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
+        """See NodeNews."""
+        every = list(self._every())
+        if node:
+            return next((one for one in every if one.metadata.name == node), None)
+        if provider_id:
+            return next((one for one in every if one.spec.provider_id == provider_id), None)
+        end = f"/{instance}"
+        return next((one for one in every if instance and one.spec.provider_id.endswith(end)), None)
+
+
+def _same(before: Node, after: Node) -> bool:
+    """Return whether a change says nothing that a source listens to: heartbeats change a node every few seconds."""
+    return _told(before) == _told(after)
+
+
+def _told(node: Node) -> tuple[object, ...]:
+    conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
+    return (
+        node.spec.taints,
+        conditions,
+        node.metadata.annotations,
+        node.metadata.uid,
+        node.spec.provider_id,
+    )

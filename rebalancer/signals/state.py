@@ -1,0 +1,84 @@
+"""What the pipeline has written on a node: by it, another process goes on where one was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rebalancer.signals.model import Interruption, Outcome, Result, StepOutcome, StepStatus
+
+STATE = "rebalancer/interruption"
+"""The annotation's name; its value is a :class:`State` in JSON."""
+
+
+class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One interruption of the machine."""
+
+    id: str
+    kind: str
+    source: str
+    deadline: float | None = None
+    """Unix seconds."""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, interruption: Interruption) -> Cause:
+        """Return what is written of an interruption."""
+        one = interruption
+        return cls(one.id, one.kind, one.source, one.deadline, one.reason)
+
+
+class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far one step has come."""
+
+    status: StepStatus
+    at: float = 0.0
+    """Unix seconds when it got there."""
+    why: str = ""
+    left: str = ""
+    """What the step has kept for itself: what it needs to undo what it did."""
+
+    @property
+    def outcome(self) -> StepOutcome:
+        """What came of it."""
+        return StepOutcome(self.status, self.why)
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the pipeline has come with one node."""
+
+    causes: tuple[Cause, ...] = ()
+    begun: float = 0.0
+    """Unix seconds."""
+    steps: dict[str, StepState] = {}
+    """Name of the step in the policy -> its state, in order."""
+    ended: float = 0.0
+    """Unix seconds; 0: it has not."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it, once it has ended."""
+        good = (StepStatus.DONE, StepStatus.SKIPPED)
+        whole = all(step.status in good for step in self.steps.values())
+        return Outcome(
+            Result.DONE if whole else Result.INCOMPLETE,
+            {name: step.outcome for name, step in self.steps.items()},
+        )
+
+
+_decoder = msgspec.json.Decoder(State)
+
+
+def state_in(annotations: Mapping[str, str]) -> State | None:
+    """Return what annotations of a node say, None without it, or if it cannot be read."""
+    text = annotations.get(STATE)
+    try:
+        return None if text is None else _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def written(state: State) -> str:
+    """Return the annotation's value."""
+    return msgspec.json.encode(state).decode()
