@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
-from rebalancer.aws.imds import Imds, ImdsError
+from rebalancer.aws.imds import ImdsError
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -47,10 +48,17 @@ class _Scheduled(msgspec.Struct, rename="pascal"):
     """``21 Jan 2019 09:00:43 GMT``. NotAfter is often missing, and nothing here needs it."""
 
 
+class Metadata(Protocol):
+    """Reads the metadata of an instance, as Imds does."""
+
+    def read(self, path: str) -> str | None:
+        """See Imds."""
+
+
 class InstanceNotices:
     """The notices of one instance, each path as it could be read last: what is not known is not withdrawn."""
 
-    def __init__(self, imds: Imds) -> None:
+    def __init__(self, imds: Metadata) -> None:
         self._imds = imds
         self._instance = ""
         self._known: dict[str, tuple[NodeNotice, ...]] = {}

@@ -1,6 +1,7 @@
 """What stands in an instance's metadata, as notices: a table of what AWS documents, and of what it was seen to write."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ EVENT = {
 }
 
 
-class Said(dict):
+class Said(dict[str, Any]):
     """Metadata without a service."""
 
     def read(self, path):
