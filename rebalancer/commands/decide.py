@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Reading, Source
-from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.marks import expired
@@ -34,17 +34,17 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     store = MemoryStore(source.client, *run.memory)
     keeper = Keeper(store, "/".join(run.memory), run.notes.append)
     keeper.load(reading.snapshot)
-    signals = keeper.signals()
-    if not signals and run.loaded.policy.mode is not Mode.ENFORCE:
-        # Runs that only observe write nothing, so waiting for the next run would be in vain.
-        signals = None
+    streaks = keeper.streaks()
+    if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
+        # Runs that only observe write nothing, so there is no next run to wait for.
+        streaks = None
     unknown = keeper.hour_unknown
     if unknown is not None and not run.planning.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
     run.planning.remember(
         keeper.cooling(),
         keeper.moved_last_hour(),
-        signals,
+        streaks,
         hour_unknown=unknown,
         pace=keeper.pace(),
     )
@@ -52,16 +52,16 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
 
 
 def make_plan(
-    run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
+    run: RunContext, reading: Reading, memory: Keeper | None, observer: PlanObserver | None = None
 ) -> Planned:
-    """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
+    """Return the plan; ``observer`` is called before and after its moves, and changes nothing."""
     planned = run.planning.plan(
-        reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
+        reading.snapshot, reading.clock_skew, run.timings, observer, _planning_ends(run)
     )
     if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
         run.notes.append(left)
     if memory is not None:
-        memory.saw(planned.signals)
+        memory.saw(planned.streaks)
     evicts = run.acts and not planned.standstill
     if not (evicts and any(not move.observed for move in planned.left)):
         # Only evictions come before the explanation; a run without any may still be ended at once here.

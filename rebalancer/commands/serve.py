@@ -9,6 +9,7 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.endpoints import answering, parse_address
+from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -21,7 +22,6 @@ from rebalancer.commands.flags import (
     deadline_flag,
     examples,
     output_flag,
-    parsed,
     with_flags,
 )
 from rebalancer.commands.options import RunOptions
@@ -70,7 +70,7 @@ def command(
 
     It reads the cluster once and follows it from there. Each run is one of `rebalancer run`, with the same policy,
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
-    It ends in good order at SIGTERM. Without --lease it leads alone: start no second one beside it.
+    It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
     from rebalancer.commands.resident import Resident  # noqa: PLC0415
 

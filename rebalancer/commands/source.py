@@ -15,6 +15,7 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
+from rebalancer.commands.identity import identity
 from rebalancer.commands.options import Access
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.scheduler.configured import not_followed
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
-    from rebalancer.kube.resources import Rule
+    from rebalancer.kube.resources import AccessRule
     from rebalancer.policy.usage import UsageSettings
 
 
@@ -115,6 +116,7 @@ class Source:
             keep=run.acts,
             usage=self.usage,
             finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
@@ -191,7 +193,7 @@ def _prepare_to_act(
 
 
 def require_rights(
-    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[Rule] = ()
+    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
 ) -> None:
     """Ask for all that a run that acts must be allowed to do, and for what is needed ``also``.
 
@@ -218,7 +220,7 @@ def require_rights(
         require(client, (*reads, *acts, *lease, *memory))
 
 
-def _scheduler_rules(run: RunContext) -> tuple[Rule, ...]:
+def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
     from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
 
     named = run.loaded.policy.scheduler.from_config
@@ -231,7 +233,7 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     if run.lease is None:
         return None
     clock = run.environment.clock.unix
-    taken = Lease(client, *run.lease, identity=run.identity, clock=clock).acquire()
+    taken = Lease(client, *run.lease, identity=identity(run.environment), clock=clock).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.lost)

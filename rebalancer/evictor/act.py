@@ -10,8 +10,8 @@ from typing import Protocol
 from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.cluster import ClusterActor, open_feed
-from rebalancer.evictor.executor import Execution, Executor, Progress, Recheck, WavePace
+from rebalancer.evictor.cluster import ClusterActor, no_grace, open_feed
+from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace, WaveProgress
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
@@ -26,7 +26,7 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class Remember(Protocol):
-    """Keeps what came of the moves so far."""
+    """Keeps the outcome of the moves so far."""
 
     def __call__(self, outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
         """Return why it could not, or None. ``cut``: the last wave was not waited for to its end."""
@@ -43,7 +43,7 @@ class Acting:
     safety: Safety
     instance: str
     """What acts, in the events that are written."""
-    progress: Progress
+    progress: WaveProgress
     stop: Stop
     warn: Callable[[str], None]
     remember: Remember
@@ -51,8 +51,8 @@ class Acting:
     """None where the policy does not steer."""
     ordered: bool = False
     """People have ordered that these pods go: see Attempt."""
-    grace_seconds: int | None = None
-    """Of the evicted pods; None leaves each its own."""
+    grace: Callable[[str], int | None] = no_grace
+    """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
 
     def execute(
         self, planned: Planned, kept: Kept | Follower, clock_skew: float
@@ -118,7 +118,7 @@ class Acting:
             clock=self.clock.unix,
             instance=self.instance,
             warn=self.warn,
-            grace_seconds=self.grace_seconds,
+            grace=self.grace,
             succeed=feed.succeed,
         )
 
@@ -161,7 +161,7 @@ class WaveCheck:
         Raises:
             ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
         """
-        # A run that is killed in a later wave has used up its part of the hour all the same.
+        # A run that is killed in a later wave has used up its part of the hour anyway.
         why = self.remember(self.executor.outcomes)
         if why is not None and self.planning.counts_the_hour:
             raise ClusterReadError(why)

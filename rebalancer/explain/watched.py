@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Candidates, Entry, Judging, Signalling, Term
+from rebalancer.cost.term import Candidates, CountingRuns, Entry, Judging, Term
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair
@@ -35,7 +35,7 @@ class Breach:
 class Recorder:
     """The rules that the pods of ``classes`` break before the plan, and those they still break after it.
 
-    An ``Onlooker``. With ``node``, only the pods on this node.
+    An ``PlanObserver``. With ``node``, only the pods on this node.
     """
 
     def __init__(self, classes: Int32s, node: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Recorder:
         return list(breaches.values())
 
     def before(self, draft: Draft) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         self._draft = draft
         for index, weighted in enumerate(draft.terms):
             for rows, waits in _candidates(weighted.term):
@@ -80,7 +80,7 @@ class Recorder:
                     self._breaches.setdefault(pair, {})[index] = breach
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         self.chosen = chosen
         for index, weighted in enumerate(draft.terms):
             for rows, _ in _candidates(weighted.term):
@@ -101,10 +101,10 @@ class Recorder:
 
 
 def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
-    """Yield (candidates, False) and, of a Signalling term, (pairs that wait for more runs, True)."""
+    """Yield (candidates, False) and, of a CountingRuns term, (pairs that wait for more runs, True)."""
     # Of all classes: asking for one class may make the term create further groups.
     yield term.candidates(), False
-    if isinstance(term, Signalling):
+    if isinstance(term, CountingRuns):
         yield term.waiting(), True
 
 

@@ -37,7 +37,7 @@ _GOODBYE = 5.0
 
 
 class Listener(Protocol):
-    """Receives what becomes of pods, from another thread, when it is known here."""
+    """Receives what happens to pods, from another thread, when it is known here."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Something happened to a pod."""
@@ -99,7 +99,7 @@ class Follower:
         self._first, self._at = kept.snapshot, kept.at
         """The snapshot of the run that is under way, and the client's time when it was captured."""
         self._backlog: list[tuple[EventType, PodRecord]] | None = None
-        """What became of pods since that snapshot, for the run's listener; None where that is not known whole."""
+        """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
         self._fold, self._namespace, self._folds = kept.fold, namespace, everything
         self._leaving = threading.Event()
         self._stop = client.stop.sooner(seconds, self._leaving)
@@ -155,7 +155,7 @@ class Follower:
     ) -> Snapshot:
         """Return the cluster as it is now, for a new run: what reading everything would give.
 
-        ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up begin anew.
+        ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up start again.
 
         Raises:
             ClusterReadError: something had to be read again, and could not be.
@@ -272,8 +272,8 @@ class Follower:
         while behind := [
             track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
-            mends = any(track.trouble is None for track in behind)
-            if mends and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
+            fixes = any(track.trouble is None for track in behind)
+            if fixes and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
                 continue
             listed |= self._list_all_again(behind, "their watch was broken or late")
             if self._pods.resource.kind in listed:
@@ -333,7 +333,7 @@ class Follower:
         return {kind for kind, listed in zip(watches, done, strict=True) if listed}
 
     def _list_again(self, track: _Track, watch: Watch[Any] | None, why: str) -> bool:
-        """Read a list anew and follow it from there, unless ``watch`` is no longer the list's."""
+        """Read a list again and follow it from there, unless ``watch`` is no longer the list's."""
         with track.renewing:
             if track.watch is not watch or self._leaving.is_set():
                 return False

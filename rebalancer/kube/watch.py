@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, WatchMessage
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import Status, TransportError, refusal
-from rebalancer.kube.resources import Resource, Rule
+from rebalancer.kube.failures import ApiStatus, TransportError, refusal
+from rebalancer.kube.resources import AccessRule, Resource
 from rebalancer.kube.transport import Stream
 
 T = TypeVar("T")
@@ -181,20 +181,20 @@ class Watch(Generic[T]):
             self._refusals += 1
             raise TransportError("watch: HTTP 403", sent=False)
         resource = self._where.resource
-        rule = Rule("watch", resource.group, resource.plural)
+        rule = AccessRule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)
 
     def _event(self, message: WatchMessage[T]) -> Event[T] | None:
         if message.type == ERROR:
-            _raise_error(message.status or Status())
+            _raise_error(message.status or ApiStatus())
         self.resource_version = message.version
         if message.type == BOOKMARK or message.object is None:
             return None
         return Event(EventType(message.type), message.object)
 
 
-def _raise_error(status: Status) -> None:
-    """The server ends a stream with a Status: expired, or anything else that a new one may mend."""
+def _raise_error(status: ApiStatus) -> None:
+    """The server ends a stream with a Status: expired, or anything else that a new one may fix."""
     if status.code == 410 or status.reason in ("Expired", "Gone"):
         raise _ExpiredError
     raise TransportError(f"watch: {status.message}", sent=True)

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
-from rebalancer.base.plain_text import printable_json, printable_lines
+from rebalancer.base.plain_text import count, printable_json, printable_lines
 from rebalancer.memory.cooling import resting, state_words
 from rebalancer.memory.document import Document, TermMemory
 from rebalancer.memory.hour import moved_last_hour
@@ -41,7 +41,7 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
         ],
         "signals": [
             {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
-            for name, seen in sorted(document.signals.items())
+            for name, seen in sorted(document.streaks.items())
             for node, runs in sorted(seen.runs.items())
         ],
     }
@@ -60,8 +60,7 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
 
 
 def _table(document: Document, now: float) -> str:
-    moved = moved_last_hour(document, now)
-    lines = [f"{moved} eviction{'' if moved == 1 else 's'} in the last hour."]
+    lines = [f"{count(moved_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
         lines[0] += " Nothing is remembered of any workload."
     for ref, owner in sorted(document.owners.items()):
@@ -70,11 +69,11 @@ def _table(document: Document, now: float) -> str:
             lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
             lines += [f"    {source} -> {target}" for source, target in term.trail]
             lines.append(f"    {state_words(term, now)}")
-    for name, seen in sorted(document.signals.items()):
+    for name, seen in sorted(document.streaks.items()):
         if seen.runs:
             lines += [
                 "",
-                f"{name}: seen on nodes for so many runs in a row, last {rfc3339(seen.at)}",
+                f"{name}: nodes, and in how many runs in a row it applied; last {rfc3339(seen.at)}",
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
     return printable_lines("\n".join(lines)) + "\n"
@@ -86,8 +85,8 @@ def _counts(term: TermMemory) -> str:
         (term.came_back, "came back"),
         (term.elsewhere, "elsewhere"),
         (term.blocked, "blocked"),
-        (term.vain, "in vain"),
+        (term.vain, "without effect"),
     )
-    parts = [f"{number} {what}" for number, what in counts if number]
-    head = f"{term.moves} move{'' if term.moves == 1 else 's'}"
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    head = count(term.moves, "move")
     return f"{head} ({', '.join(parts)})" if parts else head

@@ -12,7 +12,7 @@ import msgspec
 
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
 from rebalancer.memory.hour import counted
-from rebalancer.memory.signals import without_old
+from rebalancer.memory.streaks import without_old
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -95,7 +95,7 @@ def refreshed(document: Document, snapshot: Snapshot) -> Document:
 def remember(
     document: Document, snapshot: Snapshot, outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with what came of a run's moves. Outcomes that say nothing change nothing.
+    """Return the document with the outcome of a run's moves. Outcomes that say nothing change nothing.
 
     ``snapshot`` is the one that was planned on. All moves of one owner for one term count as one try: it is
     a strike if any of them did not do what was predicted.

@@ -47,7 +47,7 @@ def equivalent(use: Use) -> Equivalent:
 
 def defaults(params: type[Params]) -> dict[str, Any]:
     """Return the defaults of a strategy's options as plain data."""
-    # Not every strategy may stand without options; they have defaults all the same.
+    # Not every strategy may stand without options; they have defaults anyway.
     return params.model_construct().model_dump(mode="json", by_alias=True)
 
 
@@ -131,7 +131,7 @@ def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
         notes.add(args.at("nodeAffinityType"), Fate.IDLE, text)
     options = {ours: theirs in types for ours, theirs in _AFFINITY.items()}
     if options["required"]:
-        text = "a nodeSelector is mended like required node affinity"
+        text = "a nodeSelector is fixed like required node affinity"
         notes.add(args.at("nodeAffinityType"), Fate.DIFFERS, text)
     return options if any(options.values()) else None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.examination import Examination
+from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Pair
 from rebalancer.planner.rendering import Chosen
 
@@ -24,12 +25,13 @@ class ChainWaves:
         self,
         draft: Draft,
         chains: Chains,
-        candidates: Candidates,
+        candidates: CandidateList,
         examination: Examination,
         commit: Commit,
+        postponed: Postponed,
     ) -> None:
         self._allowance, self._chains, self._candidates = draft.allowance, chains, candidates
-        self._examination, self._commit = examination, commit
+        self._examination, self._commit, self._postponed = examination, commit, postponed
         self._helped: set[int] = set()
         """Pods for which another has gone first: none is helped twice."""
 
@@ -38,6 +40,7 @@ class ChainWaves:
         chosen: list[Chosen] = []
         in_vain: set[int] = set()
         helped: set[int] = set()
+        freed: list[Pair] = []
         for pair in [] if self._chains.exhausted else self._stuck():
             if self._chains.exhausted:
                 break
@@ -47,15 +50,17 @@ class ChainWaves:
             move = self._move_before(pair, wave, len(chosen))
             if isinstance(move, Chosen):
                 chosen.append(move)
+                freed.append(pair)
                 self._candidates.refresh((move.cls, move.node))
                 helped.update(self._candidates.related(pair[0]).tolist())
                 in_vain.clear()
             elif move:
                 in_vain.add(pair[0])
+        self._postponed.free(freed)
         return chosen
 
     def _move_before(self, pair: Pair, wave: int, made: int) -> Chosen | bool:
-        """Make a move that helps a pod of ``pair``; else return whether looking for one was in vain.
+        """Make a move that helps a pod of ``pair``; else return whether no such move exists.
 
         ``made``: so many moves are in the wave already.
         """

@@ -2,7 +2,7 @@
 
 A node is worth what Karpenter's Balanced asks (designs/balanced-consolidation.md): the share of the cluster's capacity
 that is saved, over the share of its disruption that this takes. All nodes that are to be emptied are marked at once, so
-that no pod lands on one of them; the rest is tried, pod after pod, with the prediction and the rules of every plan. Work
+that no pod lands on one of them; every other node is tried, pod after pod, with the prediction and the rules of every plan. Work
 is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any machine.
 """
 
@@ -40,13 +40,13 @@ _WEIGHED = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EmptyingChoice:
     """The nodes that are to be empty, and what is to be said of the others."""
 
     nodes: Bools
     """(N,)"""
     verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
-    """Node -> what becomes of it."""
+    """Node -> what happens to it."""
 
 
 class Emptier:
@@ -73,7 +73,7 @@ class Emptier:
         counts = [len(self._pods.on(node)) for node in range(len(self._nodes))]
         return self._nodes & (np.array(counts, np.int32) == 0)
 
-    def still(self, begun: Bools) -> Choice:
+    def still(self, begun: Bools) -> EmptyingChoice:
         """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
         able: list[int] = []
         for node in np.flatnonzero(begun).tolist():
@@ -86,7 +86,7 @@ class Emptier:
                 able.append(node)
         return self._choice(self._fitting(able), begun)
 
-    def waiting(self, begun: Bools) -> Choice:
+    def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return the nodes that are ``begun`` (N,) and no others, for something else comes first."""
         why = "moves for rules, and nodes that were begun, come first"
         for node in list(self._candidates(begun)):
@@ -94,7 +94,7 @@ class Emptier:
             self._why.setdefault(node, NodeVerdict(NodeCode.WAITS, why))
         return self._choice(np.flatnonzero(begun).tolist(), begun)
 
-    def more(self, begun: Bools) -> Choice:
+    def more(self, begun: Bools) -> EmptyingChoice:
         """Return the nodes to empty: those that are ``begun`` (N,), and as many more as can be.
 
         What limits them may be what is disturbed, or the room that is left: both orders are tried.
@@ -127,7 +127,7 @@ class Emptier:
                 chosen = trial
         return chosen
 
-    def _choice(self, chosen: Sequence[int], like: Bools) -> Choice:
+    def _choice(self, chosen: Sequence[int], like: Bools) -> EmptyingChoice:
         nodes = np.zeros(len(like), bool)
         nodes[list(chosen)] = True
         why = {node: why for node, why in self._why.items() if not nodes[node]}
@@ -144,7 +144,7 @@ class Emptier:
                     "only pods that belong to it are on it; it is marked, so that it stays empty",
                 )
             )
-        return Choice(nodes, why)
+        return EmptyingChoice(nodes, why)
 
     def _keep(self, node: int, why: NodeVerdict) -> None:
         self._why[node] = why

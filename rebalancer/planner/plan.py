@@ -12,7 +12,7 @@ import numpy as np
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.cost.bound import EntryBounds, lower_bound
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
@@ -26,7 +26,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.planner.stopping import stopped
 
 
-class Onlooker(Protocol):
+class PlanObserver(Protocol):
     """Sees a draft before and after the moves of its plan. It asks, and changes nothing."""
 
     def before(self, draft: Draft) -> None:
@@ -46,7 +46,7 @@ class Callbacks:
 
     stop: Callable[[], str | None] = never
     """Returns why planning must end now, or None; asked before every candidate."""
-    onlooker: Onlooker | None = None
+    observer: PlanObserver | None = None
     phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Returns a context for a phase of this name: ``terms``, then ``plan``."""
 
@@ -56,30 +56,30 @@ class Decision:
     """A plan, and what the planner leaves to others beside it."""
 
     plan: Plan
-    signals: Mapping[str, Signals] = field(default_factory=dict)
+    streaks: Mapping[str, Streaks] = field(default_factory=dict)
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:
-    """Return the plan on ``problem``; the same whether or not there is an onlooker."""
+    """Return the plan on ``problem``; the same whether or not there is an observer."""
     callbacks = callbacks or Callbacks()
     with callbacks.phase("terms"):
         draft = Draft(problem, settings)
     with callbacks.phase("plan"):
-        return Decision(_plan(draft, callbacks), draft.signals())
+        return Decision(_plan(draft, callbacks), draft.streaks())
 
 
 def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
-    onlooker = callbacks.onlooker
-    if onlooker is not None:
-        onlooker.before(draft)
+    observer = callbacks.observer
+    if observer is not None:
+        observer.before(draft)
     before, bounds = draft.scores(), draft.bounds()
-    most = SHOWN_LANDINGS if onlooker is None else None
+    most = SHOWN_LANDINGS if observer is None else None
     result = search(draft, callbacks.stop, most)
-    if onlooker is not None:
-        onlooker.after(draft, result.chosen)
+    if observer is not None:
+        observer.after(draft, result.chosen)
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
     # What has ended goes last: nothing waits for it, and it waits for nothing.
@@ -125,7 +125,7 @@ def _bound(
     backlog: Backlog,
 ) -> int:
     """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
-    # What waits for a further run is still to be mended; the others have been tried.
+    # What waits for a further run is still to be fixed; the others have been tried.
     waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     bound = lower_bound(before, tried)

@@ -18,6 +18,7 @@ class Postponed:
         self._refused: set[Pair] = set()
         self._short: set[Pair] = set()
         """Of the refused: pairs passed over since they would break a rule where they land."""
+        self._freed: set[Pair] = set()
         self.begin()
 
     def begin(self) -> None:
@@ -62,8 +63,21 @@ class Postponed:
         """
         return self._again >= _AGAIN and self.is_spared(pair)
 
+    def free(self, pairs: Iterable[Pair]) -> None:
+        """Let these pairs, for which pods of the wave before went first, go in the wave that follows, a gamble or not.
+
+        Another move might take the room that was freed for them.
+        """
+        self._freed = set(pairs)
+
+    def is_freed(self, pair: Pair) -> bool:
+        """Return whether pods went first for a pair."""
+        return pair in self._freed
+
     def passes_over(self, pair: Pair, promise: Promise | None, verdict: Verdict) -> bool:
         """Return whether a move waits until no other is left: it is a gamble, or falls short of its promise."""
+        if pair in self._freed:
+            return False
         if promise is not None and falls_short(promise, verdict):
             self._short.add(pair)
             self._refused.add(pair)
@@ -88,7 +102,7 @@ class Postponed:
 
 
 def falls_short(promise: Promise, verdict: Verdict) -> bool:
-    """Return whether the pod would break a rule where it lands as it mends another where it was.
+    """Return whether the pod would break a rule where it lands as it fixes another where it was.
 
     It, or another of its class, would have to be moved again. Once others have moved, it may land better.
     """

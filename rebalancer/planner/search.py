@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
@@ -85,13 +85,15 @@ class _Pass:
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
         self._postponed = Postponed()
-        self.candidates = Candidates(draft, terms)
+        self.candidates = CandidateList(draft, terms)
         self.examination = Examination(draft, terms, guard, self.candidates, self._postponed)
         self._commit = Commit(
             draft, terms, self.candidates, self.examination.quota, observed, most_landings
         )
         chains = Chains(draft.view, self.examination.judge, draft.problem.costs)
-        self._chains = ChainWaves(draft, chains, self.candidates, self.examination, self._commit)
+        self._chains = ChainWaves(
+            draft, chains, self.candidates, self.examination, self._commit, self._postponed
+        )
 
     def run(self, first_wave: int) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
@@ -119,7 +121,9 @@ class _Pass:
             of_wave = self._wave(wave, only_certain=True)
         if not of_wave and self._postponed.admit_passed_over():
             of_wave = self._wave(wave, only_certain=False)
-        if not of_wave:
+        if of_wave:
+            self._postponed.free(())
+        else:
             of_wave = self._chains.wave(wave)
         self._draft.state.reap()
         self._allowance.next_wave()
@@ -131,7 +135,7 @@ class _Pass:
     ) -> list[Chosen]:
         """Return the moves of one wave.
 
-        Moves that might land badly, or break one rule as they mend another, wait until no other is left:
+        Moves that might land badly, or break one rule as they fix another, wait until no other is left:
         each replacement that lands makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
@@ -150,7 +154,8 @@ class _Pass:
                 break
             if self._postponed.is_spared(pair):
                 continue
-            verdict = self.examination.verdict(pair, only_certain=only_certain, steered=steered)
+            certain = only_certain and not self._postponed.is_freed(pair)
+            verdict = self.examination.verdict(pair, only_certain=certain, steered=steered)
             if verdict is None:
                 continue
             promise = self.candidates.promise(pair)

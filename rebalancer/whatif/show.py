@@ -189,9 +189,9 @@ def _silence_line(course: Course) -> str:
     if course.silent is None and last and last.resting and not last.evictions:
         resting = count(last.resting, "workload")
         return (
-            f"Silent while the memory lets {resting} rest; a run a day later that remembered nothing would "
+            f"Silent while the memory lets {resting} cool down; a run a day later without memory would "
             f"make {course.later} more moves."
         )
     if course.silent is None:
         return f"Not silent yet: a run a day later would make {course.later} more moves."
-    return f"Silent for good, even without memory a day later: {course.silent}"
+    return f"Silent from now on, even without memory a day later: {course.silent}"

@@ -12,6 +12,8 @@ from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
     ACT_RULES,
+    AUTOSCALER_FOLLOW_RULES,
+    AUTOSCALER_RULES,
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
@@ -23,7 +25,7 @@ from rebalancer.kube.access import (
     memory_rules,
 )
 from rebalancer.kube.evict import EVICT
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.kube.scheduler_config import scheduler_rules
 from rebalancer.policy.cluster import ConfigMapKey
@@ -42,7 +44,7 @@ def rules(role):
     """A role's rules, each as what it allows."""
     namespace = role["metadata"].get("namespace", "")
     return {
-        Rule(verb, group, resource, namespace, name)
+        AccessRule(verb, group, resource, namespace, name)
         for rule in role["rules"]
         for verb in rule["verbs"]
         for group in rule.get("apiGroups", [""])
@@ -92,7 +94,7 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
 def test_a_run_of_one_namespace_may_evict_there_only():
     manifests = render({"namespace": "shop"})
     acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
-    evict = Rule("create", "", "pods/eviction", "shop")
+    evict = AccessRule("create", "", "pods/eviction", "shop")
     wanted = {*READ_RULES, *act_rules("shop"), *FOLLOW_RULES, *EVENT_RULES}
     assert evict in wanted
     assert acting == wanted - {evict}
@@ -106,7 +108,7 @@ def test_a_run_of_one_namespace_may_evict_there_only():
 
 
 def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
-    assert DRAIN_RULES[1] == Rule("patch", "", "nodes")
+    assert DRAIN_RULES[1] == AccessRule("patch", "", "nodes")
     enabled = render({"drain": {"enabled": True}})
     name = f"rebalancing-{NAME}-drain"
     wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES}
@@ -270,6 +272,32 @@ def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(value
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
 
 
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"protect": {"minPodAge": "10m"}}}, False),
+        ({"policy": {"protect": {"afterScaling": "10m"}}}, True),
+        ({"rbac": {"autoscalers": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, True),
+    ],
+)
+def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wanted, kind):
+    manifests = render({**values, "kind": kind})
+    name = f"rebalancing-{NAME}"
+    reads, follows = (
+        set(each) if wanted else set() for each in (AUTOSCALER_RULES, AUTOSCALER_FOLLOW_RULES)
+    )
+    observing = rules(one(manifests, "ClusterRole", f"{name}-observe"))
+    autoscalers = {rule for rule in observing if rule.resource == "horizontalpodautoscalers"}
+    assert autoscalers == reads | (follows if kind == "Deployment" else set())
+    acting = rules(one(manifests, "ClusterRole", name))
+    every = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES}
+    assert acting == every | reads | follows
+
+
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
@@ -425,7 +453,7 @@ def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
 def test_a_deployment_that_does_not_enforce_may_only_read_and_follow(mode):
     manifests, container = served({"mode": mode})
     bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
-    watches = {*FOLLOW_RULES, Rule("watch", "", "pods")}
+    watches = {*FOLLOW_RULES, AccessRule("watch", "", "pods")}
     assert rules(one(manifests, "ClusterRole", bound)) == {*READ_RULES, *watches}
     assert not [argument for argument in container["args"] if argument.startswith("--lease")]
 
@@ -518,6 +546,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
+    "rbac.autoscalers": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,
@@ -651,3 +680,11 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
 def test_wrong_values_are_refused_and_named(values, message):
     with pytest.raises(HelmError, match=message):
         render(values)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_deployment_on_the_hosts_network_lets_an_old_pod_go_first(on_host):
+    manifests = render({"kind": "Deployment", "serve": {"replicas": 2}, "hostNetwork": on_host})
+    spec = one(manifests, "Deployment")["spec"]
+    first = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert spec.get("strategy") == (first if on_host else None)

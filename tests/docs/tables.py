@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import Verdict
+from rebalancer.nodes.preflight import NodeVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.forms import schema
@@ -151,5 +151,5 @@ def _default(entry: Mapping[str, Any]) -> str:
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
-CODES = {"codes": Code, "node-codes": NodeCode, "outcomes": Status, "verdicts": Verdict}
+CODES = {"codes": Code, "node-codes": NodeCode, "outcomes": Status, "verdicts": NodeVerdict}
 """Written part -> the enumeration that it lists."""

@@ -5,15 +5,22 @@ The last tests of the suite: they look back at the runs of all tests before them
 
 import pytest
 
-from rebalancer.kube.access import DRAIN_RULES, USAGE_RULES, lease_rules
+from rebalancer.kube.access import (
+    AUTOSCALER_FOLLOW_RULES,
+    AUTOSCALER_RULES,
+    DRAIN_RULES,
+    USAGE_RULES,
+    lease_rules,
+)
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from tests.controlplane import audit
 from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
 
 APPS = 2
+OPTIONAL = {"usage": True, "restarts": True, "autoscalers": True}
 ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 
@@ -27,7 +34,7 @@ def asked(log, *, answered_well=False):
         if answered_well and request.code >= 400:
             continue
         what = (request.verb, request.group, request.resource)
-        rights.add(Rule(*what, request.namespace, request.name))
+        rights.add(AccessRule(*what, request.namespace, request.name))
     return rights
 
 
@@ -50,7 +57,7 @@ def granted(installed, *, acting):
         (api.get(f"{rbac}/namespaces/{NAMESPACE}/roles/{installed.name}"), NAMESPACE),
     ]
     return {
-        Rule(verb, group, resource, namespace, name)
+        AccessRule(verb, group, resource, namespace, name)
         for role, namespace in roles
         for rule in role["rules"]
         for verb in rule["verbs"]
@@ -71,7 +78,8 @@ def unused(rules, wanted):
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp_path, mode):
     crowd.gather(cluster, APPS)
-    installed = Installed(cluster, tmp_path, mode=mode, policy=crowd.SLOWLY)
+    policy = {**crowd.SLOWLY, "protect": {"minPodAge": "0s", "afterScaling": "10m"}}
+    installed = Installed(cluster, tmp_path, mode=mode, policy=policy)
     rules = granted(installed, acting=mode == "enforce")
     log = audit.AuditLog(cluster.audit_log)
 
@@ -85,10 +93,10 @@ def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp
 def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     cluster, all_runs, tmp_path, record_property
 ):
-    # The chart grants these where the policy looks at usage, or restarts rollouts, as its own tests show.
-    installed = Installed(cluster, tmp_path, rbac={"usage": True, "restarts": True})
+    # The chart grants these where the policy asks for what needs them, as its own tests show.
+    installed = Installed(cluster, tmp_path, rbac=OPTIONAL)
     rules = granted(installed, acting=True)
-    assert {*USAGE_RULES, *RESTART_RULES} <= rules
+    assert {*USAGE_RULES, *RESTART_RULES, *AUTOSCALER_RULES, *AUTOSCALER_FOLLOW_RULES} <= rules
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     assert installed.run().code == 0

@@ -28,18 +28,18 @@ def install(ground, **more):
 
 
 def moving(ground, job, spec=None, **container):
-    """Start a run and wait until it is amid its moves."""
+    """Start a run and wait until it is in the middle of its moves."""
     ground.start_job(job, spec, **container)
     wait_until(lambda: crowd.moved(ground.plane), 40, "the first move")
 
 
 def finish(ground, watcher):
-    """Whatever happened before: the next runs mend the rest, and no budget was broken.
+    """Whatever happened before: the next runs fix the rest, and no budget was broken.
 
     One alone may not: after a run that its deadline cut off in a wave, it plans no more than it could do at that pace.
     """
     for run in ("the-next-run", "the-run-after-it"):
-        crowd.come_to_rest(ground.plane, APPS)
+        crowd.settle(ground.plane, APPS)
         free_lease(ground)
         ground.start_job(run)
         pod = ground.wait_finished(run, 90)
@@ -145,7 +145,7 @@ def test_killed_for_its_memory_after_an_eviction_the_next_run_goes_on(crowded):
         log = crowded.log(pod)
         assert terminated(pod)["reason"] == "OOMKilled", log
         assert " evicted " in log
-        crowd.come_to_rest(crowded.plane, APPS)
+        crowd.settle(crowded.plane, APPS)
         assert 0 < crowd.moved(crowded.plane) < APPS, log
         finish(crowded, watcher)
 

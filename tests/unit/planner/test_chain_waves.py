@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.commit import Commit
@@ -51,12 +51,15 @@ class Scene:
     def __init__(self, *, per_run="100%"):
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
-        self.candidates = Candidates(draft, draft.terms)
+        self.candidates = CandidateList(draft, draft.terms)
         guard = guard_term(draft.view)
-        self.examination = Examination(draft, draft.terms, guard, self.candidates, Postponed())
+        self.postponed = Postponed()
+        self.examination = Examination(draft, draft.terms, guard, self.candidates, self.postponed)
         commit = Commit(draft, draft.terms, self.candidates, self.examination.quota, False, None)
         self.chains = Scripted({})
-        self.waves = ChainWaves(draft, self.chains, self.candidates, self.examination, commit)
+        self.waves = ChainWaves(
+            draft, self.chains, self.candidates, self.examination, commit, self.postponed
+        )
 
     def row(self, name):
         return list(self.draft.snapshot.pods.name).index(name)
@@ -86,6 +89,7 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
     scene.helps("web-0", "fill-0")
     assert scene.moved(4) == [("fill-0", scene.row("web-0"), 4)]
     assert scene.draft.state.node_of[scene.row("fill-0")] == N2
+    assert scene.postponed.is_freed(scene.pair("web-0"))
 
 
 @pytest.mark.parametrize(

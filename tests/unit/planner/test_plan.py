@@ -29,7 +29,7 @@ def test_nothing_to_do_is_an_empty_plan():
     assert made.backlog == Backlog()
 
 
-def test_what_can_be_mended_is_mended_with_as_few_moves_as_it_takes():
+def test_what_can_be_fixed_is_fixed_with_as_few_moves_as_it_takes():
     made = planned(crowded(2))
     assert made.before["duplicates"].cost == Cost(soft=2.0)
     assert made.after["duplicates"].cost == Cost()
@@ -78,7 +78,7 @@ class Phases:
 
 
 class Looks:
-    """An onlooker that counts the pods that have moved."""
+    """An observer that counts the pods that have moved."""
 
     def before(self, draft):
         self.first = len(draft.state.changed)
@@ -88,10 +88,10 @@ class Looks:
         self.chosen = len(chosen)
 
 
-def test_an_onlooker_sees_the_state_before_and_after_and_changes_nothing():
+def test_an_observer_sees_the_state_before_and_after_and_changes_nothing():
     looks, phases = Looks(), Phases()
     problem = problem_of(crowded(2), strategies=["duplicates"])
-    seen = plan(problem, Settings(), Callbacks(onlooker=looks, phase=phases))
+    seen = plan(problem, Settings(), Callbacks(observer=looks, phase=phases))
     assert (looks.first, looks.chosen) == (0, 2)
     assert looks.then > 0
     assert phases.names == ["terms", "plan"]

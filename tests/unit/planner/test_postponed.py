@@ -85,3 +85,13 @@ def test_what_falls_short_counts_as_refused_until_gambles_may_go():
     assert waiting.was_refused((0, 0))
     waiting.admit_passed_over()
     assert not waiting.was_refused((0, 0))
+
+
+def test_what_pods_went_first_for_goes_in_the_next_wave_and_is_a_gamble_again_later():
+    waiting = Postponed()
+    waiting.free([PAIRS[0]])
+    waiting.begin()
+    falls_short = (promise(0.0, 2.0, 0.0), verdict((0.0, 1.0, 0.0)))
+    assert [waiting.passes_over(pair, *falls_short) for pair in PAIRS[:2]] == [False, True]
+    waiting.free(())
+    assert waiting.passes_over(PAIRS[0], *falls_short)
