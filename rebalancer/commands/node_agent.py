@@ -8,7 +8,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, checked
-from rebalancer.commands.flags import CLUSTER, examples, parsed, with_flags
+from rebalancer.commands.flag_values import parsed
+from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.commands.options import Access
 from rebalancer.commands.schedule import at_least_a_second
 

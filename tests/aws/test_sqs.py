@@ -265,7 +265,8 @@ def test_a_test_notification_is_deleted(ground):
 
 def test_what_cannot_be_understood_is_named_once_and_holds_up_nothing(ground):
     ground.send("hello", spot("i-1"))
-    said, complaints = [], []
+    said: list[Interruption] = []
+    complaints: list[str] = []
     while not (said and complaints):
         try:
             said += ground.receive()
