@@ -12,6 +12,7 @@ from rebalancer.base.errors import PluginError
 from rebalancer.cost.term import Strategy
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.params import Params
+from rebalancer.providers.contract import Provider
 from rebalancer.signals.model import SignalSource
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ STRATEGIES: Kind[Strategy] = Kind(GROUP, "strategy", "terms(view, params)")
 SIGNALS: Kind[SignalSource] = Kind(
     "rebalancer.signals", "signal source", "open(params, surroundings)"
 )
+PROVIDERS: Kind[Provider] = Kind("rebalancer.providers", "provider", "open(params, environ)")
 STEPS: Kind[Any] = Kind("rebalancer.steps", "step", "act(context, params)", StepParams)
 
 
@@ -100,7 +102,7 @@ class PlugIns(Mapping[str, type[Params]], Generic[T]):
 
 
 class Registry(PlugIns[Strategy]):
-    """The strategies; and, for policies that name some, the signal sources and steps."""
+    """The strategies; and, for policies that name some, the signal sources, steps and providers of machines."""
 
     def __init__(self, points: Iterable[EntryPoint]) -> None:
         super().__init__(STRATEGIES, points)
@@ -114,6 +116,11 @@ class Registry(PlugIns[Strategy]):
     def signals(self) -> PlugIns[SignalSource]:
         """The signal sources that are installed in this environment."""
         return SIGNALS.installed()
+
+    @cached_property
+    def providers(self) -> PlugIns[Provider]:
+        """The providers of machines that are installed in this environment."""
+        return PROVIDERS.installed()
 
     @cached_property
     def steps(self) -> PlugIns[Any]:

@@ -4,6 +4,7 @@
     |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
     |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
     |  `- MarksError         3  marks could not be removed from nodes, or set; a run goes on without, and ends with 4
+    |- ProviderError          3  the provider of machines cannot be asked, or its answer is none
     |- PluginError            2  a strategy could not be loaded or broke its contract
     |- StoppedError           4  a signal came before anything was moved
 
@@ -62,6 +63,12 @@ class ClusterReadError(RebalancerError):
 
 class MarksError(ClusterReadError):
     """Marks could not be removed from nodes, or set; nothing was moved yet."""
+
+
+class ProviderError(RebalancerError):
+    """The provider of machines cannot be asked; the message names the call and what to do."""
+
+    exit_code = ExitCode.UNREADABLE
 
 
 class StoppedError(RebalancerError):

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import Changes
 from rebalancer.policy.consistency import opposed, without_effect
-from rebalancer.policy.document import MOST_BYTES, parse
+from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
@@ -63,6 +63,8 @@ def load_policy(
     known: Mapping[str, type[Params]],
     changes: Changes = _UNCHANGED,
     stdin: BinaryIO | None = None,
+    *,
+    providers: Mapping[str, type[Params]] | None = None,
 ) -> LoadedPolicy:
     """Return the policy at ``path``, the built-in default for None, with ``changes``.
 
@@ -74,10 +76,12 @@ def load_policy(
     known
         Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
         mapping may load a strategy when it is looked up.
+    providers
+        The same for providers of machines; None: their options are not looked at.
 
     Raises PolicyError with all problems.
     """
-    sources = _Sources(known=known)
+    sources = _Sources(known=known, providers=providers)
     if path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
     elif path == "-" and stdin is not None:
@@ -121,6 +125,7 @@ class _Sources(Sources):
     """Sources that become the models of a policy."""
 
     known: Mapping[str, type[Params]] = field(kw_only=True)
+    providers: Mapping[str, type[Params]] | None = field(kw_only=True, default=None)
 
     def loaded(self, source: str) -> LoadedPolicy:
         """Return the validated policy.
@@ -129,7 +134,7 @@ class _Sources(Sources):
         """
         policy = self._policy()
         if policy is not None:
-            policy = self._with_scheduler(policy)
+            policy = self._with_provider(self._with_scheduler(policy))
             self.problems += opposed(policy, self.strategies)
         if policy is None or self.problems:
             ordered = sorted(
@@ -188,6 +193,28 @@ class _Sources(Sources):
         if configuration is None:
             return policy
         return policy.model_copy(update={"scheduler": policy.scheduler.configured(configuration)})
+
+    def _with_provider(self, policy: Policy) -> Policy:
+        """Return the policy with all options of the provider of machines, if it names one."""
+        if self.main is None or self.providers is None or not policy.provider:
+            return policy
+        options: dict[str, dict[str, Any]] = {}
+        for name, given in policy.provider.items():
+            at = ("provider", name)
+            if name not in self.providers:
+                hint = did_you_mean(name, self.providers)
+                self._problem(self.main, at, f"unknown provider {shown(name)}{hint}")
+                continue
+            try:
+                model = self.providers[name]
+            except PluginError as error:
+                self._problem(self.main, at, str(error))
+                continue
+            params, problems = validated(model, given or {}, self.main, at)
+            self.problems += problems
+            if params is not None:
+                options[name] = without_nulls(params.model_dump(mode="json", by_alias=True))
+        return policy.model_copy(update={"provider": options})
 
     def _strategy(self, strategy: StrategySource) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
+from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.policy.cluster import Landings, Safety, Scheduler
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
@@ -78,7 +79,7 @@ class SelectedGrace(Section):
 
 
 class Methods(Section):
-    """How pods are moved: their grace period, and what becomes of those that would leave no replica."""
+    """How pods are moved: their grace period, and what happens to those that would leave no replica."""
 
     single_replicas: Method = Field(
         default=Method.EVICT,
@@ -170,6 +171,14 @@ class Policy(Section):
         default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
+    provider: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict,
+        max_length=1,
+        description="Who adds and removes machines, by name, with its own options below; absent: nobody is asked.",
+    )
+    capacity: CapacitySettings = Field(
+        default=CapacitySettings(), description="What rebalancer capacity goes by."
+    )
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
         description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",

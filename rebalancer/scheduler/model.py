@@ -201,6 +201,16 @@ class SchedulerModel:
             for model in models:
                 model.placement.marked = before
 
+    def without(self, absent: Bools) -> None:
+        """Take nodes (N,) as not there from now on, for nodes that may be added: what is theirs alone is no domain.
+
+        Who asks what is feasible leaves them out.
+        """
+        for model in (self, *self._others.values()):
+            model.spread.without(absent)
+            model._counted.clear()  # noqa: SLF001
+            model._domains.clear()  # noqa: SLF001
+
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
         """Return what marks it takes to have a pod of the class land on each feasible node; None if it is not predictable.
 

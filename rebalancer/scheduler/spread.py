@@ -115,6 +115,14 @@ class Spread:
         self._eligible = ArrayCache(len(snapshot.nodes))
         self._hard: dict[int, tuple[Constraint, ...]] = {}
         self._soft: dict[int, tuple[Constraint, ...]] = {}
+        self._absent: Bools | None = None
+
+    def without(self, absent: Bools) -> None:
+        """Take nodes (N,) as not there from now on: what is theirs alone is no domain."""
+        self._absent = absent
+        self._eligible = ArrayCache(len(self._snapshot.nodes))
+        self._hard.clear()
+        self._soft.clear()
 
     def hard(self, cls: int) -> tuple[Constraint, ...]:
         """Return the DoNotSchedule constraints of a class."""
@@ -274,6 +282,8 @@ class Spread:
                 mask &= self._placement.affinity_mask(cls)
             if honour_taints:
                 mask &= self._placement.taint_mask(cls)
+            if self._absent is not None:
+                mask &= ~self._absent
             return mask, np.unique(topology.domain[mask & topology.present])
 
         return self._eligible.get(signature, make)

@@ -58,6 +58,8 @@ class Nodes:
     """Nodes of which something is announced, besides by taints."""
     kubelet: tuple[str, ...]
     """(N,) version of the kubelet, empty where it is not known."""
+    provider_id: tuple[str, ...]
+    """(N,) name of the machine at its provider (``spec.providerID``), empty where it is not known."""
     created: Floats
     """Unix seconds."""
     ready_since: Floats

@@ -29,7 +29,9 @@ def fold_nodes(
     max_pods = np.zeros(len(names), np.int32)
     for row, node in enumerate(ordered):
         try:
-            max_pods[row] = _fold_amounts(node, resources, allocatable[:, row])
+            max_pods[row] = fold_amounts(
+                node.status.allocatable or {}, resources, allocatable[:, row]
+            )
         except (ValueError, OverflowError) as error:
             allocatable[:, row] = 0
             unreadable[row] = f"allocatable: {error}"
@@ -50,6 +52,7 @@ def fold_nodes(
         kubelet=tuple(
             n.status.node_info.kubelet_version if n.status.node_info else "" for n in ordered
         ),
+        provider_id=tuple(node.spec.provider_id for node in ordered),
         created=np.array([unix_seconds(n.metadata.creation_timestamp) for n in ordered], float),
         ready_since=np.array([since for _, since, _ in conditions], float),
         heartbeat=np.array([heartbeat for *_, heartbeat in conditions], float),
@@ -61,8 +64,15 @@ def fold_nodes(
     )
 
 
-def _fold_amounts(node: o.Node, resources: Sequence[str], column: Ints) -> int:
-    amounts = node.status.allocatable or {}
+def fold_amounts(
+    amounts: Mapping[str, str | int | float], resources: Sequence[str], column: Ints
+) -> int:
+    """Write the amounts of the resources into ``column`` (R,), in base units; return the amount of pods.
+
+    Raises:
+        ValueError: one is no quantity, or is negative.
+        OverflowError: one is too large by far.
+    """
     for row, resource in enumerate(resources):
         amount = parse_resource(resource, amounts.get(resource, 0))
         if amount < 0:

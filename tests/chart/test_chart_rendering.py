@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rebalancer.commands.node_agent import command as agent_command
 from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
@@ -24,7 +25,7 @@ from rebalancer.kube.access import (
     memory_rules,
 )
 from rebalancer.kube.evict import EVICT
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.kube.scheduler_config import scheduler_rules
 from rebalancer.policy.cluster import ConfigMapKey
@@ -43,7 +44,7 @@ def rules(role):
     """A role's rules, each as what it allows."""
     namespace = role["metadata"].get("namespace", "")
     return {
-        Rule(verb, group, resource, namespace, name)
+        AccessRule(verb, group, resource, namespace, name)
         for rule in role["rules"]
         for verb in rule["verbs"]
         for group in rule.get("apiGroups", [""])
@@ -93,7 +94,7 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
 def test_a_run_of_one_namespace_may_evict_there_only():
     manifests = render({"namespace": "shop"})
     acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
-    evict = Rule("create", "", "pods/eviction", "shop")
+    evict = AccessRule("create", "", "pods/eviction", "shop")
     wanted = {*READ_RULES, *act_rules("shop"), *FOLLOW_RULES, *EVENT_RULES}
     assert evict in wanted
     assert acting == wanted - {evict}
@@ -107,7 +108,7 @@ def test_a_run_of_one_namespace_may_evict_there_only():
 
 
 def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
-    assert DRAIN_RULES[1] == Rule("patch", "", "nodes")
+    assert DRAIN_RULES[1] == AccessRule("patch", "", "nodes")
     enabled = render({"drain": {"enabled": True}})
     name = f"rebalancing-{NAME}-drain"
     wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES}
@@ -123,6 +124,40 @@ def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
     for manifests in (render(), enabled, with_leaving):
         acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
         assert not acting & set(DRAIN_RULES)
+
+
+def test_an_agent_on_each_node_may_change_nodes_and_its_policy_says_which():
+    manifests = render({"nodeAgent": {"enabled": True}}, "--kube-version=1.30.0")
+    name = f"rebalancing-{NAME}-node-agent"
+    assert rules(one(manifests, "ClusterRole", name)) == set(MARK_RULES)
+    account = {"kind": "ServiceAccount", "name": f"{NAME}-node-agent", "namespace": "rebalancing"}
+    assert one(manifests, "ClusterRoleBinding", name)["subjects"] == [account]
+    policy = one(manifests, "ValidatingAdmissionPolicy", name)["spec"]
+    assert "system:serviceaccount:rebalancing:" + account["name"] in str(policy["matchConditions"])
+    assert one(manifests, "ValidatingAdmissionPolicyBinding")["spec"]["policyName"] == name
+    spec = one(manifests, "DaemonSet")["spec"]
+    pod = spec["template"]["spec"]
+    assert pod["hostNetwork"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    (agent,) = pod["containers"]
+    assert agent["securityContext"]["readOnlyRootFilesystem"]
+    known = {flag for parameter in agent_command.params for flag in parameter.opts}
+    assert agent["args"][0] == "node-agent"
+    assert {argument.partition("=")[0] for argument in agent["args"][1:]} <= known
+    assert [variable["name"] for variable in agent["env"]] == ["NODE_NAME"]
+    selector, labels = spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    assert selector["app.kubernetes.io/component"] == "node-agent"
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [({}, "1.29.9"), ({"admissionPolicy": False}, "1.36.0")],
+)
+def test_agents_have_no_policy_where_servers_know_none_or_nobody_wants_it(values, version):
+    manifests = render({"nodeAgent": {"enabled": True, **values}}, f"--kube-version={version}")
+    assert "ValidatingAdmissionPolicy" not in {manifest["kind"] for manifest in manifests}
+    assert one(manifests, "DaemonSet")
 
 
 def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):
@@ -400,6 +435,14 @@ def served(values=None):
     return manifests, pod["containers"][0]
 
 
+@pytest.mark.parametrize(
+    ("every", "says"), [("*/5 * * * *", ["--time-zone=Asia/Tokyo"]), ("2m", [])]
+)
+def test_the_time_zone_is_that_of_a_cron_expression(every, says):
+    _, container = served({"serve": {"every": every}, "timeZone": "Asia/Tokyo"})
+    assert [one for one in container["args"] if "time-zone" in one] == says
+
+
 def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
     manifests, container = served()
     name = f"rebalancing-{NAME}"
@@ -418,7 +461,7 @@ def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
 def test_a_deployment_that_does_not_enforce_may_only_read_and_follow(mode):
     manifests, container = served({"mode": mode})
     bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
-    watches = {*FOLLOW_RULES, Rule("watch", "", "pods")}
+    watches = {*FOLLOW_RULES, AccessRule("watch", "", "pods")}
     assert rules(one(manifests, "ClusterRole", bound)) == {*READ_RULES, *watches}
     assert not [argument for argument in container["args"] if argument.startswith("--lease")]
 
@@ -519,6 +562,15 @@ CHANGED = {
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
+    "nodeAgent.enabled": True,
+    "nodeAgent.every": "7s",
+    "nodeAgent.imds": "http://[fd00:ec2::254]",
+    "nodeAgent.admissionPolicy": False,
+    "nodeAgent.resources": {"requests": {"cpu": "11m"}},
+    "nodeAgent.priorityClassName": "another-class",
+    "nodeAgent.nodeSelector": {"on": "ec2"},
+    "nodeAgent.affinity": {"podAffinity": {}},
+    "nodeAgent.tolerations": [{"key": "spot"}],
     "serviceAccount.create": False,
     "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},
@@ -558,6 +610,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
+    "nodeAgent": {"nodeAgent": {"enabled": True}},
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},

@@ -163,6 +163,20 @@ def _failed_pods(cluster: EmbeddedCluster) -> None:
     cluster.advance(2 * 3600.0)
 
 
+def _capacity(cluster: EmbeddedCluster) -> None:
+    """Two nodes of three are hardly used, one holds a single replica, one is full, and two workloads wait for room."""
+    for name, pool in (*((f"node-{zone}1", "web") for zone in "abc"), ("node-d1", "batch")):
+        zone = f"zone-{name[5]}"
+        cluster.add_node(name, zone, labels={"eks.amazonaws.com/nodegroup": pool, "pool": pool})
+    cluster.advance(_MINUTES)
+    web, batch = ({"nodeSelector": {"pool": pool}} for pool in ("web", "batch"))
+    _settled(cluster, deployment("web", 2, cpu="400m", **web))
+    _settled(cluster, deployment("cache", 1, cpu="1", **web))
+    _settled(cluster, deployment("report", 5, cpu="1", **batch))
+    _settled(cluster, deployment("train", 3, cpu="3500m", **batch))
+    _settled(cluster, deployment("model", 1, cpu="100", **batch))
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -177,6 +191,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "restarts": _restarts,
     "stuck": _stuck,
     "failed-pods": _failed_pods,
+    "capacity": _capacity,
 }
 
 

@@ -10,10 +10,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rebalancer.capacity.codes import GroupCode, PodCode, Standing
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import Verdict
+from rebalancer.nodes.preflight import NodeVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
+from rebalancer.policy.capacity import Expander
 from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import ENVELOPE
@@ -151,5 +153,14 @@ def _default(entry: Mapping[str, Any]) -> str:
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
-CODES = {"codes": Code, "node-codes": NodeCode, "outcomes": Status, "verdicts": Verdict}
+CODES = {
+    "codes": Code,
+    "node-codes": NodeCode,
+    "outcomes": Status,
+    "verdicts": NodeVerdict,
+    "standings": Standing,
+    "pending-codes": PodCode,
+    "group-codes": GroupCode,
+    "expanders": Expander,
+}
 """Written part -> the enumeration that it lists."""

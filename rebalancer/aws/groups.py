@@ -1,0 +1,185 @@
+"""The provider ``aws``: Auto Scaling groups, found by their tags or by name. Nothing is written.
+
+Calls: DescribeAutoScalingGroups; and of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from rebalancer.aws.instance_types import allocatable, labels_of
+from rebalancer.aws.services import asking, region_of_environment, service
+from rebalancer.base.errors import ProviderError
+from rebalancer.policy.params import Params
+from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
+from rebalancer.signals.model import SignalError
+from rebalancer.wire.objects import Taint
+
+CALLS = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
+)
+"""What the role needs, as IAM names it."""
+_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
+_NAMES = 50
+"""Most names in one DescribeAutoScalingGroups (its API reference)."""
+_GOING = ("Terminat", "Detach", "Warmed")
+"""How the lifecycle states of instances begin that are no nodes, or will not be for long."""
+
+
+class AutoScalingParams(Params):
+    """Options of the provider aws."""
+
+    tags: tuple[str, ...] = Field(
+        default=(),
+        description="KEY or KEY=VALUE of tags, all of which a group carries, as in Cluster Autoscaler's asg:tag=.",
+    )
+    names: tuple[str, ...] = Field(
+        default=(), description="Names of the Auto Scaling groups, in the place of tags."
+    )
+    region: str = Field(
+        default="", description="Region; absent: as the environment or the instance says."
+    )
+    endpoint: str = Field(default="", description="Address in the place of AWS's own.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> AutoScalingParams:
+        if bool(self.tags) == bool(self.names):
+            raise ValueError("write tags, or names")
+        return self
+
+
+class AutoScaling:
+    """Auto Scaling groups of AWS."""
+
+    Params = AutoScalingParams
+
+    def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
+        """See Provider."""
+        region = params.region or region_of_environment(environ)
+        return AutoScalingGroups(params, region)
+
+
+class AutoScalingGroups:
+    """The groups of one account and region. What was read of them is kept until they are asked for again."""
+
+    def __init__(self, params: AutoScalingParams, region: str) -> None:
+        self._params, self._region = params, region
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:  # noqa: ARG002
+        """See Machines."""
+        client = self._client("autoscaling")
+        with _asking(CALLS[0]):
+            pages = client.get_paginator("describe_auto_scaling_groups")
+            found = [
+                group
+                for query in self._queries()
+                for page in pages.paginate(**query)
+                for group in page["AutoScalingGroups"]
+            ]
+        self._known = {group["AutoScalingGroupName"]: group for group in found}
+        missing = sorted(set(self._params.names) - self._known.keys())
+        if missing:
+            raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")
+        return [_group(self._known[name]) for name in sorted(self._known)]
+
+    def template(self, group: NodeGroup) -> NodeTemplate | None:
+        """See Machines: from the tags of Cluster Autoscaler, and from the launch template's instance type."""
+        known = self._known.get(group.name)
+        if known is None or (kind := self._instance_type(known)) is None:
+            return None
+        with _asking(CALLS[1]):
+            described = self._client("ec2").describe_instance_types(InstanceTypes=[kind])
+        (of,) = described["InstanceTypes"]
+        tags = {tag["Key"]: tag.get("Value", "") for tag in known.get("Tags", ())}
+        labels = labels_of(of, self._region)
+        if name := tags.get("eks:nodegroup-name"):
+            labels["eks.amazonaws.com/nodegroup"] = name
+        return NodeTemplate(
+            labels | dict(_below(tags, "label/")),
+            tuple(_taints(group.name, tags)),
+            allocatable(of) | dict(_below(tags, "resources/")),
+        )
+
+    def _queries(self) -> Iterator[dict[str, Any]]:
+        if not self._params.names:
+            yield {"Filters": [_filter(tag) for tag in self._params.tags]}
+            return
+        names = sorted(set(self._params.names))
+        for first in range(0, len(names), _NAMES):
+            yield {"AutoScalingGroupNames": names[first : first + _NAMES]}
+
+    def _instance_type(self, group: Mapping[str, Any]) -> str | None:
+        """Return the type of a group's instances: of several the first, as Cluster Autoscaler takes it; None if unknown."""
+        mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+        for override in mixed.get("Overrides", ()):
+            if kind := override.get("InstanceType"):
+                return str(kind)
+        named = group.get("LaunchTemplate") or mixed.get("LaunchTemplateSpecification")
+        if not named:
+            return None
+        with _asking(CALLS[2]):
+            versions = self._client("ec2").describe_launch_template_versions(
+                LaunchTemplateId=named["LaunchTemplateId"],
+                Versions=[named.get("Version") or "$Default"],
+            )["LaunchTemplateVersions"]
+        data: Mapping[str, Any] = versions[0]["LaunchTemplateData"] if versions else {}
+        return data.get("InstanceType")
+
+    def _client(self, name: str) -> Any:
+        with _asking(f"the client of {name}"):
+            return service(name, self._region, self._params.endpoint)
+
+
+def _filter(tag: str) -> dict[str, Any]:
+    key, equals, value = tag.partition("=")
+    if equals:
+        return {"Name": f"tag:{key}", "Values": [value]}
+    return {"Name": "tag-key", "Values": [key]}
+
+
+def _group(group: Mapping[str, Any]) -> NodeGroup:
+    return NodeGroup(
+        name=group["AutoScalingGroupName"],
+        instances=tuple(
+            sorted(
+                f"aws:///{one['AvailabilityZone']}/{one['InstanceId']}"
+                for one in group.get("Instances", ())
+                if not one["LifecycleState"].startswith(_GOING)
+            )
+        ),
+        minimum=group["MinSize"],
+        maximum=group["MaxSize"],
+        desired=group["DesiredCapacity"],
+        zones=tuple(sorted(group.get("AvailabilityZones", ()))),
+    )
+
+
+def _below(tags: Mapping[str, str], part: str) -> Iterator[tuple[str, str]]:
+    prefix = _TEMPLATE + part
+    for key in sorted(tags):
+        if key.startswith(prefix):
+            yield key.removeprefix(prefix), tags[key]
+
+
+def _taints(group: str, tags: Mapping[str, str]) -> Iterable[Taint]:
+    for key, text in _below(tags, "taint/"):
+        value, colon, effect = text.rpartition(":")
+        if not colon or not effect:
+            raise ProviderError(f"{group}: tag {_TEMPLATE}taint/{key}: {text!r} is no VALUE:EFFECT")
+        yield Taint(key=key, value=value, effect=effect)
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    try:
+        with asking(what):
+            yield
+    except SignalError as error:
+        raise ProviderError(f"the provider aws: {error}") from error

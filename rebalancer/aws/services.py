@@ -1,0 +1,102 @@
+"""Clients of AWS's services: made when they are first needed, with bounded waits and attempts.
+
+Credentials are those of boto3's own chain: the environment, a web identity (IRSA, EKS Pod Identity), the instance's role.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from rebalancer.signals.model import SignalError
+
+_CONNECT, _READ = 3.0, 10.0
+"""Seconds."""
+_ATTEMPTS = 3
+_REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+")
+_IN_QUEUE = re.compile(rf"https://(?:sqs\.({_REGION.pattern})|({_REGION.pattern})\.queue)\.")
+_making = threading.Lock()
+
+
+def service(name: str, region: str, endpoint: str = "", *, waits: float = 0.0) -> Any:
+    """Return the client of a service; the same one each time, for all threads.
+
+    ``endpoint``: an address in the place of AWS's; ``waits``: seconds for which the service may hold an answer back.
+
+    Raises:
+        SignalError: boto3 is not installed, or the region or endpoint cannot be.
+    """
+    # A session must not be used by two threads at once; its clients may be.
+    with _making:
+        return _made(name, region, endpoint, waits)
+
+
+@lru_cache(maxsize=64)
+def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
+    try:
+        import boto3  # noqa: PLC0415  # not installed where nothing of AWS is configured
+        from botocore.config import Config  # noqa: PLC0415
+    except ImportError:
+        raise SignalError(
+            "the library boto3 is missing: install kube-rebalancer[aws], as an image of your own"
+        ) from None
+    from rebalancer import __version__  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=_CONNECT,
+        read_timeout=_READ + waits,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        user_agent_extra=f"kube-rebalancer/{__version__}",
+    )
+    with asking(f"the client of {name}"):
+        session: Any = boto3.session.Session()
+        return session.client(
+            name, region_name=region or None, endpoint_url=endpoint or None, config=config
+        )
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Turn what boto3 raises inside into a SignalError; ``what`` was asked for, in words.
+
+    Raises:
+        SignalError: see there.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    try:
+        yield
+    except ClientError as error:
+        said = error.response.get("Error", {})
+        words = f"{said.get('Code', 'unknown')}: {said.get('Message', '')}"
+        raise SignalError(f"{what}: {' '.join(words.split())}") from error
+    except (BotoCoreError, ValueError) as error:
+        raise SignalError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+def refused(error: SignalError, *codes: str) -> bool:
+    """Return whether the service's answer was an error of one of these codes."""
+    response = getattr(error.__cause__, "response", None) or {}
+    return response.get("Error", {}).get("Code") in codes
+
+
+def region_of_queue(url: str) -> str:
+    """Return the region in the address of a queue, or nothing."""
+    found = _IN_QUEUE.match(url)
+    return (found[1] or found[2]) if found else ""
+
+
+def region_of_node(provider_id: str) -> str:
+    """Return the region in ``aws:///eu-west-1a/i-...``, whose first part is the zone; or nothing."""
+    parts = provider_id.removeprefix("aws:///").split("/")
+    found = _REGION.match(parts[0]) if provider_id.startswith("aws://") else None
+    return found[0] if found else ""
+
+
+def region_of_environment(environ: Mapping[str, str]) -> str:
+    """Return the region that the environment names, or nothing."""
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""

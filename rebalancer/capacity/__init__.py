@@ -1,0 +1,1 @@
+"""Machines: which nodes can go, and which groups would have to grow for the pods that wait."""

@@ -1,0 +1,61 @@
+"""Whether another autoscaler looks after the machines of a cluster: then we only advise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.snapshot.model import Snapshot
+
+_NAME_LABELS = ("app.kubernetes.io/name", "k8s-app", "app")
+_BY_NAME = {
+    "cluster-autoscaler": "Cluster Autoscaler",
+    "aws-cluster-autoscaler": "Cluster Autoscaler",
+    "clusterapi-cluster-autoscaler": "Cluster Autoscaler",
+    "karpenter": "Karpenter",
+}
+"""Value of a label that names a pod's program (the charts' and manifests' own) -> autoscaler."""
+_BY_TAINT = {
+    "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
+    "DeletionCandidateOfClusterAutoscaler": "Cluster Autoscaler",
+    "karpenter.sh/disrupted": "Karpenter",
+}
+_BY_LABEL = {"karpenter.sh/nodepool": "Karpenter", "karpenter.sh/provisioner-name": "Karpenter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """An autoscaler at work."""
+
+    name: str
+    sign: str
+    """What shows it, in words."""
+
+
+def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:
+    """Return the autoscalers that a snapshot shows, each once, by name."""
+    known: dict[str, str] = {}
+    for name, sign in _signs(snapshot):
+        known.setdefault(name, sign)
+    return [Autoscaler(name, sign) for name, sign in sorted(known.items())]
+
+
+def _signs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    pods, nodes = snapshot.pods, snapshot.nodes
+    for index, cls in enumerate(snapshot.classes):
+        named = (_BY_NAME.get(cls.labels.get(key, "")) for key in _NAME_LABELS)
+        if (name := next(filter(None, named), None)) is not None:
+            running = np.flatnonzero((pods.cls == index) & pods.living)
+            if len(running):
+                yield name, f"pod {snapshot.pod_ref(int(running[0]))}"
+    for number, taints in enumerate(nodes.taint_sets):
+        for taint in taints:
+            carrying = np.flatnonzero(nodes.taint_set == number)
+            if taint.key in _BY_TAINT and len(carrying):
+                yield _BY_TAINT[taint.key], f"taint {taint.key} on {nodes.names[int(carrying[0])]}"
+    for key, name in _BY_LABEL.items():
+        carrying = np.flatnonzero(nodes.labels.column(key) >= 0)
+        if len(carrying):
+            yield name, f"label {key} on {nodes.names[int(carrying[0])]}"

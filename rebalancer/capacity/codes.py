@@ -1,0 +1,66 @@
+"""What is said of nodes, of pods that wait and of groups: stable codes, named as Cluster Autoscaler's where they mean the same."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Standing(enum.StrEnum):
+    """Whether a node can go. Stable: users alert on them."""
+
+    EMPTY = "Empty"
+    """It can go: only pods that belong to it are on it."""
+    REMOVABLE = "Removable"
+    """It can go: all of its pods have landings elsewhere, together with those of the other nodes that can go."""
+    CONTROL_PLANE = "ControlPlane"
+    """It is labelled as one of the control plane."""
+    BEING_REMOVED = "CurrentlyBeingDeleted"
+    """It is being deleted, or announced to go."""
+    NOT_READY = "NotReady"
+    """It is not Ready, or its object cannot be read."""
+    NO_GROUP = "NotInGroup"
+    """Its machine is in no group of the provider."""
+    DISABLED = "ScaleDownDisabled"
+    """An annotation says that it stays."""
+    TOO_FULL = "NotUnderutilized"
+    """More of it is requested than ``capacity.under`` allows."""
+    MIN_SIZE = "NodeGroupMinSizeReached"
+    """Its group would fall below its minimum."""
+    POD_STAYS = "BlockedByPod"
+    """A pod on it may not be moved: a protection, or a PodDisruptionBudget."""
+    NO_PLACE = "NoPlaceToMovePods"
+    """Its pods have no landings elsewhere that break nothing, together with those of the other nodes that can go."""
+
+
+GOES = frozenset({Standing.EMPTY, Standing.REMOVABLE})
+"""The codes of nodes that can go."""
+
+
+class PodCode(enum.StrEnum):
+    """What a pod waits for. Stable: users alert on them."""
+
+    FITS = "Fits"
+    """A node that is there has room for it: the scheduler has not placed it yet."""
+    GROWS = "GroupGrows"
+    """New nodes of a group would take it."""
+    MAX_SIZE = "NodeGroupMaxSizeReached"
+    """New nodes of a group would take it, but the group is as large as it may be."""
+    NO_GROUP = "NoGroupFits"
+    """No new node of any group would take it."""
+    REJECTED = "Rejected"
+    """The scheduler looks at no node for it: a scheduling gate, or a claim that is missing."""
+    UNPREDICTABLE = "NotPredictable"
+    """What its scheduler would do is not known."""
+    EXPENDABLE = "Expendable"
+    """Its priority is below -10: nothing grows for it."""
+
+
+class GroupCode(enum.StrEnum):
+    """Why a group does not help a pod. Stable: users alert on them."""
+
+    MAX_SIZE = "MaxSizeReached"
+    """A new node would take it, but the group is as large as it may be."""
+    NO_TEMPLATE = "NoTemplate"
+    """It has no live node, and nothing says what a new one would be."""
+    FILTERED = "Filtered"
+    """The scheduler would refuse a new node."""

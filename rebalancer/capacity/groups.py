@@ -1,0 +1,210 @@
+"""The groups of machines of a snapshot, and what a new node of each would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from rebalancer.base.errors import ProviderError
+from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
+from rebalancer.scheduler.placement import tolerates
+from rebalancer.snapshot.added import AddedNode
+from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
+from rebalancer.snapshot.leaving import LEAVING
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.nodes import fold_amounts
+from rebalancer.wire import objects as o
+from rebalancer.wire.marks import is_mark
+
+_HOSTNAME = "kubernetes.io/hostname"
+_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that tell of a node's state: set and removed by the cluster itself."""
+
+Template = Callable[[NodeGroup], NodeTemplate | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A new node of a group."""
+
+    group: str
+    source: str
+    """What says so: the name of a live node, or empty for the provider."""
+    labels: Mapping[str, str]
+    """Without the host name; the zone is a live node's own."""
+    zone: str | None
+    taints: tuple[o.Taint, ...]
+    allocatable: Ints
+    """(R,)"""
+    max_pods: int
+    like: int | None
+    daemons: Int32s
+    """The classes of the DaemonSets' pods that each such node gets."""
+
+    def node(self, number: int, zone: str | None) -> AddedNode:
+        """Return the new node of this number, in a zone of the group (None: in that of the blueprint)."""
+        name, zone = f"{self.group}/new-{number}", zone or self.zone
+        labels = dict(self.labels)
+        if zone is not None:
+            # Drivers of storage name the zone under keys of their own.
+            labels = {k: zone if v == self.zone else v for k, v in labels.items()}
+            keys = [key for key in ZONE_KEYS if key in labels] or [ZONE_KEYS[0]]
+            labels |= dict.fromkeys(keys, zone)
+        labels[_HOSTNAME] = name
+        return AddedNode(name, labels, self.taints, self.allocatable, self.max_pods, self.like)
+
+
+class Groups:
+    """The provider's groups, bound to the nodes of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, groups: Sequence[NodeGroup]) -> None:
+        """``groups`` have names of their own.
+
+        Raises:
+            ProviderError: two groups have the same name, or the same machine.
+        """
+        self._snapshot = snapshot
+        self.groups = tuple(sorted(groups, key=lambda group: group.name))
+        rows = {one.instance: row for row, one in enumerate(known_nodes(snapshot))}
+        self.of_node: dict[int, int] = {}
+        """Node -> its group; nodes without one are not in it."""
+        named: set[str] = set()
+        for index, group in enumerate(self.groups):
+            if group.name in named:
+                raise ProviderError(f"two groups are named {group.name!r}")
+            named.add(group.name)
+            for instance in group.instances:
+                row = rows.get(instance)
+                if row is not None and self.of_node.setdefault(row, index) != index:
+                    other = self.groups[self.of_node[row]].name
+                    raise ProviderError(f"{instance} is in the groups {other!r} and {group.name!r}")
+
+    def group_of(self, node: int) -> NodeGroup | None:
+        """Return the group of a node, None if it is in none."""
+        index = self.of_node.get(node)
+        return None if index is None else self.groups[index]
+
+    def nodes_of(self, group: NodeGroup) -> list[int]:
+        """Return the nodes of a group, ascending."""
+        return sorted(node for node, index in self.of_node.items() if self.groups[index] is group)
+
+    def zones(self, group: NodeGroup) -> dict[str, int]:
+        """Return zone -> nodes of the group that are there, also of zones without one."""
+        counts = dict.fromkeys(group.zones, 0)
+        for node in self.nodes_of(group):
+            zone = zone_of(self._snapshot.nodes.labels.of(node))
+            if zone is not None:
+                counts[zone] = counts.get(zone, 0) + 1
+        return counts
+
+    def blueprint(self, group: NodeGroup, template: Template) -> Blueprint | None:
+        """Return what a new node of a group would be: as a live one, else as ``template`` says; None if nothing does.
+
+        Raises:
+            ProviderError: the provider cannot be asked, or its answer has quantities that are none.
+        """
+        live = self._live(group)
+        if live is not None:
+            return self._like(group, live)
+        given = template(group)
+        return None if given is None else self._of_template(group, given)
+
+    def _live(self, group: NodeGroup) -> int | None:
+        """Return the node that stands for its group: Ready, open, first by name."""
+        nodes = self._snapshot.nodes
+        usable = [n for n in self.nodes_of(group) if nodes.ready[n] and n not in nodes.unreadable]
+        closed = nodes.leaving | nodes.unschedulable
+        return min(usable, key=lambda node: (bool(closed[node]), node), default=None)
+
+    def _like(self, group: NodeGroup, node: int) -> Blueprint:
+        snapshot, nodes = self._snapshot, self._snapshot.nodes
+        labels = nodes.labels.of(node)
+        own = {nodes.names[node], labels.get(_HOSTNAME)}
+        taints = nodes.taint_sets[int(nodes.taint_set[node])]
+        here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
+        daemons = [c for c in here.tolist() if snapshot.classes[c].controller_kind == "DaemonSet"]
+        return Blueprint(
+            group=group.name,
+            source=nodes.names[node],
+            labels={key: value for key, value in labels.items() if value not in own},
+            zone=zone_of(labels),
+            taints=tuple(taint for taint in taints if _stays(taint)),
+            allocatable=nodes.allocatable[:, node],
+            max_pods=int(nodes.max_pods[node]),
+            like=node,
+            daemons=np.array(daemons, np.int32),
+        )
+
+    def _of_template(self, group: NodeGroup, given: NodeTemplate) -> Blueprint:
+        resources = self._snapshot.resources
+        column = np.zeros(len(resources), np.int64)
+        try:
+            max_pods = fold_amounts(given.allocatable, resources, column)
+        except (ValueError, OverflowError) as error:
+            raise ProviderError(f"the template of {group.name}: allocatable: {error}") from None
+        taints = tuple(taint for taint in given.taints if _stays(taint))
+        return Blueprint(
+            group=group.name,
+            source="",
+            labels=dict(given.labels),
+            zone=zone_of(given.labels),
+            taints=taints,
+            allocatable=column,
+            max_pods=max_pods,
+            like=None,
+            daemons=self._daemons(given.labels, taints),
+        )
+
+    def _daemons(self, labels: Mapping[str, str], taints: Sequence[o.Taint]) -> Int32s:
+        """Return one class of each DaemonSet that puts a pod on a node with these labels and taints."""
+        one_node = NodeLabels(("",), [labels])
+        classes: dict[int, int] = {}
+        for index, cls in enumerate(self._snapshot.classes):
+            if cls.controller_kind != "DaemonSet" or cls.owner in classes:
+                continue
+            hard = [t for t in taints if t.effect in ("NoSchedule", "NoExecute")]
+            if all(tolerates(cls.spec.tolerations or (), taint) for taint in hard) and (
+                _selects(cls.spec, one_node)
+            ):
+                classes[cls.owner] = index
+        return np.array(list(classes.values()), np.int32)
+
+
+def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
+    """Return the nodes as a provider is given them."""
+    nodes = snapshot.nodes
+    return [
+        KnownNode(name, nodes.provider_id[row], nodes.labels.of(row))
+        for row, name in enumerate(nodes.names)
+    ]
+
+
+def _stays(taint: o.Taint) -> bool:
+    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in LEAVING.taints
+    return not passing and not is_mark(taint.key, taint.effect)
+
+
+def zone_of(labels: Mapping[str, str]) -> str | None:
+    """Return the zone that the labels of a node name, None if they name none."""
+    return next((labels[key] for key in ZONE_KEYS if key in labels), None)
+
+
+def _selects(spec: o.SchedulingSpec, one_node: NodeLabels) -> bool:
+    """Return whether a DaemonSet's pod may be on a node, but for the one whose name its pods' affinity is given."""
+    if not one_node.equal(spec.node_selector or {})[0]:
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity else None
+    if required is None:
+        return True
+    bare = [_without_name(term) for term in required.node_selector_terms]
+    return any(not term.match_expressions or one_node.term(term)[0] for term in bare)
+
+
+def _without_name(term: o.NodeSelectorTerm) -> o.NodeSelectorTerm:
+    """Return a term without what it says of the node's name."""
+    return msgspec.structs.replace(term, match_fields=None)

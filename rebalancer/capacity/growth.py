@@ -1,0 +1,267 @@
+"""Which groups have to grow, and by how much, for the pods that wait.
+
+Round after round each group is packed by itself, an expander chooses one, and the pods that it takes are done with, as
+Cluster Autoscaler does over several of its loops ("What are Expanders?" in its FAQ).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rebalancer.capacity.codes import GroupCode, PodCode
+from rebalancer.capacity.groups import Blueprint, Groups, Template
+from rebalancer.capacity.packing import NewNode, Packed, Packing
+from rebalancer.capacity.waiting import Waiting, waiting_pods
+from rebalancer.policy.capacity import CapacitySettings, Expander
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One group that grows."""
+
+    group: str
+    nodes: tuple[str, ...]
+    """Names that stand for the new nodes."""
+    zones: Mapping[str, int]
+    """Zone -> how many of them."""
+    pods: int
+    waste: float
+    """See Packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a group does not help a pod."""
+
+    group: str
+    code: GroupCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that waits, and what helps it."""
+
+    pod: int
+    code: PodCode
+    message: str
+    node: str | None = None
+    """The node that would take it."""
+    group: str | None = None
+    """The group of that node, where it is a new one."""
+    refusals: tuple[Refusal, ...] = ()
+    """Where no group grows for it: why not, by group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What the pods that wait take."""
+
+    steps: tuple[Step, ...]
+    """In the order in which they were chosen; a group may stand in several."""
+    pods: tuple[PendingPod, ...]
+    """In the scheduler's order."""
+
+    def by(self, group: str) -> int:
+        """Return by how many nodes a group grows."""
+        return sum(len(step.nodes) for step in self.steps if step.group == group)
+
+
+@dataclass(slots=True)
+class _Decided:
+    """What earlier rounds have decided."""
+
+    nodes: list[NewNode] = field(default_factory=list)
+    pods: dict[int, str] = field(default_factory=dict)
+    """Pod -> name of its node."""
+    steps: list[Step] = field(default_factory=list)
+
+
+def growth_of(
+    snapshot: Snapshot,
+    profile: SchedulerProfile,
+    groups: Groups,
+    template: Template,
+    settings: CapacitySettings,
+) -> Growth:
+    """Return which groups have to grow; ``template`` as for :meth:`Groups.blueprint`.
+
+    Raises:
+        ProviderError: the provider cannot be asked.
+    """
+    waiting = waiting_pods(snapshot, profile)
+    asking = [one.pod for one in waiting if one.code is None]
+    if not asking:
+        return Growth((), tuple(_pending(one) for one in waiting))
+    blueprints = {group.name: groups.blueprint(group, template) for group in groups.groups}
+    grower = _Grower(snapshot, profile, groups, blueprints, settings)
+    grower.decided.pods |= {one.pod: one.node for one in waiting if one.node is not None}
+    left = grower.grow(asking)
+    refusals = grower.refusals(left)
+    return Growth(
+        tuple(grower.decided.steps),
+        tuple(
+            _pending(one) if one.code is not None else grower.answer(one, refusals)
+            for one in waiting
+        ),
+    )
+
+
+def _pending(one: Waiting) -> PendingPod:
+    return PendingPod(one.pod, one.code or PodCode.NO_GROUP, one.message, one.node)
+
+
+class _Grower:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        groups: Groups,
+        blueprints: Mapping[str, Blueprint | None],
+        settings: CapacitySettings,
+    ) -> None:
+        self._snapshot, self._profile, self._groups = snapshot, profile, groups
+        self._blueprints, self._settings = blueprints, settings
+        self.decided = _Decided()
+        self._group_of: dict[str, str] = {}
+
+    def grow(self, pods: Sequence[int]) -> list[int]:
+        """Decide until no group helps any more; return the pods that are left."""
+        left = list(pods)
+        while left:
+            options = [
+                option
+                for group in self._groups.groups
+                if (option := self._option(group, left)) is not None
+            ]
+            chosen = choose(options, self._settings)
+            if chosen is None:
+                break
+            self._decide(*chosen)
+            left = [pod for pod in left if pod not in self.decided.pods]
+        return left
+
+    def _option(self, group: NodeGroup, pods: Sequence[int]) -> tuple[str, Packed] | None:
+        blueprint = self._blueprints[group.name]
+        most = min(len(pods) * self._tries(group), self._headroom(group))
+        if blueprint is None or most <= 0:
+            return None
+        candidates = self._candidates(group, blueprint, most)
+        decided = self.decided
+        packing = Packing(self._snapshot, self._profile, decided.nodes, decided.pods, candidates)
+        packed = packing.pack(pods)
+        return (group.name, packed) if packed.nodes and packed.pods else None
+
+    def _headroom(self, group: NodeGroup) -> int:
+        """Return how many nodes a group may still get; where its sizes are not known, as many as are asked for."""
+        if group.maximum is None or group.desired is None:
+            return len(self._snapshot.pods) * self._tries(group)
+        return group.maximum - group.desired - self._new_of(group.name)
+
+    def _tries(self, group: NodeGroup) -> int:
+        """Return how many nodes one pod may take to get one that it fits on: see Packing."""
+        return 1 + 2 * max(0, len(self._groups.zones(group)) - 1)
+
+    def _new_of(self, group: str) -> int:
+        return sum(one.blueprint.group == group for one in self.decided.nodes)
+
+    def _candidates(self, group: NodeGroup, blueprint: Blueprint, most: int) -> list[NewNode]:
+        """Return the next nodes of a group: each in the zone that has the fewest of its nodes by then."""
+        zones = self._groups.zones(group)
+        for one in self.decided.nodes:
+            if one.blueprint.group == group.name and one.zone is not None:
+                zones[one.zone] = zones.get(one.zone, 0) + 1
+        first = self._new_of(group.name) + 1
+        nodes: list[NewNode] = []
+        for number in range(first, first + most):
+            zone = min(zones, key=lambda name: (zones[name], name), default=None)
+            if zone is not None:
+                zones[zone] += 1
+            nodes.append(NewNode(blueprint, blueprint.node(number, zone)))
+        return nodes
+
+    def _decide(self, group: str, packed: Packed) -> None:
+        self.decided.nodes += packed.nodes
+        self.decided.pods |= packed.pods
+        names = [one.node.name for one in packed.nodes]
+        self._group_of |= dict.fromkeys(names, group)
+        zones = dict(sorted(Counter(filter(None, (one.zone for one in packed.nodes))).items()))
+        self.decided.steps.append(Step(group, tuple(names), zones, len(packed.pods), packed.waste))
+
+    # -- what is said of the pods --------------------------------------------------------------------
+
+    def answer(self, one: Waiting, refusals: Mapping[int, tuple[Refusal, ...]]) -> PendingPod:
+        """Return what helps a pod that no node takes now."""
+        node = self.decided.pods.get(one.pod)
+        if node is not None:
+            group = self._group_of.get(node)
+            return PendingPod(one.pod, PodCode.GROWS, one.message, node, group)
+        of_class = refusals[int(self._snapshot.pods.cls[one.pod])]
+        full = any(refusal.code is GroupCode.MAX_SIZE for refusal in of_class)
+        code = PodCode.MAX_SIZE if full else PodCode.NO_GROUP
+        return PendingPod(one.pod, code, one.message, refusals=of_class)
+
+    def refusals(self, pods: Sequence[int]) -> Mapping[int, tuple[Refusal, ...]]:
+        """Return class of ``pods`` -> why each group does not help it, after all that was decided."""
+        classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
+        by_class: dict[int, list[Refusal]] = {cls: [] for cls in classes}
+        for group in self._groups.groups if classes else ():
+            why = self._refused_by(group)
+            for cls in classes:
+                by_class[cls].append(why(cls))
+        return {cls: tuple(of_class) for cls, of_class in by_class.items()}
+
+    def _refused_by(self, group: NodeGroup) -> Callable[[int], Refusal]:
+        """Return what says why a group does not help a class: asked of one more node in each of its zones."""
+        blueprint = self._blueprints[group.name]
+        if blueprint is None:
+            text = "it has no live node, and the provider does not say what a new one would be"
+            return lambda _: Refusal(group.name, GroupCode.NO_TEMPLATE, text)
+        candidates = self._candidates(group, blueprint, self._tries(group))
+        decided = self.decided
+        packing = Packing(self._snapshot, self._profile, decided.nodes, decided.pods, candidates)
+        rows = packing.open_all()
+
+        def refused(cls: int) -> Refusal:
+            evaluation = packing.model.evaluate(packing.state, cls)
+            if evaluation.feasible[rows].any():
+                text = f"it has {group.desired} nodes and may have {group.maximum}"
+                return Refusal(group.name, GroupCode.MAX_SIZE, text)
+            words = list(reasons(packing.model, packing.state, cls, evaluation))
+            texts = dict.fromkeys(text for row in rows for text in words[row])
+            return Refusal(group.name, GroupCode.FILTERED, ", ".join(texts))
+
+        return refused
+
+
+def choose(
+    options: Sequence[tuple[str, Packed]], settings: CapacitySettings
+) -> tuple[str, Packed] | None:
+    """Return the option that the expander prefers; of equal ones the first by name. None without any."""
+
+    def waste(option: tuple[str, Packed]) -> tuple[float, int, str]:
+        name, packed = option
+        return round(packed.waste, 9), -len(packed.pods), name
+
+    match settings.expander:
+        case Expander.LEAST_WASTE:
+            return min(options, key=waste, default=None)
+        case Expander.MOST_PODS:
+            return min(options, key=lambda one: (-len(one[1].pods), *waste(one)), default=None)
+        case Expander.PRIORITY:
+            ranked = [(rank, one) for one in options if (rank := _rank(one[0], settings)) >= 0]
+            best = min(ranked, key=lambda pair: (pair[0], *waste(pair[1])), default=None)
+            return None if best is None else best[1]
+
+
+def _rank(group: str, settings: CapacitySettings) -> int:
+    """Return the place of the first pattern that a group's name matches, -1 if none does."""
+    matching = (i for i, pattern in enumerate(settings.priorities) if re.search(pattern, group))
+    return next(matching, -1)

@@ -1,0 +1,165 @@
+"""Whether pods fit on nodes that are not there yet: first fit decreasing, by every filter of the scheduler.
+
+Nodes are opened one after the other, as a group makes them. One that is not open yet is no domain of a spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.capacity.groups import Blueprint, zone_of
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.added import AddedNode, with_nodes
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState, TerminatingPod
+
+WEIGHED = ("cpu", "memory")
+"""The resources by which pods are ordered and waste is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node that a group would add."""
+
+    blueprint: Blueprint
+    node: AddedNode
+
+    @property
+    def zone(self) -> str | None:
+        """The zone that it is in."""
+        return zone_of(self.node.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a group would have to add for some of the pods."""
+
+    nodes: tuple[NewNode, ...]
+    pods: Mapping[int, str]
+    """Pod -> name of its node, which may also be one that was there before."""
+    waste: float
+    """Mean share of cpu and memory of the new nodes that no pod of these requests."""
+
+
+class Packing:
+    """A snapshot with nodes that were decided on before, and with candidates of one group, which are still closed."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        before: Sequence[NewNode],
+        placed: Mapping[int, str],
+        candidates: Sequence[NewNode] = (),
+    ) -> None:
+        """``placed``: pending pod -> name of the node on which it stands by now."""
+        added = [*before, *candidates]
+        self.snapshot = with_nodes(snapshot, [one.node for one in added])
+        self.model = SchedulerModel(self.snapshot, profile)
+        self.state = ClusterState(self.snapshot)
+        self._candidates = list(candidates)
+        self._tries = 1 + 2 * (len({one.zone for one in candidates}) - 1)
+        """So many nodes are opened for one pod: the next ones are in other zones, as far as the group has some."""
+        self._first = len(snapshot.nodes) + len(before)
+        self._open = 0
+        self._daemons: list[list[TerminatingPod]] = []
+        for row, one in enumerate(before, len(snapshot.nodes)):
+            self._start_daemons(one, row)
+        for pod, name in placed.items():
+            self._place(pod, self.snapshot.nodes.index[name])
+        if candidates:
+            self.model.without(~self.present)
+
+    @property
+    def present(self) -> Bools:
+        """The nodes (N,) that are there, or open."""
+        present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
+        return present
+
+    def pack(self, pods: Iterable[int]) -> Packed:
+        """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes."""
+        placed: dict[int, str] = {}
+        for cls, of_class in self._decreasing(pods):
+            for pod in of_class:
+                if (node := self._fit(cls)) is None:
+                    break
+                self._place(pod, node)
+                placed[pod] = self.snapshot.nodes.names[node]
+        new = self._candidates[: self._open]
+        return Packed(tuple(new), placed, self._waste(placed))
+
+    def open_all(self) -> list[int]:
+        """Open every candidate; return their rows."""
+        while self._open < len(self._candidates):
+            self._open_next()
+        return list(range(self._first, self._first + self._open))
+
+    def _decreasing(self, pods: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+        """Yield each class with its pods, as given; those first that take most of a candidate."""
+        by_class: dict[int, list[int]] = {}
+        for pod in pods:
+            by_class.setdefault(int(self.state.cls_of[pod]), []).append(pod)
+        size = self._sizes()
+        yield from sorted(by_class.items(), key=lambda item: (-size[item[0]], item[0]))
+
+    def _sizes(self) -> Floats:
+        """Return the sum of the shares of a candidate's cpu and memory (C,) that a pod of each class requests."""
+        rows = _weighed_rows(self.snapshot)
+        room = self.snapshot.nodes.allocatable[rows, self._first]
+        sizes: Floats = (self.snapshot.requests[rows] / np.maximum(1, room)[:, None]).sum(axis=0)
+        return sizes
+
+    def _fit(self, cls: int) -> int | None:
+        """Return the first node that takes a pod of a class, one that is opened for it if need be; None if none does."""
+        feasible = self.model.feasible(self.state, cls)
+        if (fits := np.flatnonzero(feasible & self.present)).size:
+            return int(fits[0])
+        if not self.model.static_mask(cls)[self._first :].any():
+            return None
+        before = self._open
+        while self._open < min(len(self._candidates), before + self._tries):
+            row = self._open_next()
+            if self.model.feasible(self.state, cls)[row]:
+                return row
+        while self._open > before:
+            self._close_last()
+        return None
+
+    def _open_next(self) -> int:
+        row = self._first + self._open
+        self._open += 1
+        self.model.without(~self.present)
+        self._start_daemons(self._candidates[self._open - 1], row)
+        return row
+
+    def _close_last(self) -> None:
+        for pod in self._daemons.pop():
+            self.state.reap(pod)
+        self._open -= 1
+        self.model.without(~self.present)
+
+    def _start_daemons(self, one: NewNode, row: int) -> None:
+        """Let the DaemonSets' pods hold what they request on a new node."""
+        daemons = one.blueprint.daemons.tolist()
+        self._daemons.append([self.state.linger(cls, row) for cls in daemons])
+
+    def _place(self, pod: int, node: int) -> None:
+        self.state.place(pod, int(self.state.cls_of[pod]), node)
+
+    def _waste(self, placed: Mapping[int, str]) -> float:
+        rows = _weighed_rows(self.snapshot)
+        room = self.snapshot.nodes.allocatable[rows, self._first : self._first + self._open]
+        pods = np.array(list(placed), np.int32)
+        asked = self.snapshot.requests[rows][:, self.snapshot.pods.cls[pods]].sum(axis=1)
+        share = 1.0 - asked / np.maximum(1, room.sum(axis=1))
+        return float(share.mean()) if self._open else 0.0
+
+
+def _weighed_rows(snapshot: Snapshot) -> Int32s:
+    rows = [snapshot.resources.index(name) for name in WEIGHED if name in snapshot.resources]
+    return np.array(rows, np.int32)

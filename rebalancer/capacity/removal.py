@@ -1,0 +1,240 @@
+"""Which nodes can go: those of little use, all of whose pods have landings elsewhere, together.
+
+What the nodes themselves say follows Cluster Autoscaler's scale-down (``core/scaledown/eligibility``). Whether the pods can
+leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and the prediction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rebalancer.capacity.codes import GOES, Standing
+from rebalancer.capacity.groups import Groups
+from rebalancer.cost.term import Emptiable
+from rebalancer.plan.plan import NodeCode as EmptyingCode
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.emptying import Emptier, EmptyingChoice
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Eagerness
+from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.leaving import Source
+from rebalancer.snapshot.marks import marked_by_others
+from rebalancer.snapshot.model import Snapshot
+
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
+_WEIGHED = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class StayingPod:
+    """A pod that keeps its node."""
+
+    pod: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStanding:
+    """Whether a node can go."""
+
+    node: int
+    code: Standing
+    message: str
+    group: str | None
+    used: Mapping[str, float]
+    """Resource -> share of it that is requested: cpu and memory; of a node with GPUs, these."""
+    pods: tuple[StayingPod, ...] = ()
+    """Those that may not be moved, where that is why it stays."""
+
+    @property
+    def goes(self) -> bool:
+        """Whether it can go."""
+        return self.code in GOES
+
+
+def standings(
+    problem: Problem, settings: Settings, groups: Groups, under: float, *, asked: bool
+) -> list[NodeStanding]:
+    """Return what is to be said of each node, in the snapshot's order.
+
+    ``under``: largest share requested. ``asked``: whether a provider was asked, so that nodes in no group stay.
+    """
+    return _Removal(problem, settings, groups, under, asked=asked).standings()
+
+
+class _Removal:
+    def __init__(
+        self, problem: Problem, settings: Settings, groups: Groups, under: float, *, asked: bool
+    ) -> None:
+        relentless = replace(settings, eagerness=Eagerness.RELENTLESS)
+        self._snapshot, self._groups = problem.snapshot, groups
+        self._draft = Draft(problem, relentless)
+        self._used = _used(self._draft)
+        self._kept = dict(self._kept_nodes(under, asked=asked))
+        self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
+
+    def standings(self) -> list[NodeStanding]:
+        while True:
+            emptier = self._emptier()
+            choice = emptier.more(np.zeros(len(self._snapshot.nodes), bool))
+            if not (surplus := self._surplus(choice)):
+                break
+            # More of the others may be able to go where these stay.
+            self._kept |= surplus
+        return [self._standing(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
+
+    def _emptier(self) -> Emptier:
+        nodes = self._snapshot.nodes
+        eligible = np.ones(len(nodes), bool)
+        eligible[list(self._kept)] = False
+        emptiable = Emptiable(
+            nodes=eligible,
+            kept={node: text for node, (_, text) in self._kept.items()},
+            counted=nodes.ready & ~nodes.leaving,
+            needed=0,
+        )
+        return Emptier(self._draft, self._of, emptiable, marked_by_others(self._snapshot))
+
+    def _surplus(self, choice: EmptyingChoice) -> dict[int, tuple[Standing, str]]:
+        """Return the nodes that were chosen although their group would fall below its minimum."""
+        left: Counter[str] = Counter()
+        surplus: dict[int, tuple[Standing, str]] = {}
+        # Those whose pods are fewest go.
+        pods = self._draft.state.lasting_count
+        chosen = np.flatnonzero(choice.nodes)
+        for node in chosen[np.lexsort((chosen, pods[chosen]))].tolist():
+            group = self._groups.group_of(node)
+            if group is None or group.desired is None or group.minimum is None:
+                continue
+            if left[group.name] >= group.desired - group.minimum:
+                surplus[node] = (
+                    Standing.MIN_SIZE,
+                    _too_few(group.name, group.desired, group.minimum),
+                )
+            left[group.name] += 1
+        return surplus
+
+    def _standing(self, node: int, emptier: Emptier, choice: EmptyingChoice) -> NodeStanding:
+        code, text, pods = self._said(node, emptier, choice)
+        group = self._groups.group_of(node)
+        used = {name: float(share[node]) for name, share in self._used.items()}
+        gpus = {name: share for name, share in used.items() if name in _GPUS and share >= 0}
+        return NodeStanding(
+            node,
+            code,
+            text,
+            None if group is None else group.name,
+            gpus or {name: used[name] for name in _WEIGHED if used.get(name, -1) >= 0},
+            pods,
+        )
+
+    def _said(
+        self, node: int, emptier: Emptier, choice: EmptyingChoice
+    ) -> tuple[Standing, str, tuple[StayingPod, ...]]:
+        if (kept := self._kept.get(node)) is not None:
+            return *kept, ()
+        verdict = choice.verdicts[node]
+        match verdict.code:
+            case EmptyingCode.EMPTY:
+                return Standing.EMPTY, "only pods that belong to it are on it", ()
+            case EmptyingCode.EMPTIED:
+                return Standing.REMOVABLE, verdict.message, ()
+            case EmptyingCode.POD_STAYS:
+                staying = tuple(StayingPod(*one) for one in emptier.staying(node))
+                return Standing.POD_STAYS, verdict.message, staying
+            case EmptyingCode.NOT_ELIGIBLE:
+                return Standing.BEING_REMOVED, verdict.message, ()
+            case _:
+                return Standing.NO_PLACE, verdict.message, ()
+
+    # -- what nodes themselves say -------------------------------------------------------------------
+
+    def _kept_nodes(
+        self, under: float, *, asked: bool
+    ) -> Iterator[tuple[int, tuple[Standing, str]]]:
+        """Yield the nodes that cannot go whatever is on them, each with the first reason."""
+        taken = np.zeros(len(self._snapshot.nodes), bool)
+        rules = (*self._states(), *self._memberships(asked=asked), *self._fullness(under))
+        for mask, code, texts in rules:
+            for node in np.flatnonzero(mask & ~taken).tolist():
+                yield node, (code, texts if isinstance(texts, str) else texts[node])
+            taken |= mask
+
+    def _states(self) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+        nodes = self._snapshot.nodes
+        unreadable = np.zeros(len(nodes), bool)
+        unreadable[list(nodes.unreadable)] = True
+        yield unreadable, Standing.NOT_READY, nodes.unreadable
+        yield nodes.leaving, Standing.BEING_REMOVED, "it is being deleted, or announced to go"
+        for key in _CONTROL_PLANE:
+            carries = nodes.labels.column(key) >= 0
+            yield carries, Standing.CONTROL_PLANE, f"it is labelled {key}"
+        says = {
+            node: next(n.text for n in notices if n.source is Source.KEEP)
+            for node, notices in nodes.notices.items()
+            if any(n.source is Source.KEEP for n in notices)
+        }
+        yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
+        yield ~nodes.ready, Standing.NOT_READY, "it is not Ready"
+
+    def _memberships(
+        self, *, asked: bool
+    ) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+        size = len(self._snapshot.nodes)
+        if asked:
+            alone = ~_mask(self._groups.of_node, size)
+            yield alone, Standing.NO_GROUP, "its machine is in no group of the provider"
+        small = {
+            node: _too_few(group.name, group.desired, group.minimum)
+            for node in self._groups.of_node
+            if (group := self._groups.group_of(node)) is not None
+            and group.desired is not None
+            and group.minimum is not None
+            and group.desired <= group.minimum
+        }
+        yield _mask(small, size), Standing.MIN_SIZE, small
+
+    def _fullness(self, under: float) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+        size = len(self._snapshot.nodes)
+        of_gpus = np.zeros(size, bool)
+        for name in _GPUS:
+            of_gpus |= self._used.get(name, np.full(size, -1.0)) >= 0
+        for name, share in self._used.items():
+            above = (share > under + 1e-9) & (of_gpus if name in _GPUS else ~of_gpus)
+            texts = {
+                node: f"{share[node]:.0%} of its {name} is requested, more than {under:.0%}"
+                for node in np.flatnonzero(above).tolist()
+            }
+            yield above, Standing.TOO_FULL, texts
+
+
+def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:
+    mask = np.zeros(size, bool)
+    mask[list(nodes)] = True
+    return mask
+
+
+def _too_few(group: str, desired: int, minimum: int) -> str:
+    return f"{group} has {desired} nodes and needs {minimum}"
+
+
+def _used(draft: Draft) -> dict[str, Floats]:
+    """Return resource -> share of it (N,) that living pods request, -1 where a node has none of it.
+
+    Pods of DaemonSets and static pods count; terminating ones do not.
+    """
+    snapshot: Snapshot = draft.snapshot
+    shares: dict[str, Floats] = {}
+    for name in (*_WEIGHED, *_GPUS):
+        if name in snapshot.resources:
+            row = snapshot.resources.index(name)
+            room = snapshot.nodes.allocatable[row]
+            share = draft.state.lasting[row] / np.maximum(1, room)
+            shares[name] = np.where(room > 0, share, -1.0)
+    return shares

@@ -1,0 +1,190 @@
+"""What is said of the machines of a cluster, as plain data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rebalancer.base.plain_text import count
+from rebalancer.capacity.autoscalers import Autoscaler
+from rebalancer.capacity.codes import PodCode
+from rebalancer.capacity.groups import Groups
+from rebalancer.capacity.growth import Growth, PendingPod
+from rebalancer.capacity.removal import NodeStanding
+from rebalancer.explain.text import columns, lines_of, more
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.report.as_json import plain
+from rebalancer.snapshot.model import Snapshot
+
+_SHOWN = 5
+_LEFT = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """Everything that ``rebalancer capacity`` says."""
+
+    snapshot: Snapshot
+    provider: str
+    """Name of the provider, ``none`` where the policy names none."""
+    groups: Groups
+    autoscalers: tuple[Autoscaler, ...]
+    nodes: tuple[NodeStanding, ...]
+    growth: Growth
+
+    def going(self, group: NodeGroup) -> int:
+        """Return how many nodes of a group can go."""
+        return sum(one.goes and one.group == group.name for one in self.nodes)
+
+
+# -- as data -----------------------------------------------------------------------------------------------
+
+
+def capacity_data(report: CapacityReport) -> dict[str, Any]:
+    """Return the report as plain data."""
+    names = report.snapshot.nodes.names
+    return {
+        "provider": report.provider,
+        "autoscalers": [asdict(one) for one in report.autoscalers],
+        "groups": [_group_data(report, group) for group in report.groups.groups],
+        "nodes": [
+            {
+                "name": names[one.node],
+                "group": one.group,
+                "goes": one.goes,
+                "code": one.code.value,
+                "message": one.message,
+                "requested": {name: plain(share) for name, share in one.used.items()},
+                "blockedBy": [
+                    {**_pod_data(report.snapshot, staying.pod), "message": staying.message}
+                    for staying in one.pods
+                ],
+            }
+            for one in report.nodes
+        ],
+        "growth": [
+            {
+                "group": step.group,
+                "nodes": len(step.nodes),
+                "zones": dict(step.zones),
+                "pods": step.pods,
+                "waste": plain(step.waste),
+            }
+            for step in report.growth.steps
+        ],
+        "pending": [_pending_data(report.snapshot, one) for one in report.growth.pods],
+    }
+
+
+def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "min": group.minimum,
+        "max": group.maximum,
+        "desired": group.desired,
+        "nodes": len(report.groups.nodes_of(group)),
+        "canGo": report.going(group),
+        "hasToGrow": report.growth.by(group.name),
+    }
+
+
+def _pod_data(snapshot: Snapshot, pod: int) -> dict[str, Any]:
+    cls = snapshot.classes[int(snapshot.pods.cls[pod])]
+    owner = snapshot.owners[cls.owner].ref if cls.owner >= 0 else None
+    return {"namespace": cls.namespace, "pod": snapshot.pods.name[pod], "owner": owner}
+
+
+def _pending_data(snapshot: Snapshot, one: PendingPod) -> dict[str, Any]:
+    return {
+        **_pod_data(snapshot, one.pod),
+        "code": one.code.value,
+        "message": one.message,
+        "node": one.node if one.group is None else None,
+        "group": one.group,
+        "refusals": [
+            {"group": of.group, "code": of.code.value, "message": of.message} for of in one.refusals
+        ],
+    }
+
+
+# -- as a table --------------------------------------------------------------------------------------------
+
+
+def capacity_table(report: CapacityReport) -> str:
+    """Return the report as text, ending in a newline."""
+    sections = [_head(report), _groups(report), _nodes(report), _pending(report)]
+    texts = ["\n".join(section) for section in sections]
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def _head(report: CapacityReport) -> Iterator[str]:
+    going = sum(one.goes for one in report.nodes)
+    new = sum(len(step.nodes) for step in report.growth.steps)
+    waiting = len(report.growth.pods)
+    yield (
+        f"{going} of {count(len(report.nodes), 'node')} can go;"
+        f" {count(waiting, 'pod')} waiting, for which {count(new, 'new node')}"
+        f" {'is' if new == 1 else 'are'} needed"
+    )
+    for one in report.autoscalers:
+        yield from lines_of(f"{one.name} runs here ({one.sign}): this is advice beside it.")
+
+
+def _groups(report: CapacityReport) -> Iterator[str]:
+    if not report.groups.groups:
+        return
+    rows: list[tuple[str, ...]] = [
+        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "CAN GO", "HAS TO GROW")
+    ]
+    for group in report.groups.groups:
+        sizes = (group.minimum, group.maximum, group.desired)
+        rows.append(
+            (
+                group.name,
+                str(len(report.groups.nodes_of(group))),
+                *("?" if size is None else str(size) for size in sizes),
+                str(report.going(group)),
+                str(report.growth.by(group.name)),
+            )
+        )
+    yield from columns(rows, "", (0,))
+    if any(not group.is_sized for group in report.groups.groups):
+        yield "?: not known, so that no limit is judged"
+
+
+def _nodes(report: CapacityReport) -> Iterator[str]:
+    rows = [("NODE", "GROUP", "REQUESTED", "GOES", "WHY")]
+    for one in report.nodes:
+        used = ", ".join(f"{name} {share:.0%}" for name, share in one.used.items())
+        name, group = report.snapshot.nodes.names[one.node], one.group or "-"
+        rows.append((name, group, used, "yes" if one.goes else "no", one.code.value))
+    heads, *lines = columns(rows, "", _LEFT)
+    yield heads
+    for line, one in zip(lines, report.nodes, strict=True):
+        yield line
+        if one.goes:
+            continue
+        if not one.pods:
+            yield from lines_of(one.message, "    ", "    ")
+        for staying in one.pods[:_SHOWN]:
+            text = f"{report.snapshot.pod_ref(staying.pod)}: {staying.message}"
+            yield from lines_of(text, "    ", "      ")
+        yield from more(len(one.pods) - _SHOWN, "    ")
+
+
+def _pending(report: CapacityReport) -> Iterator[str]:
+    if not report.growth.pods:
+        return
+    rows = [("POD THAT WAITS", "CODE", "HELPED BY")]
+    for one in report.growth.pods:
+        by = f"a new node of {one.group}" if one.group is not None else one.node or "-"
+        rows.append((report.snapshot.pod_ref(one.pod), one.code.value, by))
+    heads, *lines = columns(rows, "", _LEFT)
+    yield heads
+    for line, one in zip(lines, report.growth.pods, strict=True):
+        yield line
+        if one.code is PodCode.FITS:
+            continue
+        for text in (one.message, *(f"{of.group}: {of.message}" for of in one.refusals)):
+            yield from lines_of(text, "    ", "      ")

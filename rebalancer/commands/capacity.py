@@ -1,0 +1,145 @@
+"""``capacity``: which nodes can go, and which groups of machines have to grow. It changes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from rebalancer import API_VERSION
+from rebalancer.base.environment import Environment, collector_paused, system_environment
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import printable_lines
+from rebalancer.capacity.autoscalers import autoscalers
+from rebalancer.capacity.groups import Groups, known_nodes
+from rebalancer.capacity.growth import growth_of
+from rebalancer.capacity.removal import standings
+from rebalancer.capacity.report import CapacityReport, capacity_data, capacity_table
+from rebalancer.commands.context import RunContext, run_context
+from rebalancer.commands.decide import recall
+from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.commands.options import PolicyFlags, RunOptions
+from rebalancer.commands.source import Source, open_source
+from rebalancer.providers.contract import Machines, Provider
+from rebalancer.providers.labelled import LabelledGroups
+from rebalancer.registry import PlugIns, Registry
+from rebalancer.report.data_text import DATA_FORMS, data_text
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import rfc3339
+
+_NONE = "none"
+"""The provider of policies that name none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityOptions(PolicyFlags):
+    """The flags of ``capacity``."""
+
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    snapshot_path: str | None = None
+    memory: str | None = None
+    output: str = "table"
+
+
+@click.command(
+    "capacity",
+    epilog=examples(
+        "rebalancer capacity",
+        "rebalancer capacity --snapshot cluster.zip -o json",
+        "rebalancer capacity --set capacity.under=70% --set capacity.expander=most-pods",
+    ),
+)
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Judge a snapshot file ('-': standard input), without a cluster.",
+)
+@click.option(
+    "--memory",
+    metavar="NS/NAME",
+    help="ConfigMap of run --memory: which owners cool down.",
+)
+@output_flag("table", *DATA_FORMS, of="report")
+def command(**flags: Any) -> int:
+    """Say which nodes can go, and which groups have to grow.
+
+    For each node whether it can go, and if not what keeps it. For each pod that waits, why, and which group of machines
+    would have to grow by how many nodes. Nothing is changed.
+    """
+    return int(capacity(CapacityOptions(**flags), system_environment()))
+
+
+def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
+    """Write the report.
+
+    Raises:
+        PolicyError: the policy, a flag or the file is wrong.
+        ClusterReadError: the cluster could not be read.
+        ProviderError: the provider of machines could not be asked.
+    """
+    dry_run = RunOptions(dry_run=True, **asdict(options))
+    registry = Registry.installed()
+    run = run_context(dry_run, environment, registry=registry)
+    with open_source(run, dry_run.access()) as source:
+        reading = source.read()
+        recall(run, source, reading)
+    with collector_paused():
+        report = _report(run, reading.snapshot, registry.providers)
+    text = printable_lines(capacity_table(report))
+    if options.output in DATA_FORMS:
+        text = data_text(
+            {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.output
+        )
+    write(environment.out, [text])
+    return ExitCode.DONE
+
+
+def _machines(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
+    """Return the provider that the policy names, opened, by its name."""
+    for name, options in run.loaded.policy.provider.items():
+        provider = providers.named(name)
+        text = json.dumps(options or {})
+        params = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
+        return name, provider.open(params, run.environment.environ)
+    return _NONE, LabelledGroups()
+
+
+def _report(run: RunContext, snapshot: Snapshot, providers: PlugIns[Provider]) -> CapacityReport:
+    name, machines = _machines(run, providers)
+    asked = name != _NONE
+    settings, planning = run.loaded.policy.capacity, run.planning
+    groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
+    problem = planning.problem(snapshot)
+    return CapacityReport(
+        snapshot=snapshot,
+        provider=name,
+        groups=groups,
+        autoscalers=tuple(autoscalers(snapshot)),
+        nodes=tuple(standings(problem, planning.settings(), groups, settings.under, asked=asked)),
+        growth=growth_of(
+            problem.snapshot,
+            planning.scheduler_profile(snapshot),
+            groups,
+            machines.template,
+            settings,
+        ),
+    )
+
+
+def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Capacity",
+        "source": source.name,
+        "capturedAt": rfc3339(snapshot.captured_at),
+        "serverVersion": f"{snapshot.version[0]}.{snapshot.version[1]}",
+        "policySource": run.loaded.source,
+        "policyHash": run.loaded.policy_hash,
+        "warnings": list(dict.fromkeys(run.notes)),
+    }

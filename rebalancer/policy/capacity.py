@@ -1,0 +1,56 @@
+"""The policy's sections on machines: who adds and removes them, when a node can go, and which group grows first."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rebalancer.policy.params import Percent, Section
+
+
+class Expander(enum.StrEnum):
+    """Which of the groups that would help grows."""
+
+    LEAST_WASTE = "least-waste"
+    """The one whose new nodes have the smallest share of cpu and memory left over."""
+    MOST_PODS = "most-pods"
+    """The one that takes the most pods."""
+    PRIORITY = "priority"
+    """The one whose name matches the earliest pattern of ``priorities``; without a match it does not grow."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return text
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
+
+
+class CapacitySettings(Section):
+    """What ``rebalancer capacity`` goes by."""
+
+    under: Percent = Field(
+        default=0.5,
+        description="Only nodes of whose cpu and memory at most so much is requested can go; of nodes with GPUs, of these alone.",
+    )
+    expander: Expander = Field(
+        default=Expander.LEAST_WASTE,
+        description="Which group grows where several would help: least-waste, most-pods, or priority.",
+    )
+    priorities: tuple[Pattern, ...] = Field(
+        default=(),
+        description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others do not grow.",
+    )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> CapacitySettings:
+        if (self.expander is Expander.PRIORITY) != bool(self.priorities):
+            raise ValueError("expander: priority and priorities go together")
+        return self

@@ -1,0 +1,98 @@
+"""What a provider of machines hands over: its groups of nodes, and what a new node of a group would be.
+
+A provider is an entry point of the group ``rebalancer.providers``. It is loaded only where the policy names it
+(``provider: {NAME: {...}}``), and asked only by commands that are about machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rebalancer.policy.params import Params
+from rebalancer.wire.objects import Taint
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """A node of the cluster, as a provider needs it."""
+
+    name: str
+    provider_id: str
+    """``spec.providerID``, empty where nobody has set it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def instance(self) -> str:
+        """How the node's machine is named in :attr:`NodeGroup.instances`."""
+        return self.provider_id or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """What a new node of a group would be, as far as the scheduler asks."""
+
+    labels: Mapping[str, str]
+    """Without the host name and the zone, which each node has of its own."""
+    taints: tuple[Taint, ...]
+    """Those that stay; not those that go once the node is ready."""
+    allocatable: Mapping[str, str]
+    """Resource -> quantity as the API has it; cpu, memory and pods at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Machines that are alike and are counted together."""
+
+    name: str
+    instances: tuple[str, ...]
+    """The machines, each once: as ``spec.providerID`` names them, or by the node's name where that is empty."""
+    minimum: int | None = None
+    """None where it is not known, as for the next two."""
+    maximum: int | None = None
+    desired: int | None = None
+    """Machines that there are to be, those on their way included."""
+    zones: tuple[str, ...] = ()
+    """Where its machines may be; empty where it is not known."""
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether its sizes are known."""
+        return None not in (self.minimum, self.maximum, self.desired)
+
+
+class Machines(Protocol):
+    """A provider that has been opened."""
+
+    def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:
+        """Return the groups by name, each with a name of its own; no machine is in two.
+
+        ``nodes`` are those of the cluster. A group without machines is one, too.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
+    def template(self, group: NodeGroup) -> NodeTemplate | None:
+        """Return what a new node of a group would be; None where nothing says so.
+
+        It is asked of groups without a live node only.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
+
+class Provider(Protocol):
+    """What the entry point makes, without arguments. To make it and to open it asks nobody anything."""
+
+    Params: type[Params]
+    """Model of its options: what stands below its name in the policy."""
+
+    def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
+        """Return the provider with these options (of ``Params``) in this environment.
+
+        Raises:
+            ProviderError: something is missing that it needs.
+        """

@@ -1,0 +1,58 @@
+"""Groups of nodes by the labels that managed services and provisioners put on them: for reports, sizes are not known.
+
+Sources: EKS ("managed node groups" in its user guide), eksctl, Karpenter (``v1.NodePoolLabelKey``), GKE and AKS
+(labels of node pools), kOps (``kops.k8s.io/instancegroup``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rebalancer.policy.params import Params
+from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
+
+GROUP_LABELS = (
+    "karpenter.sh/nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kops.k8s.io/instancegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+)
+"""Labels whose value is a group; the first one that a node carries counts."""
+
+
+class NoProvider:
+    """``none``: there is nobody to ask; groups are what labels show."""
+
+    Params = Params
+
+    def open(self, params: Any, environ: Mapping[str, str]) -> Machines:  # noqa: ARG002
+        """See Provider."""
+        return LabelledGroups()
+
+
+class LabelledGroups:
+    """Groups by labels alone."""
+
+    def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:
+        """See Machines; nodes without such a label are in no group."""
+        members: dict[str, list[str]] = {}
+        for node in nodes:
+            if (name := group_label(node.labels)) is not None:
+                members.setdefault(name, []).append(node.instance)
+        return [
+            NodeGroup(name=name, instances=tuple(sorted(instances)))
+            for name, instances in sorted(members.items())
+        ]
+
+    def template(self, group: NodeGroup) -> NodeTemplate | None:  # noqa: ARG002
+        """See Machines; only live nodes say what their group's would be."""
+        return None
+
+
+def group_label(labels: Mapping[str, str]) -> str | None:
+    """Return the group that the labels of a node name, None if they name none."""
+    return next((value for key in GROUP_LABELS if (value := labels.get(key))), None)

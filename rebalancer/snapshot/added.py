@@ -1,0 +1,91 @@
+"""Nodes that are not there yet, added to a snapshot: for what would be, were a group of machines larger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.snapshot.columns import Int32s, Ints, frozen
+from rebalancer.snapshot.labels import NodeLabels
+from rebalancer.snapshot.model import Nodes, Snapshot
+from rebalancer.wire import objects as o
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedNode:
+    """A Ready node without pods."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[o.Taint, ...]
+    allocatable: Ints
+    """(R,) over the snapshot's resources."""
+    max_pods: int
+    like: int | None = None
+    """The node whose kubelet, attach limits and declared features it has; None: nothing is known of these."""
+
+
+def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
+    """Return ``snapshot`` with more nodes behind its own, whose rows stay; usage is left out.
+
+    Their images are not there yet. Where no node is ``like`` them, volumes may be attached without a limit.
+    """
+    if not added:
+        return snapshot
+    nodes = snapshot.nodes
+    names = (*nodes.names, *(node.name for node in added))
+    like = np.array([-1 if node.like is None else node.like for node in added], np.int64)
+    zeros, at = np.zeros(len(added), bool), np.full(len(added), snapshot.captured_at)
+    labels = [nodes.labels.of(row) for row in range(len(nodes))]
+    taint_sets, taint_set = _taints(nodes, added)
+    return replace(
+        snapshot,
+        usage=None,
+        nodes=replace(
+            nodes,
+            names=names,
+            labels=NodeLabels(names, [*labels, *(node.labels for node in added)]),
+            allocatable=frozen(
+                np.hstack([nodes.allocatable, *(node.allocatable[:, None] for node in added)])
+            ),
+            max_pods=_longer(nodes.max_pods, np.array([node.max_pods for node in added], np.int32)),
+            taint_sets=taint_sets,
+            taint_set=taint_set,
+            unschedulable=_longer(nodes.unschedulable, zeros),
+            ready=_longer(nodes.ready, ~zeros),
+            leaving=_longer(nodes.leaving, zeros),
+            kubelet=(*nodes.kubelet, *("" if row < 0 else nodes.kubelet[row] for row in like)),
+            provider_id=(*nodes.provider_id, *("" for _ in added)),
+            created=_longer(nodes.created, at),
+            ready_since=_longer(nodes.ready_since, at),
+            heartbeat=_longer(nodes.heartbeat, at),
+            attach_limits={
+                driver: _longer(limits, np.where(like >= 0, limits[like], -1))
+                for driver, limits in nodes.attach_limits.items()
+            },
+            index={name: row for row, name in enumerate(names)},
+            declared_features={
+                feature: _longer(has, (like >= 0) & has[like])
+                for feature, has in nodes.declared_features.items()
+            },
+            avoided=None if nodes.avoided is None else _longer(nodes.avoided, zeros),
+        ),
+    )
+
+
+def _longer(column: NDArray[_Number], more: NDArray[np.generic]) -> NDArray[_Number]:
+    return frozen(np.concatenate([column, more.astype(column.dtype)]))
+
+
+def _taints(
+    nodes: Nodes, added: Sequence[AddedNode]
+) -> tuple[tuple[tuple[o.Taint, ...], ...], Int32s]:
+    ids = {taints: number for number, taints in enumerate(nodes.taint_sets)}
+    more = [ids.setdefault(node.taints, len(ids)) for node in added]
+    return tuple(ids), _longer(nodes.taint_set, np.array(more, np.int32))

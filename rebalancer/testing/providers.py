@@ -1,0 +1,64 @@
+"""The contract of providers of machines, as a test that any of them must pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
+from rebalancer.wire.label_syntax import is_label_key, is_label_value
+from rebalancer.wire.quantity import parse, parse_resource
+
+_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeGroup]:
+    """Raise AssertionError where an open provider breaks the contract; return its groups.
+
+    ``nodes`` are those of a cluster whose machines it knows. What it is asked is only read.
+    """
+    groups = list(machines.groups(nodes))
+    _hold(groups == list(machines.groups(nodes)), "groups are others when they are asked for again")
+    _hold(groups == list(machines.groups(list(reversed(nodes)))), "the nodes' order matters")
+    names = [group.name for group in groups]
+    _hold(len(set(names)) == len(names), f"groups of one name: {names}")
+    instances = Counter(instance for group in groups for instance in group.instances)
+    twice = [instance for instance, count in instances.items() if count > 1]
+    _hold(not twice, f"machines that are in two groups, or twice in one: {twice}")
+    for group in groups:
+        _check_sizes(group)
+        _check_template(group, machines.template(group))
+    _hold(
+        {group.name for group in machines.groups(())} <= set(names),
+        "a cluster without nodes has groups that one with nodes has not",
+    )
+    return groups
+
+
+def _check_sizes(group: NodeGroup) -> None:
+    _hold(bool(group.name), "a group has no name")
+    _hold(len(set(group.zones)) == len(group.zones), f"{group.name}: zones stand twice")
+    for size in (group.minimum, group.maximum, group.desired):
+        _hold(size is None or size >= 0, f"{group.name}: a size is negative")
+    if group.minimum is not None and group.maximum is not None:
+        _hold(group.minimum <= group.maximum, f"{group.name}: its minimum exceeds its maximum")
+
+
+def _check_template(group: NodeGroup, template: NodeTemplate | None) -> None:
+    if template is None:
+        return
+    for name, amount in template.allocatable.items():
+        _hold(parse_resource(name, amount) >= 0, f"{group.name}: {name} is negative")
+    lacking = {"cpu", "memory", "pods"} - template.allocatable.keys()
+    _hold(not lacking, f"{group.name}: its template says nothing of {sorted(lacking)}")
+    _hold(parse(template.allocatable["pods"]) > 0, f"{group.name}: its nodes take no pods")
+    for key, value in template.labels.items():
+        _hold(is_label_key(key), f"{group.name}: {key!r} is no key of a label")
+        _hold(is_label_value(value), f"{group.name}: {value!r} is no value of a label")
+    for taint in template.taints:
+        _hold(taint.effect in _EFFECTS, f"{group.name}: {taint.effect!r} is no effect of a taint")
+
+
+def _hold(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)

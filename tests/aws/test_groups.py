@@ -1,0 +1,180 @@
+"""Auto Scaling groups as groups of machines, on moto."""
+
+import json
+import re
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+from pydantic import ValidationError
+
+from rebalancer.aws.groups import CALLS, AutoScaling
+from rebalancer.aws.instance_types import allocatable
+from rebalancer.aws.services import service
+from rebalancer.base.errors import ProviderError
+from rebalancer.providers.contract import KnownNode
+from rebalancer.testing.providers import check_provider
+from rebalancer.wire.objects import Taint
+
+_REGION = "eu-west-1"
+_MINE = "k8s.io/cluster-autoscaler/mine"
+_ENABLED = "k8s.io/cluster-autoscaler/enabled"
+_TEMPLATE = "k8s.io/cluster-autoscaler/node-template"
+
+
+@pytest.fixture
+def account(monkeypatch):
+    """An account with nothing in it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        yield Account()
+
+
+class Account:
+    def __init__(self):
+        self.autoscaling = boto3.client("autoscaling", _REGION)
+        ec2 = boto3.client("ec2", _REGION)
+        made = ec2.create_launch_template(
+            LaunchTemplateName="workers",
+            LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m5.large"},
+        )
+        self.template = made["LaunchTemplate"]["LaunchTemplateId"]
+
+    def add(self, name, desired=0, low=0, high=10, zone="eu-west-1a", **tags):
+        mine = {_MINE: "owned", _ENABLED: "true", **tags}
+        self.autoscaling.create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            LaunchTemplate={"LaunchTemplateId": self.template, "Version": "$Latest"},
+            MinSize=low,
+            MaxSize=high,
+            DesiredCapacity=desired,
+            AvailabilityZones=[zone],
+            Tags=[
+                {
+                    "Key": key,
+                    "Value": value,
+                    "PropagateAtLaunch": False,
+                    "ResourceId": name,
+                    "ResourceType": "auto-scaling-group",
+                }
+                for key, value in mine.items()
+            ],
+        )
+
+
+def _opened(**options):
+    plug_in = AutoScaling()
+    given = options or {"tags": [_ENABLED, f"{_MINE}=owned"]}
+    params = plug_in.Params.model_validate_json(json.dumps(given))
+    return plug_in.open(params, {"AWS_REGION": _REGION})
+
+
+def test_keeps_the_contract_with_live_groups_and_from_nothing(account):
+    account.add("live", 2, low=1, high=4)
+    account.add("none", zone="eu-west-1b")
+    live, none = check_provider(_opened(), [KnownNode("a", "aws:///eu-west-1a/i-1")])
+    assert (live.name, live.minimum, live.maximum, live.desired) == ("live", 1, 4, 2)
+    assert len(live.instances) == 2
+    assert all(re.fullmatch(r"aws:///eu-west-1a/i-[0-9a-f]+", one) for one in live.instances)
+    assert (none.instances, none.zones) == ((), ("eu-west-1b",))
+
+
+def test_a_group_carries_all_of_the_tags(account):
+    account.add("both")
+    account.add("one", **{_MINE: "another"})
+    assert [group.name for group in _opened().groups(())] == ["both"]
+
+
+def test_groups_by_name_over_many_pages(account):
+    names = [f"group-{number:03}" for number in range(103)]
+    for name in names:
+        account.add(name)
+    assert [group.name for group in _opened(names=names[1:]).groups(())] == names[1:]
+    assert [group.name for group in _opened().groups(())] == names
+
+
+def test_a_name_that_is_no_group_is_an_error(account):
+    account.add("there")
+    with pytest.raises(ProviderError, match="there is no Auto Scaling group gone"):
+        _opened(names=["there", "gone"]).groups(())
+
+
+def test_a_template_is_made_of_the_instance_type_and_of_tags(account):
+    account.add(
+        "new",
+        **{
+            f"{_TEMPLATE}/label/pool": "gpu",
+            f"{_TEMPLATE}/taint/dedicated": "gpu:NoSchedule",
+            f"{_TEMPLATE}/resources/nvidia.com/gpu": "2",
+            "eks:nodegroup-name": "gpus",
+        },
+    )
+    machines = _opened()
+    (group,) = machines.groups(())
+    template = machines.template(group)
+    assert template.labels["pool"] == "gpu"
+    assert template.labels["eks.amazonaws.com/nodegroup"] == "gpus"
+    assert template.labels["node.kubernetes.io/instance-type"] == "m5.large"
+    assert template.labels["kubernetes.io/arch"] == "amd64"
+    assert template.taints == (Taint(key="dedicated", value="gpu", effect="NoSchedule"),)
+    # 2 processors less 6 and 1 %; 3 interfaces of 10 addresses; 8 GiB less 7.5 %, 29 x 11 + 255 and 100 MiB.
+    assert template.allocatable == {
+        "cpu": "1930m",
+        "pods": "29",
+        "memory": "6903Mi",
+        "nvidia.com/gpu": "2",
+    }
+
+
+def test_a_taint_that_is_none_is_named(account):
+    account.add("new", **{f"{_TEMPLATE}/taint/dedicated": "gpu"})
+    machines = _opened()
+    (group,) = machines.groups(())
+    with pytest.raises(ProviderError, match="taint/dedicated: 'gpu' is no VALUE:EFFECT"):
+        machines.template(group)
+
+
+def test_what_was_refused_names_the_call(account, monkeypatch):
+    def refuse(*_args, **_more):
+        from botocore.exceptions import ClientError  # noqa: PLC0415
+
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "Describe")
+
+    monkeypatch.setattr(service("autoscaling", _REGION), "get_paginator", refuse)
+    with pytest.raises(
+        ProviderError, match="autoscaling:DescribeAutoScalingGroups: AccessDenied: no"
+    ):
+        _opened().groups(())
+
+
+def test_exactly_the_calls_of_the_documented_policy_are_made(account):
+    account.add("live", 1)
+    account.add("none")
+    made = set()
+
+    def note(model, **_):
+        made.add(f"{model.service_model.service_name.replace('-', '')}:{model.name}")
+
+    for name in ("autoscaling", "ec2"):
+        service(name, _REGION).meta.events.register("before-call", note)
+    check_provider(_opened(), ())
+    assert made == set(CALLS)
+    page = (Path(__file__).parents[2] / "docs/capacity.md").read_text()
+    (policy,) = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    assert sorted(policy["Statement"][0]["Action"]) == sorted(CALLS)
+
+
+@pytest.mark.parametrize("options", [{}, {"tags": ["a"], "names": ["b"]}])
+def test_either_tags_or_names(options):
+    with pytest.raises(ValidationError, match="write tags, or names"):
+        AutoScaling.Params.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"), [(1, "940m"), (2, "1930m"), (4, "3920m"), (8, "7910m"), (96, "95690m")]
+)
+def test_processors_that_the_system_keeps(cpus, expected):
+    described = {"VCpuInfo": {"DefaultVCpus": cpus}, "MemoryInfo": {"SizeInMiB": 8192}}
+    assert allocatable(described)["cpu"] == expected

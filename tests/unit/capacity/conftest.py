@@ -1,0 +1,96 @@
+"""Machines without a provider: objects and groups in, what is said of them out."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from rebalancer.capacity.groups import Groups
+from rebalancer.capacity.growth import Growth, growth_of
+from rebalancer.capacity.removal import NodeStanding, standings
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.load import load_policy
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.registry import Registry
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said of the nodes."""
+
+    snapshot: Snapshot
+    standings: list[NodeStanding]
+
+    def __getitem__(self, node):
+        return self.standings[self.snapshot.nodes.index[node]]
+
+    @property
+    def codes(self):
+        return {self.snapshot.nodes.names[one.node]: one.code.value for one in self.standings}
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What is said of the pods that wait."""
+
+    snapshot: Snapshot
+    growth: Growth
+
+    def __getitem__(self, pod):
+        (one,) = [of for of in self.growth.pods if self.snapshot.pods.name[of.pod] == pod]
+        return one
+
+    @property
+    def by(self):
+        return {step.group: self.growth.by(step.group) for step in self.growth.steps}
+
+    @property
+    def codes(self):
+        return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.growth.pods}
+
+
+class Machines:
+    """Asks about machines under a policy."""
+
+    def __init__(self, folder):
+        self._folder, self._registry = folder, Registry.installed()
+
+    def planning(self, policy=""):
+        path = self._folder / "policy.yaml"
+        path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {{}}\n{policy}")
+        return Planning(load_policy(path, self._registry), self._registry, Scope())
+
+    def judge(self, objects, groups=(), policy="", *, asked=True) -> Judged:
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        of = Groups(snapshot, groups)
+        under = planning.loaded.policy.capacity.under
+        said = standings(planning.problem(snapshot), planning.settings(), of, under, asked=asked)
+        return Judged(snapshot, said)
+
+    def grow(self, objects, groups=(), policy="", templates=None) -> Grown:
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        return Grown(
+            snapshot,
+            growth_of(
+                snapshot,
+                planning.scheduler_profile(snapshot),
+                Groups(snapshot, groups),
+                lambda group: (templates or {}).get(group.name),
+                planning.loaded.policy.capacity,
+            ),
+        )
+
+
+@pytest.fixture
+def machines(tmp_path):
+    return Machines(tmp_path)
+
+
+def group(name, *nodes, low=0, high=10, desired=None, zones=()):
+    """Return a group with these nodes."""
+    wanted = len(nodes) if desired is None else desired
+    return NodeGroup(
+        name=name, instances=nodes, minimum=low, maximum=high, desired=wanted, zones=zones
+    )

@@ -1,0 +1,30 @@
+"""What shows that another autoscaler is at work."""
+
+import pytest
+
+from rebalancer.capacity.autoscalers import autoscalers
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+_TAINT = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "names"),
+    [
+        ([node("a"), *workload("web", ["a"])], []),
+        ([node("a", labels={"karpenter.sh/nodepool": "general"})], ["Karpenter"]),
+        ([node("a", taints=[_TAINT])], ["Cluster Autoscaler"]),
+        (
+            [node("a"), *workload("x", ["a"], labels={"app.kubernetes.io/name": "karpenter"})],
+            ["Karpenter"],
+        ),
+        (
+            [node("a"), *workload("x", ["a"], labels={"app": "cluster-autoscaler"})],
+            ["Cluster Autoscaler"],
+        ),
+        ([node("a"), *workload("x", [""], labels={"app": "cluster-autoscaler"})], []),
+    ],
+)
+def test_pods_taints_and_labels_show_it(objects, names):
+    assert [one.name for one in autoscalers(snapshot_of(objects))] == names

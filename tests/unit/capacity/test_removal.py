@@ -1,0 +1,203 @@
+"""Which nodes can go: Cluster Autoscaler's rules of scale-down as a table of small clusters that a person can check."""
+
+import pytest
+
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.testing.workloads import OLD, apart, disruption_budget, node, workload
+from tests.unit.capacity.conftest import group
+
+_EMPTY_DIR = {"volumes": [{"name": "data", "emptyDir": {}}]}
+_HOST_PATH = {"volumes": [{"name": "data", "hostPath": {"path": "/data"}}]}
+
+
+def _three(objects=(), **of_a):
+    """Node a, on which the objects are, and two with room; each has a group of its own but for a and b."""
+    return [node("a", **of_a), node("b"), node("c"), *_pads(), *objects]
+
+
+def _pads():
+    """Fill b and c to 60 %: neither can go."""
+    return [*workload("pad", ["b", "c"], cpu="2400m")]
+
+
+def _groups(low=0):
+    return [group("pool", "a", low=low), group("rest", "b", "c")]
+
+
+def _on_a(**more):
+    return workload("web", ["a", "b", "c"], **more)
+
+
+@pytest.mark.parametrize(
+    ("objects", "code"),
+    [
+        ([], "Empty"),
+        (_on_a(), "Removable"),
+        # Utilisation is the larger of cpu and memory, and 50 % is not too much yet.
+        (workload("web", ["a"], cpu="2000m", memory="100Mi"), "NoPlaceToMovePods"),
+        (workload("web", ["a"], cpu="2001m"), "NotUnderutilized"),
+        (workload("web", ["a"], cpu="100m", memory="9Gi"), "NotUnderutilized"),
+        (_on_a(kind="ReplicaSet"), "Removable"),
+        (_on_a(kind="StatefulSet"), "Removable"),
+        # What Cluster Autoscaler's annotation says of a pod.
+        (
+            _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}),
+            "BlockedByPod",
+        ),
+        (
+            _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"}),
+            "BlockedByPod",
+        ),
+        (
+            _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}),
+            "Removable",
+        ),
+        # Local storage.
+        (_on_a(spec=_EMPTY_DIR), "BlockedByPod"),
+        (_on_a(spec=_HOST_PATH), "BlockedByPod"),
+        # PodDisruptionBudgets.
+        ([*_on_a(), disruption_budget("web", "web", allowed=0)], "BlockedByPod"),
+        ([*_on_a(), disruption_budget("web", "web", allowed=1)], "Removable"),
+        # No other node may take the pod.
+        (_on_a(spec=apart("web", "kubernetes.io/hostname")), "NoPlaceToMovePods"),
+        (workload("web", ["a"], spec={"nodeSelector": {"pool": "a"}}), "NoPlaceToMovePods"),
+    ],
+)
+def test_what_is_on_a_node_decides(machines, objects, code):
+    policy = "protect: {singleReplicas: false}"
+    judged = machines.judge(_three(objects), _groups(), policy)
+    assert judged.codes["a"] == code, judged["a"].message
+
+
+def _pod(**metadata):
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": "x",
+            "namespace": "default",
+            "uid": "x",
+            "creationTimestamp": OLD,
+            **metadata,
+        },
+        "spec": {
+            "nodeName": "a",
+            "containers": [{"name": "x", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def _controlled(kind):
+    return {
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [
+        ({}, "BlockedByPod"),
+        ({**_controlled("Node"), "annotations": {"kubernetes.io/config.mirror": "x"}}, "Empty"),
+        (_controlled("DaemonSet"), "Empty"),
+        (_controlled("Workflow"), "BlockedByPod"),
+        ({**_controlled("ReplicaSet"), "deletionTimestamp": OLD}, "Empty"),
+    ],
+)
+def test_pods_that_belong_to_nodes_or_end_do_not_keep_them(machines, metadata, code):
+    assert machines.judge(_three([_pod(**metadata)]), _groups()).codes["a"] == code
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"ready": False}, "NotReady"),
+        ({"unschedulable": True}, "Empty"),
+        ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, "ControlPlane"),
+        (
+            {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
+            "CurrentlyBeingDeleted",
+        ),
+    ],
+)
+def test_what_a_node_says_of_itself_decides(machines, change, code):
+    assert machines.judge(_three(**change), _groups()).codes["a"] == code
+
+
+def test_an_annotation_keeps_a_node(machines):
+    objects = _three()
+    objects[0]["metadata"]["annotations"] = {
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"
+    }
+    judged = machines.judge(objects, _groups())
+    assert judged.codes["a"] == "ScaleDownDisabled"
+    assert "scale-down-disabled" in judged["a"].message
+
+
+def test_a_group_does_not_fall_below_its_minimum(machines):
+    assert machines.judge(_three(), _groups(low=1)).codes["a"] == "NodeGroupMinSizeReached"
+
+
+def test_of_several_that_could_go_only_as_many_do_as_the_minimum_leaves(machines):
+    objects = [*(node(name) for name in "abcd"), *workload("web", ["a", "b"], cpu="100m")]
+    judged = machines.judge(objects, [group("pool", *"abcd", low=3)])
+    assert sorted(judged.codes.values()) == ["Empty", *["NodeGroupMinSizeReached"] * 3]
+
+
+def test_where_a_small_group_keeps_its_nodes_those_of_others_may_go(machines):
+    """Together only two of the three fit away: the one that is kept for its group makes room for another."""
+    objects = [node("a"), node("b"), node("c"), *workload("web", ["a", "b", "c"], cpu="1900m")]
+    judged = machines.judge(objects, [group("one", "a", "b", low=2), group("other", "c")])
+    assert judged.codes == {
+        "a": "NodeGroupMinSizeReached",
+        "b": "NodeGroupMinSizeReached",
+        "c": "Removable",
+    }
+
+
+def test_a_node_in_no_group_stays_only_where_a_provider_was_asked(machines):
+    assert machines.judge(_three(), []).codes["a"] == "NotInGroup"
+    assert machines.judge(_three(), [], asked=False).codes["a"] == "Empty"
+
+
+def test_sizes_that_are_not_known_are_not_judged(machines):
+    assert (
+        machines.judge(_three(), [NodeGroup(name="pool", instances=("a",))]).codes["a"] == "Empty"
+    )
+
+
+def test_of_nodes_with_gpus_only_these_count(machines):
+    objects = _three(
+        [
+            *workload("web", ["a"], cpu="3000m", replicas=2),
+            *workload(
+                "net",
+                ["b"],
+                spec={
+                    "containers": [
+                        {"name": "x", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+                    ]
+                },
+            ),
+        ]
+    )
+    objects[0]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    judged = machines.judge(objects, _groups())
+    assert judged.codes["a"] != "NotUnderutilized"
+    assert dict(judged["a"].used) == {"nvidia.com/gpu": 0.0}
+
+
+def test_each_pod_that_stays_is_named(machines):
+    objects = _three([*_on_a(spec=_EMPTY_DIR), _pod()])
+    judged = machines.judge(objects, _groups())
+    names = {judged.snapshot.pod_ref(one.pod): one.message for one in judged["a"].pods}
+    assert set(names) == {"default/web-0", "default/x"}
+    assert names["default/web-0"].startswith("localStorage")
+
+
+def test_nodes_go_only_together_with_those_that_leave_room_for_them(machines):
+    """Each of two half-full nodes could go alone, for the other has room; not both."""
+    objects = [node("a"), node("b"), *workload("web", ["a", "b"], cpu="1900m")]
+    codes = machines.judge(objects, [group("pool", "a", "b")]).codes
+    assert sorted(codes.values()) == ["NoPlaceToMovePods", "Removable"]

@@ -1,0 +1,63 @@
+"""``rebalancer capacity`` from the command line."""
+
+import json
+
+import pytest
+
+from tests.unit.commands.called import called
+
+_EXAMPLE = "docs/examples/capacity.zip"
+
+
+def test_says_as_data_what_the_table_says():
+    done = called("capacity", "--snapshot", _EXAMPLE, "-o", "json")
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["apiVersion"], data["kind"]) == (0, "rebalancer/v1", "Capacity")
+    codes = {one["name"]: one["code"] for one in data["nodes"]}
+    assert codes == {
+        "node-a1": "Removable",
+        "node-b1": "BlockedByPod",
+        "node-c1": "NoPlaceToMovePods",
+        "node-d1": "NotUnderutilized",
+    }
+    assert [(one["group"], one["nodes"], one["pods"]) for one in data["growth"]] == [
+        ("batch", 2, 3)
+    ]
+    assert sorted(one["code"] for one in data["pending"]) == ["GroupGrows"] * 3 + ["NoGroupFits"]
+    table = called("capacity", "--snapshot", _EXAMPLE).stdout
+    assert all(f"{name} " in table and code in table for name, code in codes.items())
+
+
+def test_says_the_same_twice():
+    once = called("capacity", "--snapshot", _EXAMPLE, "-o", "yaml")
+    assert once == called("capacity", "--snapshot", _EXAMPLE, "-o", "yaml")
+
+
+def test_the_threshold_is_the_policy_s():
+    done = called("capacity", "--snapshot", _EXAMPLE, "--set", "capacity.under=4%", "-o", "json")
+    assert not any(one["goes"] for one in json.loads(done.stdout)["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ("provider: {azure: {}}", "policy.yaml:3: provider.azure: unknown provider"),
+        ("provider: {none: {tags: []}}", "policy.yaml:3: provider.none.tags: unknown key"),
+        ("provider: {none: {}, other: {}}", "policy.yaml:3: provider"),
+        ("capacity: {expander: priority}", "expander: priority and priorities go together"),
+        ("capacity: {expander: priority, priorities: ['(']}", "is no regular expression"),
+    ],
+)
+def test_a_policy_that_is_wrong_names_file_line_and_key(tmp_path, policy, text):
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{policy}\n")
+    done = called("capacity", "--snapshot", _EXAMPLE, "--policy", str(path))
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_a_named_provider_is_asked(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("apiVersion: rebalancer/v1\nkind: Policy\nprovider: {none: }\n")
+    done = called("capacity", "--snapshot", _EXAMPLE, "--policy", str(path), "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["provider"]) == (0, "none")
