@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,6 +78,9 @@ bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks a
 
 bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30 1000:30000 5000:150000:lean" ROUNDS=3
 	$(BIN)/python -m benchmarks.scale $(or $(SIZES),3:30 1000:30000) --rounds $(or $(ROUNDS),3)
+
+bench-peer: $(STAMP)  ## policies of the peer on random small clusters: it and ours after policy migrate, each difference by its kind; CASES=300
+	$(BIN)/python -m benchmarks.peer --cases $(or $(CASES),300)
 
 bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SIZE=1000:30000
 	$(BIN)/python -m benchmarks.scale.waves $(or $(SIZE),1000:30000)

@@ -62,6 +62,18 @@ class _Commands(click.Group):
         loaded: click.Command = module.command
         return loaded
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As in Click, which knows only commands that are imported when it looks for similar ones."""
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415
+
+            similar = " or ".join(repr(each) for each in get_close_matches(name, _COMMANDS))
+            ctx.fail(f"No such command {name!r}.{f' Did you mean {similar}?' if similar else ''}")
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin so, importing none of them."""
         if incomplete.startswith("-"):

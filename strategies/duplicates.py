@@ -59,19 +59,21 @@ class _Room:
 
     def __init__(self, view: View) -> None:
         snapshot, state = view.snapshot, view.state
-        self._requests = snapshot.requests
+        self._scheduler, self._requests = view.scheduler, snapshot.requests
         self._free = snapshot.nodes.allocatable - state.used
         self._places = state.pod_count < snapshot.nodes.max_pods
-        self._known: dict[bytes, NDArray[np.bool_]] = {}
+        self._known: dict[tuple[int, bytes], tuple[NDArray[np.bool_], int, object]] = {}
 
-    def of(self, cls: int) -> NDArray[np.bool_]:
-        """Return the nodes (N,) with room for a pod of ``cls``; classes with equal requests share the array."""
-        request = self._requests[:, cls][:, None]
-        mask = self._known.get(key := request.tobytes())
-        if mask is None:
-            mask = ((request == 0) | (request <= self._free)).all(axis=0) & self._places
-            self._known[key] = mask
-        return mask
+    def possible(self, cls: int) -> tuple[NDArray[np.bool_], int]:
+        """Return the nodes (N,) that a pod of ``cls`` could go to, and how many; classes that ask for the same share them."""
+        static, request = self._scheduler.static_mask(cls), self._requests[:, cls][:, None]
+        known = self._known.get(key := (id(static), request.tobytes()))
+        if known is None:
+            room = ((request == 0) | (request <= self._free)).all(axis=0) & self._places
+            mask = static & room
+            # The array whose identity is in the key is kept beside it.
+            known = self._known[key] = mask, int(np.count_nonzero(mask)), static
+        return known[:2]
 
 
 def _group(
@@ -103,7 +105,5 @@ def _group(
 
 def _feasible(view: View, room: _Room, classes: NDArray[np.int32]) -> int:
     """Return the number of nodes that could hold a pod of the owner, or hold one."""
-    newest = view.snapshot.classes[int(classes[0])].replacement
-    possible = view.scheduler.static_mask(newest) & room.of(newest)
-    possible[view.state.occupied(classes)] = True
-    return int(np.count_nonzero(possible))
+    possible, number = room.possible(view.snapshot.classes[int(classes[0])].replacement)
+    return number + int(np.count_nonzero(~possible[view.state.occupied(classes)]))

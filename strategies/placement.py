@@ -46,7 +46,7 @@ class PlacementParams(Params):
 class Placement:
     """Moves pods off nodes to avoid, and to preferred nodes, by node labels that the pods do not name themselves.
 
-    The scheduler knows nothing of it: a pod is moved only where its replacement will land better all the same.
+    The scheduler knows nothing of it: a pod is moved only where its replacement will land better anyway.
     What a pod itself says about one of these labels, by nodeSelector or node affinity, has the last word.
     """
 

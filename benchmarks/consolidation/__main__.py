@@ -36,7 +36,7 @@ _CYCLES = 60
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one cluster."""
+    """What happened to one cluster."""
 
     seed: int
     nodes: int
@@ -59,7 +59,7 @@ class Result:
 
 
 def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
-    """Return what became of the cluster of a seed."""
+    """Return what happened to the cluster of a seed."""
     registry = Registry.installed()
     loaded = load_text(_POLICY % eagerness.encode(), "benchmark", registry)
     random = np.random.default_rng(seed) if drawn else None

@@ -69,13 +69,13 @@ class Convergence:
 
     @property
     def silent(self) -> bool:
-        """Whether it has come to rest."""
+        """Whether it has settled."""
         last = self.evictions[-_SILENT_TICKS:]
         return len(last) == _SILENT_TICKS and not any(last)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Let each contender come to rest on a cluster of its own, and print what that took."""
+    """Let each contender settle on a cluster of its own, and print what that took."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.ticks", description=__doc__)
     parser.add_argument("size", nargs="?", default="1000:30000", metavar="NODES:PODS")
     parser.add_argument("--wrong", type=float, default=0.1, help="share of the pods")

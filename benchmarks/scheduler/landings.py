@@ -173,7 +173,7 @@ def in_waves(place: Field, rng: random.Random, count: int) -> dict[str, Outcomes
 
 
 class Wave:
-    """Some evictions at once: the state before, and what came of it."""
+    """Some evictions at once: the state before, and the outcome of it."""
 
     def __init__(self, place: Field, victims: list[dict[str, Any]]) -> None:
         self._place = place

@@ -133,6 +133,9 @@ spec:
 {{- define "rebalancer.serveArgs" -}}
 - serve
 - --every={{ .Values.serve.every }}
+{{- if and .Values.timeZone (contains " " .Values.serve.every) }}
+- --time-zone={{ .Values.timeZone }}
+{{- end }}
 - --listen=:{{ .Values.serve.port }}
 {{- if .Values.serve.showReport }}
 - --show-report

@@ -17,7 +17,7 @@ from rebalancer.capacity.groups import Groups
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.emptying import Choice, Emptier
+from rebalancer.planner.emptying import Emptier, EmptyingChoice
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
@@ -101,7 +101,7 @@ class _Removal:
         )
         return Emptier(self._draft, self._of, emptiable, marked_by_others(self._snapshot))
 
-    def _surplus(self, choice: Choice) -> dict[int, tuple[Standing, str]]:
+    def _surplus(self, choice: EmptyingChoice) -> dict[int, tuple[Standing, str]]:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[Standing, str]] = {}
@@ -120,7 +120,7 @@ class _Removal:
             left[group.name] += 1
         return surplus
 
-    def _standing(self, node: int, emptier: Emptier, choice: Choice) -> NodeStanding:
+    def _standing(self, node: int, emptier: Emptier, choice: EmptyingChoice) -> NodeStanding:
         code, text, pods = self._said(node, emptier, choice)
         group = self._groups.group_of(node)
         used = {name: float(share[node]) for name, share in self._used.items()}
@@ -135,7 +135,7 @@ class _Removal:
         )
 
     def _said(
-        self, node: int, emptier: Emptier, choice: Choice
+        self, node: int, emptier: Emptier, choice: EmptyingChoice
     ) -> tuple[Standing, str, tuple[StayingPod, ...]]:
         if (kept := self._kept.get(node)) is not None:
             return *kept, ()

@@ -23,7 +23,7 @@ from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 
 if TYPE_CHECKING:
-    from rebalancer.kube.resources import Rule
+    from rebalancer.kube.resources import AccessRule
     from rebalancer.report.plan_file import ReviewedPlan
 
 
@@ -42,7 +42,7 @@ class RunContext:
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     stop: Stop
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     timings: Timings
     progress: Progress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.source import Reading, Source
-from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.marks import expired
@@ -52,11 +52,11 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
 
 
 def make_plan(
-    run: RunContext, reading: Reading, memory: Keeper | None, onlooker: Onlooker | None = None
+    run: RunContext, reading: Reading, memory: Keeper | None, observer: PlanObserver | None = None
 ) -> Planned:
-    """Return the plan; ``onlooker`` is called before and after its moves, and changes nothing."""
+    """Return the plan; ``observer`` is called before and after its moves, and changes nothing."""
     planned = run.planning.plan(
-        reading.snapshot, reading.clock_skew, run.timings, onlooker, _planning_ends(run)
+        reading.snapshot, reading.clock_skew, run.timings, observer, _planning_ends(run)
     )
     if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
         run.notes.append(left)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from rebalancer.base.environment import system_environment
@@ -14,10 +15,11 @@ from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import run_demo
 from rebalancer.embedded.drifts import LIVE
-from rebalancer.embedded.kept import drift, kept
-from rebalancer.kube.client import connect
+from rebalancer.embedded.kept import DRIFTS_PATH, KeptError, kept
+from rebalancer.kube.client import Client, connect
 
 _KUBECONFIG = Path("demo.kubeconfig")
 
@@ -99,6 +101,25 @@ def drift_command(
     )
     say(environment.out, f"{drift(client, name)}.")
     return int(ExitCode.DONE)
+
+
+def drift(client: Client, name: str) -> str:
+    """Have a kept cluster drift, wait until it has settled, and return what has happened.
+
+    Raises:
+        KeptError: the server of ``client`` is no kept cluster.
+        ClusterReadError: it does not answer.
+    """
+    version = client.get("/version")
+    if not version.ok or BUILD.encode() not in version.body:
+        raise KeptError(
+            f"{client.server} is no cluster of `rebalancer demo --keep`: nothing was done;"
+            " name its kubeconfig with --kubeconfig or in $KUBECONFIG"
+        )
+    answer = client.post(DRIFTS_PATH + name, b"{}")
+    if not answer.ok:
+        raise KeptError(f"{client.server} is an embedded cluster that does not drift on request")
+    return str(msgspec.json.decode(answer.body)["message"])
 
 
 def _is_given(context: click.Context, name: str) -> bool:

@@ -29,7 +29,7 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.commands.identity import own_pod
 from rebalancer.commands.run import PATIENCE
-from rebalancer.nodes.choice import Choice
+from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
@@ -61,7 +61,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     timeout = duration("--timeout", options.timeout)
     orders = orders_of(options, environment, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
-    preflight = emptying.preflight(Choice(options.nodes, options.selector))
+    preflight = emptying.preflight(NodeChoice(options.nodes, options.selector))
     refused = refuses(preflight.checks)
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE

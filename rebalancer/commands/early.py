@@ -7,6 +7,8 @@ import threading
 from typing import Any
 
 from rebalancer.base.stop import Clock
+from rebalancer.signals.notice import NOTICE
+from rebalancer.snapshot.leaving import notices_of
 from rebalancer.wire.marks import KEYS
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
@@ -81,7 +83,7 @@ class Early:
             self._note(f"node {after.metadata.name} was added", GAP)
         elif notices(before) != notices(after):
             self._note(f"node {after.metadata.name} says something else", GAP_AFTER_NOTICE)
-        elif _capacity(before) != _capacity(after):
+        elif _offers(before) != _offers(after):
             self._note(f"node {after.metadata.name} has changed", GAP)
 
     def _note(self, why: str, gap: float) -> None:
@@ -96,23 +98,25 @@ class Early:
 def notices(node: Node) -> tuple[object, ...]:
     """Return what a node says of itself, and others say of it: by these it is announced that it will go.
 
-    What runs set themselves, and what changes with each heartbeat, is left out.
+    What runs set themselves, and what changes with each heartbeat, is left out; so are annotations that say nothing of
+    that, which some controllers rewrite every few seconds.
     """
     taints = sorted(
         (taint.key, taint.value or "", taint.effect)
         for taint in node.spec.taints or ()
         if taint.key not in _OURS
     )
-    conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
+    ready = [each.status for each in node.status.conditions or () if each.type == "Ready"]
     return (
         node.spec.unschedulable,
         taints,
-        conditions,
+        ready,
         node.metadata.deletion_timestamp,
-        node.metadata.labels or {},
-        node.metadata.annotations or {},
+        (node.metadata.annotations or {}).get(NOTICE),
+        notices_of(node),
     )
 
 
-def _capacity(node: Node) -> object:
-    return node.status.allocatable
+def _offers(node: Node) -> object:
+    """Return what pods may be placed by."""
+    return node.status.allocatable, node.metadata.labels or {}

@@ -16,7 +16,7 @@ from rebalancer.commands.identity import instance
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
-from rebalancer.nodes.choice import Choice
+from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
 from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
@@ -101,7 +101,7 @@ class Emptying:
     base: RunContext
     """Of which every round is a copy, with a time and a policy of its own."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    """Uid -> what came of the last attempt to evict the pod."""
+    """Uid -> the outcome of the last attempt to evict the pod."""
 
     @classmethod
     def of(cls, options: EmptyingOptions, environment: Environment, orders: Orders) -> Emptying:
@@ -162,7 +162,7 @@ class Emptying:
 
     # -- before anything is changed ----------------------------------------------------------------
 
-    def preflight(self, choice: Choice) -> Preflight:
+    def preflight(self, choice: NodeChoice) -> Preflight:
         """Read the cluster and look at the chosen nodes.
 
         Raises:

@@ -104,7 +104,7 @@ class _Server(ThreadingTCPServer):
                 self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that leave early: a probe's time-out is no event of ours."""
+        """Say nothing of clients that leave early: a probe's time-out is no event to report."""
 
 
 def _server_of(host: str) -> type[_Server]:

@@ -23,6 +23,7 @@ from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
 from rebalancer.explain.ended import ended_data, ended_table
+from rebalancer.explain.landing_table import explained_as_table
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.pods import decision_data, facts_of
@@ -30,9 +31,8 @@ from rebalancer.explain.text import pod_words
 from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
-from rebalancer.planner.plan import Onlooker
+from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.data_text import DATA_FORMS, data_text
-from rebalancer.report.explained import explained_as_table
 from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import explain_pod as explain_landing
@@ -133,10 +133,10 @@ class _Explaining:
         self.snapshot = self._reading.snapshot
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
-    def planned(self, onlooker: Onlooker | None) -> RunReport:
-        """Return the report that a dry run would write; ``onlooker`` is called before and after its moves."""
+    def planned(self, observer: PlanObserver | None) -> RunReport:
+        """Return the report that a dry run would write; ``observer`` is called before and after its moves."""
         memory = recall(self._run, self._source, self._reading)
-        planned = make_plan(self._run, self._reading, memory, onlooker)
+        planned = make_plan(self._run, self._reading, memory, observer)
         return run_report(self._run, self._source, planned)
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:

@@ -204,7 +204,7 @@ def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
         default=format_duration(timedelta(seconds=seconds)),
         show_default=True,
         metavar="DURATION",
-        help="End the run in good order after this time: 90s, 5m; a plain number is seconds.",
+        help="End the run cleanly after this time: 90s, 5m; a plain number is seconds.",
     )
 
 
@@ -236,7 +236,7 @@ REQUESTS = [
     click.option(
         "--compress",
         is_flag=True,
-        help="Have lists sent compressed: for slow or metered lines. Costs the API server more CPU.",
+        help="Ask for compressed lists: for slow or metered connections. Costs the API server more CPU.",
     ),
 ]
 """How the API server is asked."""

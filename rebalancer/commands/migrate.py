@@ -26,7 +26,7 @@ _STDIN = "standard input"
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A policy of ours, converted from one of the descheduler."""
+    """Our policy, converted from one of the descheduler."""
 
     data: dict[str, Any]
     """The policy as plain data."""
@@ -36,7 +36,7 @@ class Migrated:
 
 
 def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
-    """Return the policy of ours for the one in ``raw``.
+    """Return our policy for the one in ``raw``.
 
     Raises:
         PolicyError: it is no policy of the descheduler, or has keys unknown to the descheduler.
@@ -55,7 +55,7 @@ def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrat
 
 
 def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environment) -> ExitCode:
-    """Write the policy of ours for the one in ``file`` ('-': standard input) to ``output``, else to standard output.
+    """Write our policy for the one in ``file`` ('-': standard input) to ``output``, else to standard output.
 
     Raises:
         PolicyError: see ``migrated``; or a file cannot be read or written.

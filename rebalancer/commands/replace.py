@@ -25,11 +25,11 @@ from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, wit
 from rebalancer.commands.identity import instance
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
-from rebalancer.nodes.choice import Choice, version_of
+from rebalancer.nodes.choice import NodeChoice, version_of
 from rebalancer.nodes.hook import Hook
 from rebalancer.nodes.missing import Missing, missing_nodes
 from rebalancer.nodes.preflight import refuses
-from rebalancer.nodes.replacing import Pace
+from rebalancer.nodes.replacing import ReplacementPace
 from rebalancer.nodes.replacing import replace as replace_all
 from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
 from rebalancer.policy.windows import is_open
@@ -73,7 +73,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     environment.committed.set()
     emptying.end_after(timeout or math.inf)
     course = _Course(emptying, preflight.names, hook, wait_batch)
-    why = course.run(Pace(options.max_unavailable, pause, 0.0))
+    why = course.run(ReplacementPace(options.max_unavailable, pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
 
@@ -86,13 +86,13 @@ def text_of_missing(missing: Missing) -> str:
     return f"{pods} no room, and one of them fits on no node like {missing.like}"
 
 
-def _choice(options: ReplaceOptions) -> Choice:
+def _choice(options: ReplaceOptions) -> NodeChoice:
     if options.selector is None and options.kubelet_below is None and options.older_than is None:
         raise PolicyError(["say which nodes are old: -l, --kubelet-below or --older-than"])
     if options.kubelet_below is not None:
         version_of(options.kubelet_below)
     age = None if options.older_than is None else duration("--older-than", options.older_than)
-    return Choice((), options.selector, options.kubelet_below, age)
+    return NodeChoice((), options.selector, options.kubelet_below, age)
 
 
 class _Course:
@@ -114,7 +114,7 @@ class _Course:
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
-    def run(self, pace: Pace) -> str | None:
+    def run(self, pace: ReplacementPace) -> str | None:
         """Cordon all; replace them; return None once all are, else why they are not."""
         stop, clock = self._emptying.stop, self._emptying.environment.clock
         why: str | None = "it was cut off"

@@ -26,7 +26,7 @@ from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.early import Early
 from rebalancer.commands.identity import identity
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import Ended, published, run_on
+from rebalancer.commands.run import EndedRun, published, run_on
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
 from rebalancer.commands.vitals import Vitals
@@ -49,6 +49,10 @@ _TRY_AGAIN = 2.0
 _LOOK = 0.25
 _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""
+
+
+_THOROUGH = 20
+"""Runs between two looks of the garbage collector at what has outlasted runs."""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,8 @@ class Resident:
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._ended_at = self._compacted = -math.inf
+        self._due = -math.inf
+        """When the next run is due by the schedule: from the beginning of the last one, as a CronJob's."""
         self._following = ExitStack()
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
@@ -217,6 +223,7 @@ class Resident:
             keep=True,
             finished=planning.finished,
             autoscalers=planning.autoscalers,
+            progress=self._seen,
         ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
@@ -228,14 +235,14 @@ class Resident:
             FOLLOW_RULES,
             require,
         )
-        from rebalancer.kube.resources import PODS, Rule  # noqa: PLC0415
+        from rebalancer.kube.resources import PODS, AccessRule  # noqa: PLC0415
 
         loaded = self._policy.loaded
         if self._allowed == loaded.policy_hash:
             return
         run = self._context()
         also = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
-        follows = (*FOLLOW_RULES, *also, Rule("watch", PODS.group, PODS.plural))
+        follows = (*FOLLOW_RULES, *also, AccessRule("watch", PODS.group, PODS.plural))
         if run.acts:
             require_rights(run, client, self._usage(run, client), follows)
         else:
@@ -253,8 +260,10 @@ class Resident:
         )
 
     def _run(self, client: Client, lost: Callable[[], str | None]) -> None:
-        """Make one run, and keep what came of it; what goes wrong is said, and the next run tries again."""
+        """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
         self._seen()
+        clock = self._environment.clock
+        self._due = clock.now() + self._schedule(clock.unix())
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
@@ -277,14 +286,23 @@ class Resident:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self.vitals.reported(ended.report, ended.remembered, now)
-        # What a run leaves refers to itself in circles: few objects with large arrays, for which the collector would wait.
-        gc.collect()
+        self._collect()
         self._environment.committed.set()
         self.vitals.runs += 1
         self._ended_at = self._environment.clock.now()
         self._seen()
 
-    def _ended(self, run: RunContext, client: Client) -> Ended:
+    def _collect(self) -> None:
+        """Free what a run leaves: few objects with large arrays, in circles, for which the collector would wait long.
+
+        What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
+        """
+        if self.vitals.runs % _THOROUGH == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    def _ended(self, run: RunContext, client: Client) -> EndedRun:
         self._require_rights(client)
         follower = self._follower(client)
         of_run = client.beside(run.stop)
@@ -323,9 +341,9 @@ class Resident:
     # -- between two runs --------------------------------------------------------------------------
 
     def _await_next(self, lost: Callable[[], str | None]) -> None:
-        """Wait until a run is due, by the schedule or since something has changed."""
+        """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
         clock = self._environment.clock
-        due = clock.now() + self._schedule(clock.unix())
+        due = self._due
         while self._stop.reason() is None and lost() is None:
             self._seen()
             now = clock.now()

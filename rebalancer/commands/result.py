@@ -34,7 +34,7 @@ def report(
     *,
     partial: bool = False,
 ) -> tuple[ExitCode, RunReport]:
-    """Write what was planned and what came of it; return the exit code, and what was written.
+    """Write what was planned and the outcome of it; return the exit code, and what was written.
 
     ``partial``: something beside the moves of the plan has failed.
     """
@@ -184,7 +184,7 @@ _HELD_BACK = (Code.PDB, Code.PDB_CONFLICT, Code.BUDGET, Code.QUOTA)
 
 
 def outcomes_of(planned: Planned, execution: Execution | None) -> tuple[Outcome, ...]:
-    """Return what came of each move of the plan, in its order."""
+    """Return the outcome of each move of the plan, in its order."""
     outcomes = iter(execution.outcomes if execution else _not_executed(planned))
     return tuple(planned.ended.get(move.uid) or next(outcomes) for move in planned.plan.moves)
 

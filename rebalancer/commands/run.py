@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
 
 PATIENCE = 5.0
-"""Seconds for a run that is stopped while it reads or plans to report all the same; the chart's pod has 10."""
+"""Seconds for a run that is stopped while it reads or plans to report anyway; the chart's pod has 10."""
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -46,7 +46,7 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     return published(options.publishing(), environment, lambda: _run(options, environment)).code
 
 
-def published(flags: Publishing, environment: Environment, run: Callable[[], Ended]) -> Ended:
+def published(flags: Publishing, environment: Environment, run: Callable[[], EndedRun]) -> EndedRun:
     """Run, and send its metrics and notice where ``flags`` say.
 
     Raises:
@@ -70,7 +70,7 @@ def published(flags: Publishing, environment: Environment, run: Callable[[], End
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A run that came to its end."""
 
     code: ExitCode
@@ -80,16 +80,16 @@ class Ended:
     """What earlier runs left; None without a memory."""
 
 
-def _run(options: RunOptions, environment: Environment) -> Ended:
+def _run(options: RunOptions, environment: Environment) -> EndedRun:
     run = run_context(options, environment)
     ending = options.ending()
     with open_source(run, options.access()) as source:
         if source.lease_taken is not None:
-            return Ended(report_lease_taken(run, ending, source, source.lease_taken))
+            return EndedRun(report_lease_taken(run, ending, source, source.lease_taken))
         return run_on(run, ending, source)
 
 
-def run_on(run: RunContext, ending: Ending, source: Source) -> Ended:
+def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
     """Read, plan, carry the plan out if the run acts, report.
 
     Raises:
@@ -112,7 +112,7 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> Ended:
             planned = make_plan(run, reading, memory)
             execution, unmarked = act(run, source, reading, planned, memory), True
     code, written = report(run, ending, source, planned, execution, partial=unmarked)
-    return Ended(code, written, remembered)
+    return EndedRun(code, written, remembered)
 
 
 def act(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from rebalancer.base.durations import parse_seconds
 
 Schedule = Callable[[float], float]
-"""Unix seconds -> the seconds from then until the next plan."""
+"""Unix seconds at which a run has begun -> the seconds from then until the next one is due."""
 
 
-def parse_schedule(text: str) -> Schedule:
-    """Return the schedule that is written as a duration (``2m``, ``90``), or in the five fields of cron, in UTC.
+def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
+    """Return the schedule that is written as a duration (``2m``, ``90``), or in the five fields of cron.
+
+    ``time_zone`` (IANA) is that of the cron expression; when clocks change, it means what it does in a policy's windows.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or the time zone is none.
     """
     if len(text.split()) == 5:
-        return _cron(text)
+        return _cron(text, time_zone)
+    if time_zone != "UTC":
+        raise ValueError(
+            f"a time zone ({time_zone}) says nothing of {text!r}: it is no cron expression"
+        )
     seconds = at_least_a_second(text)
     return lambda _: seconds
 
@@ -35,16 +40,20 @@ def at_least_a_second(text: str) -> float:
     return seconds
 
 
-def _cron(text: str) -> Schedule:
-    # Imported here, as it imports twenty modules.
-    from croniter import croniter  # noqa: PLC0415
+def _cron(text: str, time_zone: str) -> Schedule:
+    # Imported here, as the policy's model imports many modules.
+    from pydantic import ValidationError  # noqa: PLC0415
 
-    def left(now: float) -> float:
-        at: datetime = croniter(text, datetime.fromtimestamp(now, UTC)).get_next(datetime)
-        return at.timestamp() - now
+    from rebalancer.policy.windows import Window  # noqa: PLC0415
 
     try:
-        left(0.0)
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ValueError(f"{text!r} is no cron expression that ever matches: {error}") from None
+        window = Window.model_validate({"allow": text, "for": "1m", "timeZone": time_zone})
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+    def left(begun: float) -> float:
+        at = window.next_opening(begun)
+        # The calendar of cron ends in the year 9999.
+        return float("inf") if at is None else at - begun
+
     return left

@@ -26,7 +26,7 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE
-from rebalancer.commands.schedule import Schedule, parse_schedule
+from rebalancer.commands.schedule import parse_schedule
 from rebalancer.commands.vitals import Vitals
 
 
@@ -40,12 +40,18 @@ from rebalancer.commands.vitals import Vitals
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option(
     "--every",
-    "schedule",
-    callback=parsed(parse_schedule),
     default="2m",
     show_default=True,
     metavar="DURATION|CRON",
-    help="When to plan: 90s, 5m, or five fields of cron in UTC. Changes of nodes call for a plan at once.",
+    help="When to plan: 90s, 5m, from the beginning of one run to that of the next, or five fields of cron. "
+    "Changes of nodes call for a plan at once.",
+)
+@click.option(
+    "--time-zone",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="IANA time zone of the cron expression, such as Asia/Tokyo.",
 )
 @click.option(
     "--listen",
@@ -64,16 +70,20 @@ from rebalancer.commands.vitals import Vitals
 @deadline_flag(120)
 @with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
 def command(
-    schedule: Schedule, address: tuple[str, int] | None, show_report: bool, **flags: Any
+    every: str, time_zone: str, address: tuple[str, int] | None, show_report: bool, **flags: Any
 ) -> int:
     """Follow the cluster, and plan and act again and again.
 
     It reads the cluster once and follows it from there. Each run is one of `rebalancer run`, with the same policy,
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
-    It ends in good order at SIGTERM. Without --lease it leads alone: start no second one beside it.
+    It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
     from rebalancer.commands.resident import Resident  # noqa: PLC0415
 
+    try:
+        schedule = parse_schedule(every, time_zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions(**flags)
     vitals = Vitals(environment.clock, options.deadline, keeps_report=show_report)
     resident = Resident(options, environment, schedule, vitals)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
-    from rebalancer.kube.resources import Rule
+    from rebalancer.kube.resources import AccessRule
     from rebalancer.policy.usage import UsageSettings
 
 
@@ -193,7 +193,7 @@ def _prepare_to_act(
 
 
 def require_rights(
-    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[Rule] = ()
+    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
 ) -> None:
     """Ask for all that a run that acts must be allowed to do, and for what is needed ``also``.
 
@@ -220,7 +220,7 @@ def require_rights(
         require(client, (*reads, *acts, *lease, *memory))
 
 
-def _scheduler_rules(run: RunContext) -> tuple[Rule, ...]:
+def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
     from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
 
     named = run.loaded.policy.scheduler.from_config

@@ -8,10 +8,10 @@ conflict wants pods apart that repel each other. A strategy declares groups;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
-# So few pods are counted faster by plain numbers than by arrays.
-_FEW_PODS = 32
+_Held = TypeVar("_Held", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,13 @@ class Domains:
 
     @staticmethod
     def nodes(view: View) -> Domains:
-        """Return every node as a domain of its own."""
-        names = view.snapshot.nodes.names
-        return Domains(np.arange(len(names), dtype=np.int32), names)
+        """Return every node as a domain of its own; made once."""
+        made = view.made.get("nodes as domains")
+        if not isinstance(made, Domains):
+            names = view.snapshot.nodes.names
+            made = Domains(np.arange(len(names), dtype=np.int32), names)
+            view.made["nodes as domains"] = made
+        return made
 
     @cached_property
     def are_nodes(self) -> bool:
@@ -69,20 +72,16 @@ class Domains:
         """Return how many pods of ``classes`` are in each domain (D,) now."""
         return view.state.counts_by(classes, self.of_node, len(self.names))
 
-    def occupied(self, view: View, classes: Int32s) -> tuple[Ints, Ints]:
-        """Return the domains, ascending, that hold pods of ``classes`` now, and how many each."""
+    def held(self, view: View, classes: Int32s) -> dict[int, int]:
+        """Return domain -> pods of ``classes`` in it now, of the domains that hold any."""
         nodes = view.state.nodes_of(classes)
         if nodes is None:
             counts = self.count(view, classes)
-            at = np.flatnonzero(counts)
-            return at, counts[at]
-        domains = self.of_node[nodes]
-        if len(nodes) <= _FEW_PODS:
-            few = Counter(domain for domain in domains.tolist() if domain >= 0)
-            places = sorted(few)
-            return np.array(places, np.int64), np.array([few[p] for p in places], np.int64)
-        at, counts = np.unique(domains[domains >= 0], return_counts=True)
-        return at.astype(np.int64), counts.astype(np.int64)
+            at = counts.nonzero()[0]
+            return dict(zip(at.tolist(), counts[at].tolist(), strict=True))
+        held = Counter(self.of_node[nodes].tolist())
+        held.pop(-1, None)
+        return held
 
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Sum a per-node count (N,) over the domains (D,)."""
@@ -90,6 +89,21 @@ class Domains:
         return np.bincount(
             self.of_node[inside], per_node[inside], minlength=len(self.names)
         ).astype(np.int64)
+
+
+def by_domain(
+    domains: Domains, empty: float, held: Mapping[int, _Held], value: Callable[[_Held], float]
+) -> Floats:
+    """Return the ``value`` (D + 1,) of what each domain holds, ``empty`` where it holds nothing, or for no domain.
+
+    Asked once for all domains that hold the same: of thousands of nodes there are a few kinds.
+    """
+    values = np.full(len(domains.names) + 1, float(empty))
+    if held:
+        of_kind = {kind: value(kind) for kind in set(held.values())}
+        at = np.fromiter(held, np.intp, len(held))
+        values[at] = np.fromiter(map(of_kind.__getitem__, held.values()), float, len(held))
+    return values
 
 
 class Group(Protocol):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rebalancer.cost.groups import Domains
+from rebalancer.cost.groups import Domains, by_domain
 from rebalancer.cost.potentials import conflict_minimum
 from rebalancer.cost.term import View
-from rebalancer.snapshot.columns import Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Floats, Int32s
 
 _NO_CLASSES = np.zeros(0, np.int32)
 # So many domains are named.
 _SHOWN = 6
+
+Roles = tuple[int, ...]
+"""How many pods of each role a domain holds: domains that hold the same are alike."""
 
 
 @dataclass(slots=True)
@@ -24,16 +27,15 @@ class _Occupied:
     """What a group's domains hold while its members' pods stay where they are."""
 
     stamp: object
-    at: Ints
-    """(M,) the domains, ascending, that hold any."""
-    counts: Ints
-    """(roles, M)"""
-    covers: Ints
-    """(M,) what has to leave each."""
+    counts: dict[int, Roles]
+    """Of the domains that hold any."""
     total: int
+    """Pods that have to leave."""
     hopeless: int
-    gains: Ints | None = None
-    """(M,) the most that one pod leaving each domain can gain."""
+    gains: Floats | None = None
+    """(D + 1,) the most that one pod leaving each domain can gain; the last entry is for nodes without one."""
+    changes: dict[tuple[int | None, int, int | None], Floats] = field(default_factory=dict)
+    """(role that leaves, from which domain, role that enters) -> change (D + 1,) by the domain entered."""
 
 
 class _SeparableGroup:
@@ -56,50 +58,54 @@ class _SeparableGroup:
     def _role_of(self) -> dict[int, int]:
         return {cls: role for role, of in enumerate(self._roles) for cls in of.tolist()}
 
-    def _cover(self, counts: Ints) -> Ints:
-        """Return the pods (...,) that have to leave, for role counts (roles, ...); 0 where all are 0."""
+    def _cover(self, counts: Roles) -> int:
+        """Return the pods that have to leave a domain; 0 where all counts are 0."""
         raise NotImplementedError
 
-    def _hopeless(self, counts: Ints) -> int:  # noqa: ARG002  # most groups know no such thing
-        """Return how much of the potential no placement can fix, for role counts (roles, M)."""
+    def _hopeless(self, pods: int) -> int:  # noqa: ARG002  # most groups know no such thing
+        """Return how much of the potential no placement can fix of so many pods of the first role."""
         return 0
 
     def _now(self) -> _Occupied:
         """Return what holds until a member's pod is moved."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
-            at, counts = self._counts()
-            covers = self._cover(counts)
-            total = int(covers.sum())
-            self._known = _Occupied(stamp, at, counts, covers, total, self._hopeless(counts))
+            counts = self._counts()
+            total = pods = 0
+            for alike, times in Counter(counts.values()).items():
+                total += self._cover(alike) * times
+                pods += alike[0] * times
+            self._known = _Occupied(stamp, counts, total, self._hopeless(pods))
         return self._known
 
-    def _counts(self) -> tuple[Ints, Ints]:
-        """Return the domains (M,) that hold members' pods, and how many of each role (roles, M)."""
-        roles = [self.domains.occupied(self._view, role) for role in self._roles]
-        filled = [domains for domains, _ in roles if len(domains)]
-        if len(filled) == 1:
-            at = filled[0]
-        else:
-            at = np.unique(np.concatenate([np.zeros(0, np.int64), *filled]))
-        counts = np.zeros((len(roles), len(at)), np.int64)
-        for role, (domains, of_role) in enumerate(roles):
-            counts[role, np.searchsorted(at, domains)] = of_role
-        return at, counts
+    def _counts(self) -> dict[int, Roles]:
+        """Return the domains that hold members' pods, and how many of each role."""
+        none = [0] * len(self._roles)
+        counts: dict[int, Roles] = {}
+        for role, classes in enumerate(self._roles):
+            if not len(classes):
+                continue
+            before, after = tuple(none[:role]), tuple(none[role + 1 :])
+            for domain, pods in self.domains.held(self._view, classes).items():
+                of_domain = counts.get(domain)
+                if of_domain is None:
+                    counts[domain] = (*before, pods, *after)
+                else:
+                    counts[domain] = _with(of_domain, role, pods)
+        return counts
 
-    def _shown(self, words: Callable[[Ints], str], nothing: str, *, crowded: bool = False) -> str:
-        """Return ``words`` for the counts (roles,) of up to six domains, those with most to fix first.
+    def _shown(self, words: Callable[[Roles], str], nothing: str, *, crowded: bool = False) -> str:
+        """Return ``words`` for what up to six domains hold, those with most to fix first.
 
         ``crowded``: only of domains where something is to be fixed.
         """
-        now = self._now()
-        order = np.lexsort((now.at, -now.counts.sum(axis=0), -now.covers))
-        order = order[now.covers[order] > 0] if crowded else order[now.counts[:, order].any(axis=0)]
-        names = self.domains.names
-        shown = [
-            f"{names[int(now.at[place])]} {words(now.counts[:, place])}"
-            for place in order[:_SHOWN].tolist()
-        ]
+        order = sorted(
+            (-self._cover(of_domain), -sum(of_domain), domain)
+            for domain, of_domain in self._now().counts.items()
+            if not crowded or self._cover(of_domain)
+        )
+        names, counts = self.domains.names, self._now().counts
+        shown = [f"{names[domain]} {words(counts[domain])}" for *_, domain in order[:_SHOWN]]
         more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
         return f"{', '.join(shown)}{more}" if shown else nothing
 
@@ -111,70 +117,65 @@ class _SeparableGroup:
         return self.potential()
 
     def gains(self) -> Floats:
-        per_domain = np.zeros(len(self.domains.names) + 1)
-        per_domain[self._now().at] = self._gains(self._now())
-        return per_domain[self.domains.of_node]
+        return self._gains(self._now())[self.domains.of_node]
 
     def gains_at(self, nodes: Int32s) -> Floats:
-        now = self._now()
-        place, there = _places(now.at, self.domains.of_node[nodes])
-        gains = np.zeros(len(nodes))
-        gains[there] = self._gains(now)[place[there]]
-        return gains
+        return self._gains(self._now())[self.domains.of_node[nodes]]
 
-    def _gains(self, now: _Occupied) -> Ints:
+    def _gains(self, now: _Occupied) -> Floats:
         if now.gains is None:
-            best = np.zeros(len(now.at), np.int64)
-            if now.total > now.hopeless:
-                for role in range(len(self._roles)):
-                    less = now.counts.copy()
-                    less[role] -= 1
-                    gain = now.covers - self._cover(np.maximum(less, 0))
-                    best = np.maximum(best, np.where(now.counts[role] > 0, gain, 0))
-            now.gains = best
+            some = now.counts if now.total > now.hopeless else {}
+            now.gains = by_domain(self.domains, 0.0, some, self._gain)
         return now.gains
+
+    def _gain(self, counts: Roles) -> int:
+        """Return the most that one pod leaving a domain can gain."""
+        less = [_with(counts, role, -1) for role, pods in enumerate(counts) if pods > 0]
+        return max(0, self._cover(counts) - min(map(self._cover, less)))
 
     def seen_from(self, node: int) -> Hashable:
         """See :func:`rebalancer.cost.groups.seen_from`."""
         domain = int(self.domains.of_node[node])
         if domain < 0 or not self.domains.are_nodes:
             return domain
-        now = self._now()
-        place = int(np.searchsorted(now.at, domain))
-        if place == len(now.at) or now.at[place] != domain:
-            return ()
-        return tuple(now.counts[:, place].tolist())
+        return self._now().counts.get(domain, ())
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         now = self._now()
-        at, counts, covers = now.at, now.counts, now.covers
-        source = int(self.domains.of_node[node])
-        role, joins = self._role_of.get(cls), self._role_of.get(replacement)
-        if role is not None and source >= 0:
-            at, counts, covers = self._without(now, role, source)
-        left = int(covers.sum()) - now.total
-        change = np.full(len(destinations), left, np.int64)
-        if joins is not None:
-            targets = self.domains.of_node[destinations]
-            alone = np.zeros((len(self._roles), 1), np.int64)
-            alone[joins] = 1
-            change[targets >= 0] += int(self._cover(alone)[0])
-            place, there = _places(at, targets)
-            more = counts.copy()
-            more[joins] += 1
-            change[there] = left + (self._cover(more) - covers)[place[there]]
-        floor = max(0, now.total - now.hopeless)
-        return (np.maximum(0, now.total + change - now.hopeless) - floor).astype(float)
+        source, leaves = int(self.domains.of_node[node]), self._role_of.get(cls)
+        move = leaves if source >= 0 else None, source, self._role_of.get(replacement)
+        changes = now.changes.get(move)
+        if changes is None:
+            # All domains at once: other pods of the class, and the next landing, ask for the same.
+            changes = now.changes[move] = self._changes(now, *move)
+        return changes[self.domains.of_node[destinations]]
 
-    def _without(self, now: _Occupied, role: int, source: int) -> tuple[Ints, Ints, Ints]:
-        """Return domains, counts and covers with one pod of ``role`` less in ``source``."""
-        at, counts = now.at, now.counts
-        place = int(np.searchsorted(at, source))
-        if place == len(at) or at[place] != source:
-            at, counts = np.insert(at, place, source), np.insert(counts, place, 0, axis=1)
-        left = counts.copy()
-        left[role, place] -= 1
-        return at, left, self._cover(left)
+    def _changes(
+        self, now: _Occupied, leaves: int | None, source: int, enters: int | None
+    ) -> Floats:
+        """Return the change (D + 1,) of the potential by the domain that a pod enters."""
+        counts, left = now.counts, now.total
+        nothing = (0,) * len(self._roles)
+        if leaves is not None:
+            before = counts.get(source, nothing)
+            counts = {**counts, source: _with(before, leaves, -1)}
+            left += self._cover(counts[source]) - self._cover(before)
+        floor = max(0, now.total - now.hopeless)
+
+        def change(of_domain: Roles) -> int:
+            more = 0
+            if enters is not None:
+                more = self._cover(_with(of_domain, enters, 1)) - self._cover(of_domain)
+            return max(0, left + more - now.hopeless) - floor
+
+        changes = by_domain(self.domains, change(nothing), counts, change)
+        changes[-1] = max(0, left - now.hopeless) - floor
+        return changes
+
+
+def _with(counts: Roles, role: int, more: int) -> Roles:
+    """Return counts with ``more`` pods of a role."""
+    return (*counts[:role], counts[role] + more, *counts[role + 1 :])
 
 
 class CapGroup(_SeparableGroup):
@@ -194,9 +195,8 @@ class CapGroup(_SeparableGroup):
         self.members = self.movers = counted
         super().__init__(view, domains, [counted])
 
-    def _cover(self, counts: Ints) -> Ints:
-        above: Ints = np.maximum(0, counts[0] - self.cap)
-        return above
+    def _cover(self, counts: Roles) -> int:
+        return max(0, counts[0] - self.cap)
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
         """See Counted."""
@@ -217,7 +217,7 @@ class CapGroup(_SeparableGroup):
 
     def standing(self) -> str:
         """See Described."""
-        return self._shown(lambda counts: f"{int(counts[0])}", "none anywhere")
+        return self._shown(lambda counts: f"{counts[0]}", "none anywhere")
 
 
 class ConflictGroup(_SeparableGroup):
@@ -257,22 +257,23 @@ class ConflictGroup(_SeparableGroup):
         """See Counted: a pod alone in its domain repels no other."""
         return most <= 1
 
-    def _cover(self, counts: Ints) -> Ints:
+    def _cover(self, counts: Roles) -> int:
         both, owners, matched, fixed = counts
-        fewest = conflict_minimum(both[..., None], owners[..., None], matched[..., None])
-        return np.where(fixed > 0, both + owners, fewest)
+        return both + owners if fixed > 0 else conflict_minimum(both, owners, matched)
 
     def minimum(self) -> float:
         """See Group; the fixed ones might leave for another reason, after which fewer have to."""
         if not len(self._roles[3]):
             return self.potential()
-        both, owners, matched, fixed = self._now().counts
-        return float(conflict_minimum(both, owners, matched + fixed))
+        return float(
+            sum(
+                conflict_minimum(both, owners, matched + fixed)
+                for both, owners, matched, fixed in self._now().counts.values()
+            )
+        )
 
-    def _hopeless(self, counts: Ints) -> int:
-        if not self._mutual:
-            return 0
-        return max(0, int(counts[0].sum()) - len(self.domains.names))
+    def _hopeless(self, pods: int) -> int:
+        return max(0, pods - len(self.domains.names)) if self._mutual else 0
 
     @property
     def _mutual(self) -> bool:
@@ -283,7 +284,8 @@ class ConflictGroup(_SeparableGroup):
         """Return so when there are more pods than domains."""
         if (more := self._now().hopeless) == 0:
             return None
-        pods, domains = int(self._now().counts[0].sum()), len(self.domains.names)
+        domains = len(self.domains.names)
+        pods = more + domains
         return f"{pods} pods, {domains} domains: {more} must share"
 
     def describe(self, node: int) -> str:
@@ -291,7 +293,7 @@ class ConflictGroup(_SeparableGroup):
         domain = int(self.domains.of_node[node])
         if domain < 0:
             return self.label
-        here = int(self._now().counts[:, self._now().at == domain].sum())
+        here = sum(self._now().counts.get(domain, ()))
         return f"{self.label}: {here} that repel each other in {self.domains.names[domain]}"
 
     def requirement(self) -> str:
@@ -302,11 +304,11 @@ class ConflictGroup(_SeparableGroup):
         """See Described."""
         if not self._mutual:
             return self._shown(
-                lambda c: f"{int(c[0] + c[1])} beside {int(c[0] + c[2] + c[3])} that they repel",
+                lambda c: f"{c[0] + c[1]} beside {c[0] + c[2] + c[3]} that they repel",
                 "none that repel each other",
                 crowded=True,
             )
-        return self._shown(lambda counts: f"{int(counts[0])}", "none anywhere")
+        return self._shown(lambda counts: f"{counts[0]}", "none anywhere")
 
 
 class AttractionGroup(_SeparableGroup):
@@ -325,9 +327,9 @@ class AttractionGroup(_SeparableGroup):
         self.movers = np.zeros(0, np.int32)
         super().__init__(view, domains, [both, alone, np.setdiff1d(matched, both).astype(np.int32)])
 
-    def _cover(self, counts: Ints) -> Ints:
+    def _cover(self, counts: Roles) -> int:
         both, alone, matched = counts
-        return np.where(both + matched == 0, alone, 0)
+        return alone if both + matched == 0 else 0
 
     def requirement(self) -> str:
         """See Described."""
@@ -345,12 +347,3 @@ class AttractionGroup(_SeparableGroup):
     def describe(self, node: int) -> str:  # noqa: ARG002  # guards are not described by place
         """See Group."""
         return self.label
-
-
-def _places(at: Ints, wanted: Int32s) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the place in ``at`` (M,) of each ``wanted`` (K,), and which of them stand in it."""
-    place = np.searchsorted(at, wanted)
-    if not len(at):
-        return place, np.zeros(0, np.intp)
-    near = at[np.minimum(place, len(at) - 1)]
-    return place, np.flatnonzero(near == wanted)

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.cost.groups import Domains
-from rebalancer.cost.potentials import small_spread_minimum, spread_minimum
+from rebalancer.cost.potentials import Kind, spread_minimum
 from rebalancer.cost.term import View
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
-# Up to so many domains every destination is evaluated by itself; above, one per distinct count.
-_FEW = 64
-# Of so few domains, plain integers are faster than arrays.
-_SMALL = 8
+# So many domains are named.
+_SHOWN = 6
+_EMPTY: Kind = (0, 0, True)
 
 
 @dataclass(slots=True)
 class _SpreadNow:
-    """What a spread comes to while its members' pods stay where they are."""
+    """What a spread comes to while its members' pods stay where they are.
+
+    Domains alike in pods, immobile pods and openness are one *kind*: of thousands of nodes there are a few.
+    """
 
     stamp: object
-    counts: Ints
-    """(D,) pods in each domain."""
-    kept: Bools
-    """(D,) domains that count."""
-    minimum: float = 0.0
+    counts: dict[int, int]
+    """Domain -> its pods, of the domains that hold pods, or held some that cannot be moved."""
+    kinds: dict[Kind, int]
+    """Kind -> how many of the domains that count are of it."""
+    minimum: int
+    minima: dict[tuple[Kind | None, Kind | None], int] = field(default_factory=dict)
+    """(kind left, kind entered) -> the fewest moves afterwards."""
     gains: Floats | None = None
     """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
-    columns: list[tuple[int, int, bool]] = field(default_factory=list)
-    """Of few domains: each that counts, how many of its pods cannot be moved, whether it is open."""
-    minima: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """Counts of few domains -> the fewest moves."""
     changes: dict[tuple[int, bool], Floats] = field(default_factory=dict)
     """(domain left or -1, whether the replacement counts) -> change (D + 1,) by the domain it enters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Takers:
+    """Which domains have a node that could take a pod."""
+
+    open: Bools
+    """(D,)"""
+    each: list[bool]
+    """The same, in plain values."""
+    number: int
+
+    @staticmethod
+    def of(open_: Bools) -> _Takers:
+        return _Takers(open_, open_.tolist(), int(np.count_nonzero(open_)))
 
 
 class SpreadGroup:
@@ -72,29 +87,33 @@ class SpreadGroup:
         return frozenset(self.members.tolist())
 
     @cached_property
-    def _immobile(self) -> Ints:
-        """(D,) pods that cannot be moved."""
+    def _immobile(self) -> Counter[int]:
+        """Domain -> its pods that cannot be moved."""
         domains = self.domains.of_node[self._view.immobile(self.members, self.movers)]
-        return np.bincount(domains[domains >= 0], minlength=len(self.domains.names))
+        return Counter(domain for domain in domains.tolist() if domain >= 0)
 
     @cached_property
-    def _open(self) -> Bools:
-        """(D,) domains with a node that could take a pod."""
+    def _takers(self) -> _Takers:
         if not len(self.movers):
-            return np.zeros(len(self.domains.names), bool)
+            return _Takers.of(np.zeros(len(self.domains.names), bool))
         takes = self._view.scheduler.static_mask(int(self.movers[0]))
         # Thousands of groups ask this of the same two arrays, which are kept here with the answer.
         made = self._view.made.get(identity := ("open", id(takes), id(self.domains)))
         if not isinstance(made, tuple):
-            open_ = self.domains.sum(takes.astype(np.int32)) > 0
-            made = self._view.made[identity] = open_, takes, self.domains
-        takers: Bools = made[0]
-        return takers
+            takers = _Takers.of(self.domains.sum(takes.astype(np.int32)) > 0)
+            made = self._view.made[identity] = takers, takes, self.domains
+        known: _Takers = made[0]
+        return known
+
+    @property
+    def _too_few(self) -> bool:
+        """Whether there are fewer domains than the rule asks for."""
+        return self._min_domains is not None and len(self.domains.names) < self._min_domains
 
     def satisfied(self, least: int, most: int) -> bool:
         """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
 
-        With fewer domains than it asks for, its potential may be 0 all the same, but it cannot hold.
+        With fewer domains than it asks for, its potential may be 0 anyway, but it cannot hold.
         """
         enough = len(self.domains.names) >= max(1, self._min_domains or 0)
         return enough and most - least <= self._max_skew
@@ -103,40 +122,47 @@ class SpreadGroup:
         """Return what holds until a member's pod is moved."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
-            counts = self.domains.count(self._view, self.members)
-            # A closed and empty domain is no place to even out to: the scheduler will not fill it.
-            now = _SpreadNow(stamp, counts, self._open | (counts > 0))
-            if len(counts) <= _SMALL:
-                kept = now.kept.nonzero()[0]
-                parts = (kept, self._immobile[kept], self._open[kept])
-                now.columns = list(zip(*(part.tolist() for part in parts), strict=True))
-            now.minimum = float(self._minimum(counts[None, :], now)[0])
-            self._known = now
+            counts = dict.fromkeys(self._immobile, 0) | self.domains.held(self._view, self.members)
+            kinds: dict[Kind, int] = {}
+            of_open = 0
+            for domain, count in counts.items():
+                kind = self._kind_of(domain, count)
+                of_open += kind[2]
+                # A closed and empty domain is no place to even out to: the scheduler will not fill it.
+                if count or kind[2]:
+                    kinds[kind] = kinds.get(kind, 0) + 1
+            if empty := self._takers.number - of_open:
+                kinds[_EMPTY] = kinds.get(_EMPTY, 0) + empty
+            self._known = _SpreadNow(stamp, counts, kinds, self._minimum(kinds))
         return self._known
 
-    def _minimum(self, rows: Ints, now: _SpreadNow) -> Ints:
-        """Return the fewest moves (K,) for hypothetical counts (K, D)."""
-        if rows.shape[1] <= _SMALL:
-            return np.array([self._minimum_of(tuple(row), now) for row in rows.tolist()], np.int64)
-        few = self._min_domains is not None and rows.shape[1] < self._min_domains
-        rows = rows[:, now.kept]
-        immobile = np.minimum(self._immobile[now.kept], rows)
-        return spread_minimum(rows, immobile, self._open[now.kept], self._max_skew, too_few=few)
+    def _kind_of(self, domain: int, count: int) -> Kind:
+        return count, self._immobile.get(domain, 0), self._takers.each[domain]
 
-    def _minimum_of(self, row: tuple[int, ...], now: _SpreadNow) -> int:
-        minimum = now.minima.get(row)
+    def _kind(self, now: _SpreadNow, domain: int) -> Kind | None:
+        """Return the kind of a domain; None if it does not count."""
+        kind = self._kind_of(domain, now.counts.get(domain, 0))
+        return kind if kind[0] or kind[2] else None
+
+    def _minimum(self, kinds: Mapping[Kind, int]) -> int:
+        return spread_minimum(kinds, self._max_skew, too_few=self._too_few)
+
+    def _after(self, now: _SpreadNow, left: Kind | None, entered: Kind | None) -> int:
+        """Return the fewest moves once a pod has left a domain and entered another one."""
+        minimum = now.minima.get((left, entered))
         if minimum is None:
-            few = self._min_domains is not None and len(row) < self._min_domains
-            counts = [row[domain] for domain, _, _ in now.columns]
-            fixed = [min(stays, row[domain]) for domain, stays, _ in now.columns]
-            open_ = [is_open for _, _, is_open in now.columns]
-            minimum = small_spread_minimum(counts, fixed, open_, self._max_skew, too_few=few)
-            now.minima[row] = minimum
+            kinds = dict(now.kinds)
+            for kind, change in ((left, -1), (entered, 1)):
+                if kind is not None:
+                    kinds[kind] -= 1
+                    other = (kind[0] + change, kind[1], kind[2])
+                    kinds[other] = kinds.get(other, 0) + 1
+            minimum = now.minima[left, entered] = self._minimum(kinds)
         return minimum
 
     def potential(self) -> float:
         """Return the moves that remain."""
-        return self._now().minimum
+        return float(self._now().minimum)
 
     def minimum(self) -> float:
         """Return the same: the potential is the exact minimum."""
@@ -144,22 +170,26 @@ class SpreadGroup:
 
     def unsatisfiable(self) -> str | None:
         """Return which pods or domains make the rule impossible, if any do."""
-        counts = self._now().counts
-        if not len(counts):
+        names, counts = self.domains.names, self._now().counts
+        if not names:
             return "no node that its pods may use has this label"
-        few = self._min_domains is not None and len(counts) < self._min_domains
-        holds = not few and counts.max() - counts.min() <= self._max_skew
+        most = max(counts.values(), default=0)
+        holds = not self._too_few and most - self._least() <= self._max_skew
         if holds or self.potential() > 0:
             return None
-        shown = self._shown(counts)
-        closed = [n for n, o in zip(self.domains.names, self._open, strict=True) if not o]
+        closed = [n for n, takes in zip(names, self._takers.each, strict=True) if not takes]
         if closed:
             cause = f"no node of {', '.join(closed[:3])} takes another of its pods"
-        elif few:
-            cause = f"{len(counts)} domains, minDomains {self._min_domains}"
+        elif self._too_few:
+            cause = f"{len(names)} domains, minDomains {self._min_domains}"
         else:
-            cause = f"{int(self._immobile.sum())} of {int(counts.sum())} pods cannot be moved"
-        return f"{shown}, maxSkew {self._max_skew}: {cause}"
+            cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
+        return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
+
+    def _least(self) -> int:
+        """Return the pods of the emptiest domain."""
+        counts = self._now().counts
+        return min(counts.values()) if len(counts) == len(self.domains.names) else 0
 
     def gains(self) -> Floats:
         """See Group."""
@@ -170,78 +200,64 @@ class SpreadGroup:
         return self._gains(self._now())[self.domains.of_node[nodes]]
 
     def _gains(self, now: _SpreadNow) -> Floats:
-        if now.gains is not None:
-            return now.gains
-        counts = now.counts
-        per_domain = np.zeros(len(counts) + 1)
-        # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
-        if now.minimum > 0:
-            low = np.where(self._open, counts, np.iinfo(np.int64).max)
+        if now.gains is None:
+            # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
             # Domains of protected pods as well: the report says what holds them.
-            for sources in _alike(counts * 2 + (self._immobile < counts)):
-                if counts[sources[0]] == 0:
-                    continue
-                after = counts.copy()
-                after[sources[0]] -= 1
-                low_here = low.copy()
-                low_here[sources[0]] = np.iinfo(np.int64).max
-                after[int(np.argmin(low_here))] += 1
-                gain = now.minimum - float(self._minimum(after[None, :], now)[0])
-                per_domain[sources] = max(gain, 0.0)
-        now.gains = per_domain
-        return per_domain
+            some = [d for d, count in now.counts.items() if count] if now.minimum > 0 else ()
+            now.gains = np.zeros(len(self.domains.names) + 1)
+            for domain in some:
+                now.gains[domain] = self._gain(now, domain)
+        return now.gains
+
+    def _gain(self, now: _SpreadNow, domain: int) -> int:
+        """Return what a pod gains that leaves a domain for the emptiest of the others that are open."""
+        entered: Kind | None = _EMPTY
+        if _EMPTY not in now.kinds:
+            open_ = self._takers.each
+            others = [(n, d) for d, n in now.counts.items() if open_[d] and d != domain]
+            emptiest = min(others)[1] if others else 0
+            if emptiest == domain:
+                return 0
+            entered = self._kind(now, emptiest)
+        return max(0, now.minimum - self._after(now, self._kind(now, domain), entered))
 
     def seen_from(self, node: int) -> Hashable:
         """See :func:`rebalancer.cost.groups.seen_from`."""
         domain = int(self.domains.of_node[node])
         if domain < 0 or not self.domains.are_nodes:
             return domain
-        return int(self._now().counts[domain]), int(self._immobile[domain])
+        return self._kind(self._now(), domain)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Group."""
         now = self._now()
-        source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
-        leaves = source if cls in self._counted else -1
+        leaves = int(self.domains.of_node[node]) if cls in self._counted else -1
         enters = replacement in self._counted
-        if len(now.counts) <= _FEW:
+        changes = now.changes.get((leaves, enters))
+        if changes is None:
             # All domains at once: other pods of the class, and the next landing, ask for the same.
-            changes = now.changes.get((leaves, enters))
-            if changes is None:
-                everywhere = np.arange(-1, len(now.counts), dtype=np.int32)
-                of_domains = self._evaluated(now, leaves, everywhere, enters=enters)
-                changes = now.changes[leaves, enters] = np.roll(of_domains, -1)
-            return changes[targets]
-        present = np.unique(targets)
-        return self._evaluated(now, leaves, present, enters=enters)[
-            np.searchsorted(present, targets)
-        ]
+            changes = now.changes[leaves, enters] = self._changes(now, leaves, enters=enters)
+        return changes[self.domains.of_node[destinations]]
 
-    def _evaluated(self, now: _SpreadNow, leaves: int, present: Int32s, *, enters: bool) -> Floats:
-        """Return the change with a pod gone from ``leaves`` and one more in each of ``present`` (K,).
-
-        -1 stands for no domain. Of many domains, those alike in what they hold share one evaluation.
-        """
-        left = now.counts.copy()
-        if leaves >= 0:
-            left[leaves] -= 1
-        inside = (present >= 0) & enters
-        if len(left) <= _FEW:
-            rows = np.repeat(left[None, :], len(present), axis=0)
-            rows[np.flatnonzero(inside), present[inside]] += 1
-            return self._minimum(rows, now).astype(float) - now.minimum
-        result = np.zeros(len(present))
-        added = np.where(present >= 0, left[present], -1)
-        shut = np.where(present >= 0, ~self._open[present], False)
-        for same in _alike(added * 2 + shut):
-            row = left.copy()
-            row[present[same[:1]]] += inside[same[:1]]
-            result[same] = float(self._minimum(row[None, :], now)[0])
-        return result - now.minimum
+    def _changes(self, now: _SpreadNow, leaves: int, *, enters: bool) -> Floats:
+        """Return the change (D + 1,) by the domain that a pod enters which has left ``leaves``, -1 for none."""
+        left = self._kind(now, leaves) if leaves >= 0 else None
+        outside = self._after(now, left, None) - now.minimum
+        changes = np.full(len(self.domains.names) + 1, float(outside))
+        if not enters:
+            return changes
+        if _EMPTY in now.kinds:
+            changes[:-1][self._takers.open] = self._after(now, left, _EMPTY) - now.minimum
+        for domain in now.counts:
+            if domain == leaves:
+                changes[domain] = 0.0
+            elif (entered := self._kind(now, domain)) is not None:
+                changes[domain] = self._after(now, left, entered) - now.minimum
+        return changes
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
         """See Group."""
-        return f"{self.label}: {self._shown(self._now().counts)}, maxSkew {self._max_skew}"
+        return f"{self.label}: {self.standing()}, maxSkew {self._max_skew}"
 
     def requirement(self) -> str:
         """See Described."""
@@ -249,25 +265,11 @@ class SpreadGroup:
         return f"at most {self._max_skew} apart (maxSkew {self._max_skew}{few})"
 
     def standing(self) -> str:
-        """See Described."""
-        return self._shown(self._now().counts)
-
-    def _shown(self, counts: Ints) -> str:
-        return _shown(self.domains.names, counts)
-
-
-def _alike(keys: Ints) -> list[NDArray[np.intp]]:
-    """Return the rows with equal keys (K,), one index array per distinct key."""
-    order = np.argsort(keys, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
-
-
-def _shown(names: Sequence[str], counts: Ints) -> str:
-    """``zone-a 3, zone-b 1``: up to six domains, fullest first."""
-    order = np.argsort(-counts, kind="stable")
-    shown = ", ".join(f"{names[d]} {int(counts[d])}" for d in order[:6].tolist())
-    return (
-        shown
-        if len(counts) <= 6
-        else f"{shown} and {len(counts) - 6} more (least {int(counts.min())})"
-    )
+        """See Described: ``zone-a 3, zone-b 1``, up to six domains, fullest first."""
+        names, counts = self.domains.names, self._now().counts
+        order = sorted((d for d, n in counts.items() if n), key=lambda d: (-counts[d], d))[:_SHOWN]
+        empty = (d for d in range(len(names)) if not counts.get(d))
+        order += [d for _, d in zip(range(_SHOWN - len(order)), empty, strict=False)]
+        shown = ", ".join(f"{names[d]} {counts.get(d, 0)}" for d in order)
+        more = len(names) - len(order)
+        return f"{shown} and {more} more (least {self._least()})" if more else shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -164,7 +165,7 @@ class View:
         nodes = np.concatenate(parts) if parts else np.zeros(0, np.int32)
         if len(nodes) < 2:
             return len(nodes), len(nodes)
-        return int(np.unique(nodes, return_counts=True)[1].max()), len(nodes)
+        return max(Counter(nodes.tolist()).values()), len(nodes)
 
     def crowded_owners(self) -> Int32s:
         """Return the owners, ascending, of whose living pods the snapshot has two or more on one node."""

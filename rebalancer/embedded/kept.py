@@ -7,20 +7,17 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.embedded import drifts
-from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.clock import Clock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Timings
-from rebalancer.kube.client import Client
 
 _PAST_SECONDS = 7200.0
 _SEED = 7
-_PATH = "/embedded/drifts/"
+DRIFTS_PATH = "/embedded/drifts/"
+"""Below it are the drifts; each is requested by a POST."""
 
 
 class KeptError(RebalancerError):
@@ -47,7 +44,7 @@ def kept(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster
         cluster.access.anonymous = True
         one_by_one = threading.Lock()
         for name, (happened, drift) in drifts.LIVE.items():
-            cluster.on_post(_PATH + name, _action(cluster, happened, drift, one_by_one))
+            cluster.on_post(DRIFTS_PATH + name, _action(cluster, happened, drift, one_by_one))
         try:
             kubeconfig.unlink(missing_ok=True)
             kubeconfig.touch(mode=0o600)
@@ -58,25 +55,6 @@ def kept(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster
             yield cluster
         finally:
             kubeconfig.unlink(missing_ok=True)
-
-
-def drift(client: Client, name: str) -> str:
-    """Have a kept cluster drift, wait until it has settled, and return what has happened.
-
-    Raises:
-        KeptError: the server of ``client`` is no kept cluster.
-        ClusterReadError: it does not answer.
-    """
-    version = client.get("/version")
-    if not version.ok or BUILD.encode() not in version.body:
-        raise KeptError(
-            f"{client.server} is no cluster of `rebalancer demo --keep`: nothing was done;"
-            " name its kubeconfig with --kubeconfig or in $KUBECONFIG"
-        )
-    answer = client.post(_PATH + name, b"{}")
-    if not answer.ok:
-        raise KeptError(f"{client.server} is an embedded cluster that does not drift on request")
-    return str(msgspec.json.decode(answer.body)["message"])
 
 
 def _action(

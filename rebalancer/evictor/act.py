@@ -11,7 +11,7 @@ from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.evictor.cluster import ClusterActor, no_grace, open_feed
-from rebalancer.evictor.executor import Execution, Executor, Progress, Recheck, WavePace
+from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace, WaveProgress
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.marks import Marker
 from rebalancer.evictor.recount import Recount
@@ -26,7 +26,7 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class Remember(Protocol):
-    """Keeps what came of the moves so far."""
+    """Keeps the outcome of the moves so far."""
 
     def __call__(self, outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
         """Return why it could not, or None. ``cut``: the last wave was not waited for to its end."""
@@ -43,7 +43,7 @@ class Acting:
     safety: Safety
     instance: str
     """What acts, in the events that are written."""
-    progress: Progress
+    progress: WaveProgress
     stop: Stop
     warn: Callable[[str], None]
     remember: Remember
@@ -161,7 +161,7 @@ class WaveCheck:
         Raises:
             ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
         """
-        # A run that is killed in a later wave has used up its part of the hour all the same.
+        # A run that is killed in a later wave has used up its part of the hour anyway.
         why = self.remember(self.executor.outcomes)
         if why is not None and self.planning.counts_the_hour:
             raise ClusterReadError(why)

@@ -49,7 +49,7 @@ class Patience:
     read: float = 10.0
     """Seconds for the read before an eviction: an API server that answers takes milliseconds, and the others wait."""
     last_read: float = 2.0
-    """Seconds for the read that says what became of a lost request, also after the run had to end."""
+    """Seconds for the read that says what happened to a lost request, also after the run had to end."""
 
 
 class Attempt:
@@ -96,7 +96,7 @@ class Attempt:
                 return self._ended(move, last, lost=lost)
             asked = last.retry_after or backoff
             if last.kind is AnswerKind.LOST:
-                # What became of it is to be known soon, whatever a proxy says of when to come back.
+                # What happened to it is to be known soon, whatever a proxy says of when to come back.
                 asked = min(asked, _LONGEST_BACKOFF)
             self._stop.wait(min(asked, left))
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
@@ -191,7 +191,7 @@ _FINAL_OF_RESTART = {**_FINAL, AnswerKind.CHANGED: Status.CHANGED}
 
 
 def _final(method: Method) -> Mapping[AnswerKind, Status]:
-    """Return the answers that are final, each with what becomes of the move."""
+    """Return the answers that are final, each with what happens to the move."""
     return _FINAL_OF_RESTART if method is Method.RESTART else _FINAL
 
 

@@ -23,7 +23,7 @@ from rebalancer.plan.plan import Method, Move
 from rebalancer.policy.cluster import Safety
 
 
-class Progress(Protocol):
+class WaveProgress(Protocol):
     """Receives what happens, as it happens."""
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
@@ -82,7 +82,7 @@ class WavePace:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What came of a plan."""
+    """The outcome of a plan."""
 
     outcomes: tuple[Outcome, ...]
     """One per move, in the plan's order."""
@@ -103,7 +103,7 @@ class Executor:
         feed: Feed,
         stop: Stop,
         pace: WavePace,
-        progress: Progress,
+        progress: WaveProgress,
         *,
         domains: Callable[[str], Mapping[str, str]],
         ordered: bool = False,
@@ -156,7 +156,7 @@ class Executor:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What came of the moves so far, also where :meth:`run` was left by an exception."""
+        """The outcome of the moves so far, also where :meth:`run` was left by an exception."""
         return tuple(self._outcomes.values())
 
     def _until_gone(self, left: Sequence[Move]) -> None:
@@ -485,4 +485,4 @@ def _is_ready(replacement: Replacement | None) -> bool:
     return replacement is not None and bool(replacement.node) and replacement.ready
 
 
-__all__ = ["Execution", "Executor", "Progress", "Recheck", "WavePace"]
+__all__ = ["Execution", "Executor", "Recheck", "WavePace", "WaveProgress"]

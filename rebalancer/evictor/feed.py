@@ -118,7 +118,7 @@ class PodFeed:
         """Return at the next change, or after so many seconds.
 
         Raises:
-            ClusterReadError: the watch has ended for good.
+            ClusterReadError: the watch has ended and will not start again.
         """
         with self._news:
             if not self._changed:

@@ -75,7 +75,7 @@ class NodeFacts:
     """What is announced of it, besides by taints."""
     landing: Schedulability
     emptying: NodeVerdict | None
-    """What becomes of it, where a strategy empties nodes."""
+    """What happens to it, where a strategy empties nodes."""
     amounts: tuple[Amount, ...]
     gauges: tuple[tuple[str, Gauge, Gauge], ...]
     """(strategy, gauge now, gauge after the planned moves)."""
@@ -96,13 +96,13 @@ class NodeRecorder(Recorder):
         self.gauges: list[tuple[str, Gauge, Gauge]] = []
 
     def before(self, draft: Draft) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         super().before(draft)
         self.amounts = list(_amounts(draft, self.node))
         self._before = _gauges(draft, self.node)
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         super().after(draft, chosen)
         self.amounts = [
             replace(amount, after=then.requested)

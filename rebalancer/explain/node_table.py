@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rebalancer.base.plain_text import count
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
-from rebalancer.explain.pods import Decision
+from rebalancer.explain.pods import PodDecision
 from rebalancer.explain.text import (
     MOST,
     amount,
@@ -120,7 +120,7 @@ def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
     counted = count(len(facts.pods), "pod")
     yield f"On it: {counted}, of which the plan moves {moving}" if facts.pods else "On it: no pod"
     shown = {strategy for strategy, _, _ in facts.gauges}
-    unaffected = (Decision.FINE, Decision.NOTHING)
+    unaffected = (PodDecision.FINE, PodDecision.NOTHING)
     for pod in facts.pods:
         if pod.decision not in unaffected:
             yield ""

@@ -19,7 +19,7 @@ from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag
 
 
-class Decision(enum.StrEnum):
+class PodDecision(enum.StrEnum):
     """The plan's decision on a pod."""
 
     MOVES = "moves"
@@ -49,7 +49,7 @@ class PodFacts:
     forbidden: tuple[Code, str] | None
     """Code and text of the PodDisruptionBudget that forbids its eviction now."""
     breaches: tuple[Breach, ...]
-    decision: Decision
+    decision: PodDecision
     code: str | None
     """Reason code of a pod that stays."""
     message: str
@@ -92,21 +92,21 @@ def _facts(
     move, skip = moves.get(ref), skips.get(ref)
     protections = protections_of(recorder.draft, pod)
     lasts = any(breach.lasts for breach in breaches)
-    decision, message = Decision.FINE, "no rule asks for a move"
+    decision, message = PodDecision.FINE, "no rule asks for a move"
     if move is not None:
-        decision, message = Decision.MOVES, move.message
+        decision, message = PodDecision.MOVES, move.message
     elif skip is not None:
-        decision, message = Decision.STAYS, skip.message
+        decision, message = PodDecision.STAYS, skip.message
     elif not _is_running(report, pod):
-        decision, message = Decision.NOTHING, "; ".join(protections.values())
+        decision, message = PodDecision.NOTHING, "; ".join(protections.values())
     elif lasts and any(one.move.observed for one in report.outcomes):
         # Observed moves are planned after all others, so the last state includes them.
-        decision = Decision.FIXED
+        decision = PodDecision.FIXED
         message = "the moves of others fix it, but not together with moves that are only observed"
     elif lasts:
-        decision, message = Decision.STAYS, "none of its moves was evaluated"
+        decision, message = PodDecision.STAYS, "none of its moves was evaluated"
     elif breaches:
-        decision, message = Decision.FIXED, "the moves of others fix it"
+        decision, message = PodDecision.FIXED, "the moves of others fix it"
     return PodFacts(
         namespace=snapshot.classes[cls].namespace,
         name=pods.name[pod],

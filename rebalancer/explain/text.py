@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from rebalancer.base.plain_text import count
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
-from rebalancer.explain.pods import Decision, PodFacts
+from rebalancer.explain.pods import PodDecision, PodFacts
 from rebalancer.explain.watched import Breach
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Method
@@ -80,7 +80,7 @@ def _named(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
 def unaffected_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
     """Return a pod of a node for which no rule asks for a move, with what forbids its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
-    if facts.decision is Decision.NOTHING:
+    if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"
     return lines_of(_named(report, facts, of_node=True) + forbidden, "  ", _INDENT)
 
@@ -88,11 +88,11 @@ def unaffected_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
     """Yield the rules that a pod breaks, the plan's decision, and what forbids its eviction."""
     for breach in facts.breaches:
-        fixed = not breach.lasts and facts.decision is Decision.STAYS
+        fixed = not breach.lasts and facts.decision is PodDecision.STAYS
         yield breach_words(breach, fixed=fixed, known=breach.strategy in known)
     yield plan_words(report, facts)
     # The reason of a pod that stays names its protections already.
-    if not facts.may_move and facts.decision not in (Decision.STAYS, Decision.NOTHING):
+    if not facts.may_move and facts.decision not in (PodDecision.STAYS, PodDecision.NOTHING):
         yield f"may not move: {forbidden_words(facts)}"
 
 
@@ -119,11 +119,11 @@ def plan_words(report: RunReport, facts: PodFacts) -> str:
     """Return the plan's decision on a pod."""
     if facts.move is not None:
         return f"the plan moves it to {move_words(report, facts)}"
-    if facts.decision is Decision.STAYS:
+    if facts.decision is PodDecision.STAYS:
         return f"stays, {facts.code}: {facts.message}" if facts.code else f"stays: {facts.message}"
-    if facts.decision is Decision.FIXED:
+    if facts.decision is PodDecision.FIXED:
         return f"need not move: {facts.message}"
-    return f"{'fine' if facts.decision is Decision.FINE else 'not considered'}: {facts.message}"
+    return f"{'fine' if facts.decision is PodDecision.FINE else 'not considered'}: {facts.message}"
 
 
 def move_words(report: RunReport, facts: PodFacts) -> str:

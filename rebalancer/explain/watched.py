@@ -35,7 +35,7 @@ class Breach:
 class Recorder:
     """The rules that the pods of ``classes`` break before the plan, and those they still break after it.
 
-    An ``Onlooker``. With ``node``, only the pods on this node.
+    An ``PlanObserver``. With ``node``, only the pods on this node.
     """
 
     def __init__(self, classes: Int32s, node: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Recorder:
         return list(breaches.values())
 
     def before(self, draft: Draft) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         self._draft = draft
         for index, weighted in enumerate(draft.terms):
             for rows, waits in _candidates(weighted.term):
@@ -80,7 +80,7 @@ class Recorder:
                     self._breaches.setdefault(pair, {})[index] = breach
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         self.chosen = chosen
         for index, weighted in enumerate(draft.terms):
             for rows, _ in _candidates(weighted.term):

@@ -37,7 +37,7 @@ class RuleState:
 
 
 @dataclass(slots=True, kw_only=True)
-class Rule:
+class WorkloadRule:
     """One rule that counts the workload's pods."""
 
     strategy: str | None
@@ -81,7 +81,7 @@ class WorkloadFacts:
     zones: tuple[Place, ...]
     nodes: tuple[Place, ...]
     """Nodes with a pod now or after the plan."""
-    rules: tuple[Rule, ...]
+    rules: tuple[WorkloadRule, ...]
     budgets: tuple[tuple[DisruptionBudget, int], ...]
     """PodDisruptionBudgets, each with the number of the workload's pods that it selects."""
     pods: tuple[PodFacts, ...]
@@ -95,20 +95,20 @@ class WorkloadRecorder(Recorder):
         classes = [cls for cls, of in enumerate(snapshot.classes) if of.owner == owner]
         super().__init__(np.array(classes, np.int32))
         self.owner = owner
-        self.rules: list[Rule] = []
+        self.rules: list[WorkloadRule] = []
 
     def before(self, draft: Draft) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         super().before(draft)
         self.rules = list(self._rules(draft))
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See Onlooker."""
+        """See PlanObserver."""
         super().after(draft, chosen)
         for rule in self.rules:
             rule.after = _state(rule.group)
 
-    def _rules(self, draft: Draft) -> Iterator[Rule]:
+    def _rules(self, draft: Draft) -> Iterator[WorkloadRule]:
         for weighted in draft.terms:
             term, observed = weighted.term, weighted.observed
             for group in term.groups_of(self.classes) if isinstance(term, Grouped) else ():
@@ -120,9 +120,9 @@ class WorkloadRecorder(Recorder):
 
 def _rule(
     group: Group, strategy: str | None, entry: Entry, weight: float, *, observed: bool
-) -> Rule:
+) -> WorkloadRule:
     state = _state(group)
-    return Rule(
+    return WorkloadRule(
         strategy=strategy,
         entry=entry,
         weight=weight,
@@ -222,7 +222,7 @@ def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
     }
 
 
-def _rule_data(rule: Rule) -> dict[str, Any]:
+def _rule_data(rule: WorkloadRule) -> dict[str, Any]:
     return {
         "strategy": rule.strategy,
         "entry": rule.entry.name.lower(),
@@ -236,7 +236,7 @@ def _rule_data(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _state_data(rule: Rule, state: RuleState) -> dict[str, Any]:
+def _state_data(rule: WorkloadRule, state: RuleState) -> dict[str, Any]:
     cause = state.unsatisfiable
     return {
         "standing": state.standing,

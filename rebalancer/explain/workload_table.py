@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rebalancer.base.plain_text import count
-from rebalancer.explain.pods import Decision, PodFacts
+from rebalancer.explain.pods import PodDecision, PodFacts
 from rebalancer.explain.text import (
     MOST,
     breach_words,
@@ -16,7 +16,7 @@ from rebalancer.explain.text import (
     more,
     pod_lines,
 )
-from rebalancer.explain.workload import Place, Rule, RuleState, WorkloadFacts
+from rebalancer.explain.workload import Place, RuleState, WorkloadFacts, WorkloadRule
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 
@@ -91,13 +91,13 @@ def _rules(facts: WorkloadFacts) -> Iterator[str]:
     yield from more(len(facts.rules) - MOST)
 
 
-def _strategy(rule: Rule) -> str:
+def _strategy(rule: WorkloadRule) -> str:
     if rule.strategy is None:
         return "kept by every move"
     return f"{rule.strategy} (observe)" if rule.observed else rule.strategy
 
 
-def _states(rule: Rule) -> Iterator[str]:
+def _states(rule: WorkloadRule) -> Iterator[str]:
     now, after = rule.now, rule.after or rule.now
     if now.unmet and rule.strategy is not None:
         least = words.number(rule.least)
@@ -167,7 +167,7 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
     """Yield the pods that stay although a rule asks for a move, grouped by rule and reason."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in facts.pods:
-        if pod.decision is Decision.STAYS:
+        if pod.decision is PodDecision.STAYS:
             groups[_reason(pod)].append(f"{pod.ref} ({pod.node})")
     if not groups:
         return
@@ -191,9 +191,9 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
 def _others(facts: WorkloadFacts) -> Iterator[str]:
     """Yield the numbers of the other pods that stay, and why."""
     for decision, heading in (
-        (Decision.FIXED, "Break a rule that the moves of others fix"),
-        (Decision.FINE, "No rule asks for a move"),
-        (Decision.NOTHING, "Without a node, or terminating"),
+        (PodDecision.FIXED, "Break a rule that the moves of others fix"),
+        (PodDecision.FINE, "No rule asks for a move"),
+        (PodDecision.NOTHING, "Without a node, or terminating"),
     ):
         if number := sum(pod.decision is decision for pod in facts.pods):
             yield f"{heading}: {count(number, 'pod')}"

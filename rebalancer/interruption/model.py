@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import Interruption, StepOutcome, StepStatus
 
@@ -75,7 +75,7 @@ class StepContext:
 
 @runtime_checkable
 class Step(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.steps``; the first line of its docstring says what it does.
+    """A plug-in, listed under the entry point group ``rebalancer.steps``; the first line of its docstring says what it does.
 
     Called by several threads at once for several machines: what it keeps in itself, it locks.
     """
@@ -83,7 +83,7 @@ class Step(Protocol):
     Params: ClassVar[type[StepParams]]
 
     def act(self, context: StepContext, params: Any) -> StepOutcome:
-        """Do it, and return what came of it; doing it twice does what doing it once does.
+        """Do it, and return the outcome of it; doing it twice does what doing it once does.
 
         What it raises counts as a failure: ClusterReadError and SignalError with their messages, all else by its name.
         """
@@ -105,5 +105,5 @@ class Undoing(Protocol):
 class Permitted(Protocol):
     """A step that needs rights in the cluster beside those to read and change nodes."""
 
-    def rules(self, params: Any) -> tuple[Rule, ...]:
+    def rules(self, params: Any) -> tuple[AccessRule, ...]:
         """Return these rights."""

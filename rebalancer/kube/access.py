@@ -25,35 +25,37 @@ from rebalancer.kube.resources import (
     LISTED,
     METRICS,
     PODS,
+    AccessRule,
     Resource,
-    Rule,
 )
 from rebalancer.kube.restart import RESTART_RULES
 
 READ_RULES = (
-    Rule("get", "", "/version"),
-    *(Rule("list", resource.group, resource.plural) for resource in LISTED),
+    AccessRule("get", "", "/version"),
+    *(AccessRule("list", resource.group, resource.plural) for resource in LISTED),
 )
 """For a dry run."""
 
-USAGE_RULES = tuple(Rule("list", resource.group, resource.plural) for resource in METRICS)
+USAGE_RULES = tuple(AccessRule("list", resource.group, resource.plural) for resource in METRICS)
 """For a run, dry or not, whose policy judges nodes by what is really used."""
 
-AUTOSCALER_RULES = tuple(Rule("list", resource.group, resource.plural) for resource in ASKED_FOR)
+AUTOSCALER_RULES = tuple(
+    AccessRule("list", resource.group, resource.plural) for resource in ASKED_FOR
+)
 """For a run, dry or not, whose policy has ``protect.afterScaling``."""
 
 AUTOSCALER_FOLLOW_RULES = tuple(replace(rule, verb="watch") for rule in AUTOSCALER_RULES)
 """To follow them; see FOLLOW_RULES."""
 
 ACT_RULES = (
-    Rule("get", "", PODS.plural),
-    Rule("watch", "", PODS.plural),
-    Rule("create", "", f"{PODS.plural}/eviction"),
+    AccessRule("get", "", PODS.plural),
+    AccessRule("watch", "", PODS.plural),
+    AccessRule("create", "", f"{PODS.plural}/eviction"),
 )
 """For a run that evicts, beside READ_RULES."""
 
 
-def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[Rule, ...]:
+def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[AccessRule, ...]:
     """Return ACT_RULES, and RESTART_RULES for a run that ``restarts``.
 
     The right to move pods, by either method, is needed in ``namespace`` only, if the run is limited to one.
@@ -70,14 +72,16 @@ def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[Rule, .
 
 
 FOLLOW_RULES = tuple(
-    Rule("watch", resource.group, resource.plural) for resource in LISTED if resource is not PODS
+    AccessRule("watch", resource.group, resource.plural)
+    for resource in LISTED
+    if resource is not PODS
 )
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""
 
-EVENT_RULES = (Rule("create", EVENTS.group, EVENTS.plural),)
+EVENT_RULES = (AccessRule("create", EVENTS.group, EVENTS.plural),)
 """To report evictions in events. Without it a run goes on, and its report warns."""
 
 DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
@@ -86,20 +90,22 @@ DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def memory_rules(namespace: str, name: str) -> tuple[Rule, ...]:
+def memory_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
     """Return what the memory of earlier moves needs: one ConfigMap, which the chart creates."""
     plural = CONFIG_MAPS.plural
-    return tuple(Rule(verb, "", plural, namespace, name) for verb in ("get", "update"))
+    return tuple(AccessRule(verb, "", plural, namespace, name) for verb in ("get", "update"))
 
 
-def lease_rules(namespace: str, name: str) -> tuple[Rule, ...]:
+def lease_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
     """Return what keeps two runs apart: one Lease, which the chart creates."""
     return tuple(
-        Rule(verb, LEASES.group, LEASES.plural, namespace, name) for verb in ("get", "update")
+        AccessRule(verb, LEASES.group, LEASES.plural, namespace, name) for verb in ("get", "update")
     )
 
 
-def missing_rules(client: Client, rules: Iterable[Rule], *, threads: int = 4) -> tuple[Rule, ...]:
+def missing_rules(
+    client: Client, rules: Iterable[AccessRule], *, threads: int = 4
+) -> tuple[AccessRule, ...]:
     """Return those of ``rules`` that the API server says we lack (SelfSubjectAccessReview).
 
     A server that does not let us ask lacks nothing by this answer: the act itself will show it.
@@ -113,7 +119,7 @@ def missing_rules(client: Client, rules: Iterable[Rule], *, threads: int = 4) ->
     return tuple(rule for rule, yes in zip(wanted, allowed, strict=True) if not yes)
 
 
-def require(client: Client, rules: Iterable[Rule]) -> None:
+def require(client: Client, rules: Iterable[AccessRule]) -> None:
     """Check ``rules`` before the first act.
 
     Raises:
@@ -130,16 +136,16 @@ def missing_lists(
     resources: Sequence[Resource],
     *,
     threads: int = 4,
-    also: Sequence[Rule] = (),
-) -> tuple[Rule, ...]:
+    also: Sequence[AccessRule] = (),
+) -> tuple[AccessRule, ...]:
     """Return the rules for those of ``resources`` that we may not list, by listing one item of each.
 
     Of the rules ``also`` as well, for which no list is asked: the metrics API cannot send one item only, and may be
     the very thing that does not answer.
     """
 
-    def probe(resource: Resource) -> Rule | None:
-        rule = Rule("list", resource.group, resource.plural)
+    def probe(resource: Resource) -> AccessRule | None:
+        rule = AccessRule("list", resource.group, resource.plural)
         try:
             client.expect(client.get(resource.path(), query={"limit": 1}), rule)
         except ForbiddenError:
@@ -178,7 +184,7 @@ class _Review(msgspec.Struct):
 _reviews = msgspec.json.Decoder(_Review)
 
 
-def _is_allowed(client: Client, rule: Rule) -> bool:
+def _is_allowed(client: Client, rule: AccessRule) -> bool:
     spec: dict[str, _Attributes | _NonResource]
     if rule.resource.startswith("/"):
         spec = {"nonResourceAttributes": _NonResource(rule.resource, rule.verb)}
@@ -197,7 +203,9 @@ def _is_allowed(client: Client, rule: Rule) -> bool:
     response = client.post(_REVIEWS, msgspec.json.encode(review))
     if response.status in (403, 404):
         return True
-    client.expect(response, Rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"))
+    client.expect(
+        response, AccessRule("create", "authorization.k8s.io", "selfsubjectaccessreviews")
+    )
     try:
         return _reviews.decode(response.body).status.allowed
     except (ValueError, RecursionError):

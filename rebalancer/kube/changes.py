@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-from rebalancer.kube.failures import Status, status_of
+from rebalancer.kube.failures import ApiStatus, status_of
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.protobuf import PROTOBUF
@@ -30,7 +30,7 @@ class WatchMessage(NamedTuple, Generic[T_co]):
     """resourceVersion from which to go on; empty for an error."""
     object: T_co | None
     """None for a bookmark and for an error."""
-    status: Status | None = None
+    status: ApiStatus | None = None
     """Of an error."""
 
 

@@ -18,7 +18,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Limits, Response, Stream, Transport
 
 JSON = "application/json"
@@ -188,7 +188,7 @@ class Client:
 
         return self._repeated(ask, deadline, again=_THROTTLED, repeat_error=_never)
 
-    def expect(self, response: Response, rule: Rule) -> Response:
+    def expect(self, response: Response, rule: AccessRule) -> Response:
         """Return ``response`` if it is a success.
 
         Raises:

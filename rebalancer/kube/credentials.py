@@ -104,7 +104,9 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
     return Credentials(load, call)
 
 
-def _from_kubeconfig(choice: kubeconfig.Choice, environ: Mapping[str, str], call: Call) -> Any:
+def _from_kubeconfig(
+    choice: kubeconfig.ContextChoice, environ: Mapping[str, str], call: Call
+) -> Any:
     from kubernetes.config.kube_config import (  # noqa: PLC0415
         ENV_KUBECONFIG_PATH_SEPARATOR,
         KubeConfigLoader,
@@ -138,7 +140,7 @@ def _new_configuration() -> Any:
 
 
 def _run_plugin(
-    load: Callable[[], None], config: Any, choice: kubeconfig.Choice, call: Call
+    load: Callable[[], None], config: Any, choice: kubeconfig.ContextChoice, call: Call
 ) -> None:
     """Run ``load``; where that gave no credentials, raise what the plugin says.
 
@@ -159,7 +161,7 @@ def _run_plugin(
     raise ClusterReadError(f"the {what} failed: {said[:_LONGEST]}")
 
 
-def _ask(choice: kubeconfig.Choice) -> None:
+def _ask(choice: kubeconfig.ContextChoice) -> None:
     from kubernetes.config.exec_provider import ExecProvider  # noqa: PLC0415
     from kubernetes.config.kube_config import ConfigNode  # noqa: PLC0415
 

@@ -14,12 +14,12 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.resources import EVENTS, Rule
+from rebalancer.kube.resources import EVENTS, AccessRule
 
 REASON = "Rebalanced"
 ACTION = "Evict"
 CONTROLLER = "kube-rebalancer"
-_CREATE = Rule("create", EVENTS.group, EVENTS.plural)
+_CREATE = AccessRule("create", EVENTS.group, EVENTS.plural)
 _SECONDS = 5.0
 """For one event."""
 _GOODBYE = 2.0

@@ -9,15 +9,15 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import Status, TransportError, refusal, status_of
+from rebalancer.kube.failures import ApiStatus, TransportError, refusal, status_of
 from rebalancer.kube.podview import PodView, decode_pod
-from rebalancer.kube.resources import PODS, Rule
+from rebalancer.kube.resources import PODS, AccessRule
 from rebalancer.kube.transport import Response
 
 __all__ = ["EVICT", "AnswerKind", "EvictionAnswer", "evict", "read_pod", "refused_answer"]
 
-EVICT = Rule("create", "", "pods/eviction")
-GET_POD = Rule("get", "", "pods")
+EVICT = AccessRule("create", "", "pods/eviction")
+GET_POD = AccessRule("get", "", "pods")
 
 
 class AnswerKind(enum.Enum):
@@ -129,10 +129,10 @@ def _answer(response: Response, server: str) -> EvictionAnswer:
     return refused_answer(response, EVICT, server)
 
 
-def refused_answer(response: Response, rule: Rule, server: str) -> EvictionAnswer:
+def refused_answer(response: Response, rule: AccessRule, server: str) -> EvictionAnswer:
     """Return what the answer means to a request that needs ``rule``, and that did not succeed.
 
-    From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out all the same.
+    From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out anyway.
     """
     status = response.status
     said = status_of(response.body)
@@ -165,7 +165,7 @@ def refused_answer(response: Response, rule: Rule, server: str) -> EvictionAnswe
 _REFUSALS = {404: AnswerKind.GONE, 409: AnswerKind.CHANGED}
 
 
-def _retry_after(response: Response, said: Status) -> float | None:
+def _retry_after(response: Response, said: ApiStatus) -> float | None:
     if response.retry_after is not None:
         return response.retry_after
     seconds = said.details.retry_after_seconds if said.details else 0

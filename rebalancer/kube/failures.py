@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, RebalancerError
-from rebalancer.kube.resources import Resource, Rule
+from rebalancer.kube.resources import AccessRule, Resource
 
 _LONGEST = 500
 
@@ -29,7 +29,7 @@ class TransportError(ClusterReadError):
 class ForbiddenError(ClusterReadError):
     """RBAC refused; ``missing`` are the rules to add."""
 
-    def __init__(self, missing: Iterable[Rule], said: str = "") -> None:
+    def __init__(self, missing: Iterable[AccessRule], said: str = "") -> None:
         self.missing = tuple(sorted(set(missing)))
         listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
         verbs = "; ".join(str(rule) for rule in self.missing)
@@ -93,7 +93,7 @@ class ListMetaOfStatus(msgspec.Struct, frozen=True):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """metav1.Status: how the API server says that something is wrong."""
 
     message: str = ""
@@ -110,10 +110,10 @@ class Status(msgspec.Struct, frozen=True):
         return any(cause.reason == reason for cause in causes)
 
 
-_statuses = msgspec.json.Decoder(Status)
+_statuses = msgspec.json.Decoder(ApiStatus)
 
 
-def status_of(body: bytes) -> Status:
+def status_of(body: bytes) -> ApiStatus:
     """Return the Status in ``body``; one with the text as its message, and no code, if it is none.
 
     Proxies, load balancers and the priority-and-fairness filter answer in plain text, and a client that asked for
@@ -123,13 +123,13 @@ def status_of(body: bytes) -> Status:
         if body.startswith(b"k8s\0"):
             from rebalancer.wire.protobuf.changes import refusal_in  # noqa: PLC0415
 
-            return Status(*refusal_in(body))
+            return ApiStatus(*refusal_in(body))
         return _statuses.decode(body)
     except (ValueError, RecursionError):
-        return Status(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
+        return ApiStatus(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
 
 
-def refusal(status: int, body: bytes, rule: Rule, server: str) -> ClusterReadError:
+def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterReadError:
     """Return the error for an answer other than 2xx to a request that needs ``rule``."""
     said = status_of(body).message[:_LONGEST]
     if status == 401:

@@ -37,7 +37,7 @@ _GOODBYE = 5.0
 
 
 class Listener(Protocol):
-    """Receives what becomes of pods, from another thread, when it is known here."""
+    """Receives what happens to pods, from another thread, when it is known here."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Something happened to a pod."""
@@ -99,7 +99,7 @@ class Follower:
         self._first, self._at = kept.snapshot, kept.at
         """The snapshot of the run that is under way, and the client's time when it was captured."""
         self._backlog: list[tuple[EventType, PodRecord]] | None = None
-        """What became of pods since that snapshot, for the run's listener; None where that is not known whole."""
+        """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
         self._fold, self._namespace, self._folds = kept.fold, namespace, everything
         self._leaving = threading.Event()
         self._stop = client.stop.sooner(seconds, self._leaving)

@@ -22,7 +22,7 @@ Entries = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ContextChoice:
     """The context that was chosen, checked."""
 
     files: tuple[Path, ...]
@@ -61,7 +61,7 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
     return (default,) if default.is_file() else ()
 
 
-def choose(files: Sequence[Path], context: str | None) -> Choice:
+def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
     """Return the chosen context of ``files``, or say what is wrong with it.
 
     Raises:
@@ -98,7 +98,7 @@ def choose(files: Sequence[Path], context: str | None) -> Choice:
             f"kubeconfig {shown}: the cluster of context {chosen} has no server address"
             f" (https://host:port)"
         )
-    return Choice(
+    return ContextChoice(
         files=tuple(files),
         context=chosen,
         server=server.rstrip("/"),

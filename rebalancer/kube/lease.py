@@ -14,7 +14,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.resources import LEASES, Rule
+from rebalancer.kube.resources import LEASES, AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.wire.times import unix_seconds
 
@@ -86,7 +86,7 @@ class Lease:
                     self.client, lease, holder=self.identity, now=now, takes_over=True
                 )
             except ClusterReadError as error:
-                # It may be ours all the same, and no other run could take it for two terms: read it again.
+                # It may be ours anyway, and no other run could take it for two terms: read it again.
                 trouble = error
                 if is_final(error) or self.client.stop.wait(_RETRY) is not None:
                     break
@@ -166,7 +166,7 @@ class Lease:
         return None if response.status == 409 else self._decoded(response, "update")
 
     def _decoded(self, response: Response, verb: str) -> Mapping[str, Any]:
-        rule = Rule(verb, LEASES.group, LEASES.plural, self._namespace, self._name)
+        rule = AccessRule(verb, LEASES.group, LEASES.plural, self._namespace, self._name)
         body = self.client.expect(response, rule).body
         try:
             msgspec.json.decode(body, type=_Shape)
@@ -302,7 +302,7 @@ class _Watched:
 
 
 def is_final(error: ClusterReadError) -> bool:
-    """Whether a renewal is refused for good: it is not allowed, or there is no such Lease."""
+    """Whether a renewal is refused permanently: it is not allowed, or there is no such Lease."""
     return isinstance(error, ForbiddenError) or (
         isinstance(error, StatusError) and error.status == 404
     )

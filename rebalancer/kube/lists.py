@@ -58,7 +58,7 @@ class How:
     streams: bool
     """Whether one long answer is tried first."""
     finished: frozenset[str] = frozenset()
-    """Phases of pods that have ended and are read all the same."""
+    """Phases of pods that have ended and are read anyway."""
     autoscalers: bool = False
     """Whether HorizontalPodAutoscalers are read, too."""
 

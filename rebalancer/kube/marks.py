@@ -10,10 +10,10 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, Taint, change_node
-from rebalancer.kube.resources import NODES, Rule
+from rebalancer.kube.resources import NODES, AccessRule
 from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
 
-LIST_NODES = Rule("list", "", NODES.plural)
+LIST_NODES = AccessRule("list", "", NODES.plural)
 _PAGE = 500
 
 

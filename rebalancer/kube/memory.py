@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import CONFIG_MAPS, Rule
+from rebalancer.kube.resources import CONFIG_MAPS, AccessRule
 
 LARGEST = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""
@@ -34,7 +34,7 @@ class MemoryStore:
     """The ConfigMap ``name`` in ``namespace``."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
-        # What came of a run is kept also after it had to end.
+        # The outcome of a run is kept also after it had to end.
         self._client = client.last_words
         self._namespace, self._name = namespace, name
         self._path = CONFIG_MAPS.path(namespace, name)
@@ -72,8 +72,8 @@ class MemoryStore:
             )
         return self._remembered(self._client.expect(response, self._rule("update")).body)
 
-    def _rule(self, verb: str) -> Rule:
-        return Rule(verb, "", CONFIG_MAPS.plural, self._namespace, self._name)
+    def _rule(self, verb: str) -> AccessRule:
+        return AccessRule(verb, "", CONFIG_MAPS.plural, self._namespace, self._name)
 
     def _remembered(self, body: bytes) -> Remembered:
         try:

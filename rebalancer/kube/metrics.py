@@ -18,7 +18,7 @@ from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import TransportError, refusal, status_of
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import NODE_METRICS, Resource, Rule
+from rebalancer.kube.resources import NODE_METRICS, AccessRule, Resource
 from rebalancer.kube.transport import Stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -37,7 +37,7 @@ class NotMeasuredError(Exception):
 class UsageSource(Protocol):
     """Where NodeMetrics and PodMetrics come from."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AccessRule, ...]
     """What has to be allowed at the API server."""
     advice: str
     """What to do where it gives nothing."""
@@ -112,7 +112,7 @@ def usage_notes(
 class MetricsApi:
     """The metrics API as a source."""
 
-    rules: tuple[Rule, ...] = USAGE_RULES
+    rules: tuple[AccessRule, ...] = USAGE_RULES
     advice = (
         "Install metrics-server (https://github.com/kubernetes-sigs/metrics-server); where it is installed,"
         " `kubectl describe apiservice v1beta1.metrics.k8s.io` says why it does not answer"
@@ -149,7 +149,7 @@ def _require_list(stream: Stream, resource: Resource, server: str) -> None:
         return
     body = stream.read_up_to(_LONGEST_REFUSAL)
     if stream.status in (401, 403):
-        rule = Rule("list", resource.group, resource.plural)
+        rule = AccessRule("list", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, server)
     if stream.status == 404:
         raise NotMeasuredError("the API server does not serve them")

@@ -9,7 +9,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import PODS, Resource, Rule
+from rebalancer.kube.resources import PODS, AccessRule, Resource
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
@@ -18,8 +18,8 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.pods import decode_page
 
 DAEMON_SETS = Resource("DaemonSet", "apps", "v1", "daemonsets")
-READ_DAEMON_SET = Rule("get", DAEMON_SETS.group, DAEMON_SETS.plural)
-_LIST = Rule("list", "", PODS.plural)
+READ_DAEMON_SET = AccessRule("get", DAEMON_SETS.group, DAEMON_SETS.plural)
+_LIST = AccessRule("list", "", PODS.plural)
 _WORKFLOW = "workflows.argoproj.io/workflow"
 _WORKFLOW_READ = "workflows.argoproj.io/completed"
 

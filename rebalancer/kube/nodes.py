@@ -15,14 +15,14 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import StatusError, TransportError, status_of
-from rebalancer.kube.resources import NODES, Rule
+from rebalancer.kube.resources import NODES, AccessRule
 
 Annotated = TypeVar("Annotated", bound=msgspec.Struct)
 Taint = Mapping[str, Any]
 """A taint as in JSON."""
 
-READ_NODE = Rule("get", "", NODES.plural)
-CHANGE_NODE = Rule("patch", "", NODES.plural)
+READ_NODE = AccessRule("get", "", NODES.plural)
+CHANGE_NODE = AccessRule("patch", "", NODES.plural)
 _SECONDS = 10.0
 """For one read or change: an API server that answers takes milliseconds, and a pod may be waiting for a mark."""
 _ATTEMPTS = 5
@@ -44,7 +44,7 @@ class NodeView:
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
 
     def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
-        """Return what an annotation of ours says; None without one, or if it cannot be read."""
+        """Return what our annotation says; None without one, or if it cannot be read."""
         text = self.annotations.get(name)
         try:
             return None if text is None else msgspec.json.decode(text, type=kind)

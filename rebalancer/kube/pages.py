@@ -11,7 +11,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import StatusError, status_of
-from rebalancer.kube.resources import Resource, Rule
+from rebalancer.kube.resources import AccessRule, Resource
 from rebalancer.kube.transport import Response
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.protobuf import BrokenListError
@@ -71,7 +71,7 @@ def read_pages(
     resource = listing.resource
     query: dict[str, str | int] = {"limit": page_size}
     query |= {"fieldSelector": selector} if selector else {}
-    rule = Rule("list", resource.group, resource.plural)
+    rule = AccessRule("list", resource.group, resource.plural)
     path = resource.path()
     while True:
         response = client.get(path, query=query, accept=accept)

@@ -22,7 +22,7 @@ from rebalancer.base.sending import HttpAnswer, SendingError, fetch, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import NODE_METRICS, Resource, Rule
+from rebalancer.kube.resources import NODE_METRICS, AccessRule, Resource
 from rebalancer.policy.usage import Prometheus
 from rebalancer.wire.metrics import NOT_MEASURED
 from rebalancer.wire.times import rfc3339
@@ -67,7 +67,7 @@ _vectors = msgspec.json.Decoder(list[_Sample])
 class PrometheusSource:
     """Measurements by the queries of a policy; a ``rebalancer.kube.metrics.UsageSource``."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
     advice = (
         "Check the policy's usage.prometheus; `promtool query instant URL QUERY` asks as a run does"
     )

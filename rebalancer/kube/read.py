@@ -18,7 +18,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, Rule
+from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, AccessRule
 from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -84,6 +84,7 @@ def read_cluster(
     usage: UsageSource | None = None,
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
+    progress: Callable[[], object] = lambda: None,
 ) -> ClusterReading:
     """Read all that a plan is based on.
 
@@ -94,6 +95,7 @@ def read_cluster(
     unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
     used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it. Of pods that
     have ended only those in the phases ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``.
+    ``progress`` is called while pods arrive.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -109,7 +111,7 @@ def read_cluster(
         autoscalers=autoscalers,
     )
     try:
-        fold, listings, missing, metrics = _read_lists(client, how, threads, usage)
+        fold, listings, missing, metrics = _read_lists(client, how, threads, usage, progress)
     except ForbiddenError as error:
         every = missing_lists(
             client,
@@ -155,7 +157,7 @@ def read_version(client: Client) -> ServerVersion:
     Raises:
         ClusterReadError: it could not be read, or what answers is no API server.
     """
-    response = client.expect(client.get("/version"), Rule("get", "", "/version"))
+    response = client.expect(client.get("/version"), AccessRule("get", "", "/version"))
     try:
         info = msgspec.json.decode(response.body, type=dict[str, str])
         # Managed clusters write the minor version as "36+".
@@ -172,7 +174,11 @@ def _streams(version: ServerVersion, page_size: int | None) -> bool:
 
 
 def _read_lists(
-    client: Client, how: How, threads: int, usage: UsageSource | None
+    client: Client,
+    how: How,
+    threads: int,
+    usage: UsageSource | None,
+    progress: Callable[[], object],
 ) -> tuple[Fold, list[Listing], tuple[str, ...], list[MetricsList]]:
     """Return the fold of everything, the listings (pods first), and what the server does not serve.
 
@@ -190,7 +196,9 @@ def _read_lists(
         ]
         others: list[Future[Any]] = [*futures, *of_usage]
         try:
-            fold, pods = read_pods(client, how, lambda records: _watching(records, others))
+            fold, pods = read_pods(
+                client, how, lambda records: _watching(records, others, progress)
+            )
             late = [read_late(client, resource, how, fold) for resource in AFTER_PODS]
             early = [future.result() for future in futures]
             metrics = [future.result() for future in of_usage]
@@ -212,10 +220,13 @@ def _read_lists(
     return fold, listings, missing, metrics
 
 
-def _watching(records: Iterable[PodRecord], others: list[Future[Any]]) -> Iterator[PodRecord]:
+def _watching(
+    records: Iterable[PodRecord], others: list[Future[Any]], progress: Callable[[], object]
+) -> Iterator[PodRecord]:
     """Yield the records, but end the long list of pods as soon as another list has failed."""
     for number, record in enumerate(records):
         if number % PAGE == 0:
+            progress()
             _raise_failure(others)
         yield record
 

@@ -33,7 +33,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Rule:
+class AccessRule:
     """One thing that RBAC allows or does not."""
 
     verb: str

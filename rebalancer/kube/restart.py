@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, refused_answer
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
-from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource, Rule
+from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, AccessRule, Resource
 from rebalancer.snapshot.surge import why_no_surge
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import evict_opt_out
@@ -20,10 +20,10 @@ from rebalancer.wire.times import unix_seconds
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """Annotation of a pod template that ``kubectl rollout restart`` sets."""
-RESTART = Rule("patch", DEPLOYMENTS.group, DEPLOYMENTS.plural)
+RESTART = AccessRule("patch", DEPLOYMENTS.group, DEPLOYMENTS.plural)
 RESTART_RULES = (
-    Rule("get", REPLICA_SETS.group, REPLICA_SETS.plural),
-    Rule("get", DEPLOYMENTS.group, DEPLOYMENTS.plural),
+    AccessRule("get", REPLICA_SETS.group, REPLICA_SETS.plural),
+    AccessRule("get", DEPLOYMENTS.group, DEPLOYMENTS.plural),
     RESTART,
 )
 
@@ -94,7 +94,7 @@ class Restart:
             query={"labelSelector": labels} if labels else None,
             seconds=self.seconds,
         )
-        rule = Rule("list", REPLICA_SETS.group, REPLICA_SETS.plural)
+        rule = AccessRule("list", REPLICA_SETS.group, REPLICA_SETS.plural)
         sets = _decoded(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
         for one in sets.items:
             of = _controller(one.metadata)
@@ -137,7 +137,7 @@ class Restart:
         response = self.client.get(path, seconds=self.seconds)
         if response.status == 404 and status_of(response.body).code == 404:
             return None
-        rule = Rule("get", resource.group, resource.plural)
+        rule = AccessRule("get", resource.group, resource.plural)
         return _decoded(self.client.expect(response, rule).body, kind, resource.kind)
 
     # -- the change --------------------------------------------------------------------------------

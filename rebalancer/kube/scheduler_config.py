@@ -6,14 +6,14 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import CONFIG_MAPS, Rule
+from rebalancer.kube.resources import CONFIG_MAPS, AccessRule
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 
 
-def scheduler_rules(of: ConfigMapKey) -> tuple[Rule, ...]:
+def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:
     """Return what reading it needs: get on this one ConfigMap."""
-    return (Rule("get", "", CONFIG_MAPS.plural, *of.place),)
+    return (AccessRule("get", "", CONFIG_MAPS.plural, *of.place),)
 
 
 def read_scheduler_config(client: Client, of: ConfigMapKey) -> KubeSchedulerConfiguration:

@@ -12,14 +12,16 @@ from typing import Generic, TypeVar
 from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.changes import BOOKMARK, ERROR, ChangeDecoder, WatchMessage
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import Status, TransportError, refusal
-from rebalancer.kube.resources import Resource, Rule
+from rebalancer.kube.failures import ApiStatus, TransportError, refusal
+from rebalancer.kube.resources import AccessRule, Resource
 from rebalancer.kube.transport import Stream
 
 T = TypeVar("T")
 
 SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
+CATCHING_UP = 0.5
+"""Seconds for the server to send what happened while a stream was broken; it sends that at once."""
 _LONGEST_STREAM = 300.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0
 _REFUSALS = 6
@@ -90,7 +92,7 @@ class Watch(Generic[T]):
         self._stop = client.stop.sooner(seconds, self._closed)
         self._stream: Stream | None = None
         self._was_live = False
-        self._opened = -math.inf
+        self._opened = self._reopened = -math.inf
         self._refusals = 0
 
     def __iter__(self) -> Iterator[Event[T]]:
@@ -112,9 +114,13 @@ class Watch(Generic[T]):
             wait = min(wait * 2, _LONGEST_WAIT)
 
     def is_current(self) -> bool:
-        """Return whether a stream is open that is not silent for too long, as after the machine has slept."""
-        silent = self._client.monotonic() - max(self.heard, self._opened)
-        return self.live and silent <= SILENCE
+        """Return whether a stream is open that is not silent for too long, as after the machine has slept.
+
+        One that has just been opened again is current once it has said something, or had the time to.
+        """
+        now = self._client.monotonic()
+        caught_up = self.heard > self._reopened or now - self._reopened >= CATCHING_UP
+        return self.live and caught_up and now - max(self.heard, self._opened) <= SILENCE
 
     def close(self) -> None:
         """End the watch; an iteration that waits in another thread ends soon."""
@@ -145,6 +151,8 @@ class Watch(Generic[T]):
         try:
             self._check(stream)
             self._opened = self._client.monotonic()
+            if self._was_live:
+                self._reopened = self._opened
             self.live = self._was_live = True
             self._refusals = 0
             while self._stop.reason() is None:
@@ -181,19 +189,19 @@ class Watch(Generic[T]):
             self._refusals += 1
             raise TransportError("watch: HTTP 403", sent=False)
         resource = self._where.resource
-        rule = Rule("watch", resource.group, resource.plural)
+        rule = AccessRule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)
 
     def _event(self, message: WatchMessage[T]) -> Event[T] | None:
         if message.type == ERROR:
-            _raise_error(message.status or Status())
+            _raise_error(message.status or ApiStatus())
         self.resource_version = message.version
         if message.type == BOOKMARK or message.object is None:
             return None
         return Event(EventType(message.type), message.object)
 
 
-def _raise_error(status: Status) -> None:
+def _raise_error(status: ApiStatus) -> None:
     """The server ends a stream with a Status: expired, or anything else that a new one may fix."""
     if status.code == 410 or status.reason in ("Expired", "Gone"):
         raise _ExpiredError

@@ -30,7 +30,7 @@ FORGOTTEN_AFTER = 7 * 86_400
 
 
 class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What came of the moves of one owner for one term (``strategy/entry``)."""
+    """The outcome of the moves of one owner for one term (``strategy/entry``)."""
 
     moves: _Count = 0
     """Evictions."""

@@ -31,7 +31,7 @@ def after_run(
     outcomes: Iterable[Outcome],
     now: float,
 ) -> Document:
-    """Return the document after a run on ``snapshot``: what it saw (strategy -> streaks), what came of its moves.
+    """Return the document after a run on ``snapshot``: what it saw (strategy -> streaks), the outcome of its moves.
 
     What was hoped of earlier moves is judged by what was seen, then this run's are remembered.
     """

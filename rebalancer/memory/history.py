@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
-from rebalancer.base.plain_text import printable_json, printable_lines
+from rebalancer.base.plain_text import count, printable_json, printable_lines
 from rebalancer.memory.cooling import resting, state_words
 from rebalancer.memory.document import Document, TermMemory
 from rebalancer.memory.hour import moved_last_hour
@@ -60,8 +60,7 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
 
 
 def _table(document: Document, now: float) -> str:
-    moved = moved_last_hour(document, now)
-    lines = [f"{moved} eviction{'' if moved == 1 else 's'} in the last hour."]
+    lines = [f"{count(moved_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
         lines[0] += " Nothing is remembered of any workload."
     for ref, owner in sorted(document.owners.items()):
@@ -88,6 +87,6 @@ def _counts(term: TermMemory) -> str:
         (term.blocked, "blocked"),
         (term.vain, "without effect"),
     )
-    parts = [f"{number} {what}" for number, what in counts if number]
-    head = f"{term.moves} move{'' if term.moves == 1 else 's'}"
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    head = count(term.moves, "move")
     return f"{head} ({', '.join(parts)})" if parts else head

@@ -19,7 +19,7 @@ from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.streaks import remembered
 from rebalancer.plan.outcome import Outcome
-from rebalancer.planner.pace import Pace
+from rebalancer.plan.pace import Pace
 from rebalancer.snapshot.model import Snapshot
 
 _ATTEMPTS = 3
@@ -102,7 +102,7 @@ class Keeper:
     def record(
         self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0, *, cut: bool = False
     ) -> str | None:
-        """Remember what was seen and what came of all of the run's moves so far; write it if that changes anything.
+        """Remember what was seen and the outcome of all of the run's moves so far; write it if that changes anything.
 
         ``seconds`` are what carrying them out took. If the last wave was ``cut`` off, those before it say how fast
         the run was; if there is none, that it was no faster.

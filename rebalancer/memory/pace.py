@@ -8,7 +8,7 @@ import msgspec
 
 from rebalancer.memory.document import Document, PaceMemory
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.planner.pace import Pace
+from rebalancer.plan.pace import Pace
 
 
 def with_pace(document: Document, outcomes: Iterable[Outcome], seconds: float) -> Document:

@@ -95,7 +95,7 @@ def refreshed(document: Document, snapshot: Snapshot) -> Document:
 def remember(
     document: Document, snapshot: Snapshot, outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with what came of a run's moves. Outcomes that say nothing change nothing.
+    """Return the document with the outcome of a run's moves. Outcomes that say nothing change nothing.
 
     ``snapshot`` is the one that was planned on. All moves of one owner for one term count as one try: it is
     a strike if any of them did not do what was predicted.

@@ -38,11 +38,11 @@ def without_old(document: Document, now: float) -> Document:
 def with_streaks(
     document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with what a run has seen (strategy -> streaks), and what came of its moves.
+    """Return the document with what a run has seen (strategy -> streaks), and the outcome of its moves.
 
     Pods that went use nothing any more where they were measured, and will where they went: once some have,
-    only what is measured from ``now`` on counts, and never the measurement that they went by, whosever clock
-    it was taken under.
+    only what is measured from ``now`` on counts, and never the measurement that they went by, under whichever
+    clock it was taken.
     """
     moved = any(outcome.status.may_have_evicted for outcome in outcomes)
     kept = dict(document.streaks)

@@ -35,7 +35,7 @@ PLANNED = Metric(
     ("strategy",),
     "Moves of the plan, by the strategy that asks for most.",
 )
-MOVES = Metric("rebalancer_moves", ("outcome",), "Moves of the plan by what came of them.")
+MOVES = Metric("rebalancer_moves", ("outcome",), "Moves of the plan by outcome.")
 EVICTIONS = Metric(
     "rebalancer_evictions",
     ("owner",),

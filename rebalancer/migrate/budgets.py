@@ -1,4 +1,4 @@
-"""The descheduler's limits of evictions in a run, as budgets of ours."""
+"""The descheduler's limits of evictions in a run, as our budgets."""
 
 from __future__ import annotations
 

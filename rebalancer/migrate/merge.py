@@ -28,7 +28,7 @@ _LONGEST = 366 * 86_400
 
 @dataclass
 class _Strategy:
-    """A strategy of ours, and the plug-ins that it replaces: at most one of each profile."""
+    """One of our strategies, and the plug-ins that it replaces: at most one of each profile."""
 
     strategy: str
     options: Options

@@ -13,7 +13,7 @@ _WIDTH = 100
 
 
 class Fate(enum.StrEnum):
-    """What becomes of a key."""
+    """What happens to a key."""
 
     LOST = "not carried over"
     DIFFERS = "differs"

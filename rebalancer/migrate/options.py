@@ -47,7 +47,7 @@ def equivalent(use: Use) -> Equivalent:
 
 def defaults(params: type[Params]) -> dict[str, Any]:
     """Return the defaults of a strategy's options as plain data."""
-    # Not every strategy may stand without options; they have defaults all the same.
+    # Not every strategy may stand without options; they have defaults anyway.
     return params.model_construct().model_dump(mode="json", by_alias=True)
 
 

@@ -1,4 +1,4 @@
-"""The protections of DefaultEvictor as protections of ours.
+"""The protections of DefaultEvictor as our protections.
 
 Each profile has its own DefaultEvictor; ours hold for the whole policy. What any profile protects is protected.
 """

@@ -18,7 +18,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NodeChoice:
     """What all chosen nodes have in common; what is empty or None is not asked."""
 
     names: Sequence[str] = ()

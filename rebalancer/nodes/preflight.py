@@ -15,7 +15,7 @@ _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 """What keeps a pod for a time only."""
 
 
-class Verdict(enum.StrEnum):
+class NodeVerdict(enum.StrEnum):
     """What is to be expected of a node; the worst of its pods decides."""
 
     DRAINABLE = "drainable"
@@ -34,9 +34,11 @@ class Verdict(enum.StrEnum):
     """Pods are on it that are evicted only if a flag says so."""
 
 
-REFUSING = frozenset({Verdict.NO_ROOM, Verdict.NEVER, Verdict.MISCONFIGURED, Verdict.REFUSED})
+REFUSING = frozenset(
+    {NodeVerdict.NO_ROOM, NodeVerdict.NEVER, NodeVerdict.MISCONFIGURED, NodeVerdict.REFUSED}
+)
 """Verdicts that end a drain before it begins: it would never be done."""
-_ORDER = list(Verdict)
+_ORDER = list(NodeVerdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class PodCheck:
 
     pod: int
     fate: Fate
-    verdict: Verdict
+    verdict: NodeVerdict
     code: str
     """Stable: a ``rebalancer.nodes.triage.Why``, or a reason code of plans."""
     message: str
@@ -58,13 +60,13 @@ class NodeCheck:
     """One node that is to be empty."""
 
     name: str
-    verdict: Verdict
+    verdict: NodeVerdict
     pods: tuple[PodCheck, ...]
 
     @staticmethod
-    def worst_of(pods: Sequence[PodCheck]) -> Verdict:
+    def worst_of(pods: Sequence[PodCheck]) -> NodeVerdict:
         """Return the verdict on a node with these pods."""
-        return max((one.verdict for one in pods), key=_ORDER.index, default=Verdict.DRAINABLE)
+        return max((one.verdict for one in pods), key=_ORDER.index, default=NodeVerdict.DRAINABLE)
 
     @property
     def worst(self) -> tuple[PodCheck, ...]:
@@ -90,10 +92,10 @@ def check(
     *,
     without_landing: bool,
 ) -> list[NodeCheck]:
-    """Return one check per node of ``names``, given what becomes of the ``pods`` on them.
+    """Return one check per node of ``names``, given what happens to the ``pods`` on them.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state that those
-    before it leave. ``without_landing``: pods for which it has no landing may go all the same.
+    before it leave. ``without_landing``: pods for which it has no landing may go anyway.
     """
     look = _Check(snapshot, room, without_landing=without_landing)
     by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
@@ -125,28 +127,28 @@ class _Check:
         for verdict, code, message in self._obstacles(one.pod, move):
             return PodCheck(one.pod, one.fate, verdict, code, message, move)
         if move is None and (skip := self._skip(one.pod)) is not None and skip.code in _LIMITS:
-            return PodCheck(one.pod, one.fate, Verdict.DRAINABLE, skip.code.value, skip.message)
-        return PodCheck(one.pod, one.fate, Verdict.DRAINABLE, one.why.value, one.message, move)
+            return PodCheck(one.pod, one.fate, NodeVerdict.DRAINABLE, skip.code.value, skip.message)
+        return PodCheck(one.pod, one.fate, NodeVerdict.DRAINABLE, one.why.value, one.message, move)
 
-    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[Verdict, str, str]]:
+    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[NodeVerdict, str, str]]:
         """Yield what is in the way of an eviction, the worst first."""
         cls = int(self._snapshot.pods.cls[pod])
         budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
         if len(budgets) > 1:
             refs = " and ".join(budget.ref for budget in budgets)
             text = f"{refs} both select it; the API refuses every eviction of it"
-            yield Verdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
+            yield NodeVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
         blocking = [
             b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
         ]
         for budget in blocking:
             if budget.never_allows:
                 text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
-                yield Verdict.NEVER, Code.PDB.value, text
+                yield NodeVerdict.NEVER, Code.PDB.value, text
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
-            yield Verdict.NO_ROOM, *why
+            yield NodeVerdict.NO_ROOM, *why
         for budget in blocking:
-            yield Verdict.BLOCKED, Code.PDB.value, _needs(budget)
+            yield NodeVerdict.BLOCKED, Code.PDB.value, _needs(budget)
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
@@ -175,7 +177,7 @@ def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bo
 
 
 _OF_FATE = {
-    Fate.WAIT: Verdict.WAITS,
-    Fate.STAY: Verdict.DRAINABLE,
-    Fate.REFUSE: Verdict.REFUSED,
+    Fate.WAIT: NodeVerdict.WAITS,
+    Fate.STAY: NodeVerdict.DRAINABLE,
+    Fate.REFUSE: NodeVerdict.REFUSED,
 }

@@ -44,7 +44,7 @@ class Replacing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReplacementPace:
     """How fast nodes are replaced."""
 
     most: int
@@ -56,7 +56,7 @@ class Pace:
 
 
 def replace(
-    nodes: Replacing, pace: Pace, stop: Stop, by: str, unix: Callable[[], float]
+    nodes: Replacing, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
 ) -> str | None:
     """Bring all nodes to their end; return None once they are there, else why they are not.
 
@@ -94,7 +94,7 @@ def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
 
 
 def _next_group(
-    nodes: Replacing, stages: Mapping[str, Stage | None], pace: Pace
+    nodes: Replacing, stages: Mapping[str, Stage | None], pace: ReplacementPace
 ) -> tuple[list[str], str | None]:
     """Begin with nodes that have no batch work; return them, or what is waited for."""
     if (why := nodes.closed()) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.plain_text import count, printable
-from rebalancer.nodes.preflight import NodeCheck, PodCheck, Verdict, refuses
+from rebalancer.nodes.preflight import NodeCheck, NodeVerdict, PodCheck, refuses
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.data_text import DATA_FORMS, data_text
@@ -35,7 +35,7 @@ class DrainReport:
     checks: Sequence[NodeCheck]
     exit_code: int
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
-    """Uid of the pod -> what came of its eviction, in the last round that tried it."""
+    """Uid of the pod -> the outcome of its eviction, in the last round that tried it."""
     ended: str | None = None
     """Why the nodes are not empty, if they are not."""
     warnings: Sequence[str] = ()
@@ -108,7 +108,7 @@ class DrainReport:
         yield from self._end()
 
     def _reasons(self, check: NodeCheck) -> Iterator[str]:
-        if check.verdict is Verdict.DRAINABLE:
+        if check.verdict is NodeVerdict.DRAINABLE:
             return
         said: dict[tuple[str, str], list[str]] = {}
         for one in check.worst:

@@ -25,7 +25,7 @@ _DAEMON_SET = "DaemonSet"
 
 
 class Fate(enum.StrEnum):
-    """What becomes of a pod."""
+    """What happens to a pod."""
 
     EVICT = "evict"
     """It is to be evicted."""
@@ -87,7 +87,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 
 
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
-    """Return what becomes of every pod on ``nodes`` (N,), in the order of the snapshot."""
+    """Return what happens to every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, Why, str]] = {}
     triage: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
@@ -152,7 +152,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
 def _of_daemon_set(
     snapshot: Snapshot, cls: PodClass, orders: Orders
 ) -> tuple[Fate, Why, str] | None:
-    """Return what becomes of a DaemonSet's pod, None if it is evicted like any other."""
+    """Return what happens to a DaemonSet's pod, None if it is evicted like any other."""
     owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
     if owner is not None and (owner.namespace, owner.name) in orders.missing:
         if orders.force:
@@ -170,10 +170,10 @@ def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tup
         text = "its emptyDir would be lost: --delete-emptydir-data says it may"
         yield Fate.REFUSE, Why.LOCAL_DATA, text
     if not cls.controller_kind and not orders.force:
-        text = "no controller would recreate it: --force evicts it all the same"
+        text = "no controller would recreate it: --force evicts it anyway"
         yield Fate.REFUSE, Why.NO_CONTROLLER, text
     if (own := _opted_out(snapshot, cls)) is not None and not orders.force:
-        yield Fate.REFUSE, Why.OPTED_OUT, f"{own}: --force evicts it all the same"
+        yield Fate.REFUSE, Why.OPTED_OUT, f"{own}: --force evicts it anyway"
 
 
 def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:

@@ -7,14 +7,14 @@ from functools import cache
 
 import numpy as np
 
-from rebalancer.planner.pace import RunTime
 from rebalancer.planner.places import Places
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.run_time import RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
-# Pods on their way out that no budget of ours is about.
+# Pods on their way out that no budget of the policy is about.
 _NOT_SERVING = ("Job", "CronJob", "DaemonSet", "Node")
 # A replacement that is not Ready after so long is taken to be stuck, as by a Deployment's progressDeadlineSeconds:
 # one that never gets Ready must not keep a budget used up for ever.
@@ -144,7 +144,7 @@ def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
 
 
 def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
-    """Return the owners in a rollout that a restart of ours may have begun; none where single replicas are evicted."""
+    """Return the owners in a rollout that our restart may have begun; none where single replicas are evicted."""
     return sorted(
         {
             cls.owner

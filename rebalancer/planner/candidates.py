@@ -21,10 +21,10 @@ _LATER = 0.05
 
 Key = tuple[float, float, float]
 """Gain per cost, entry by entry, negative; the smallest key goes first."""
-Entry = tuple[Key, Pair]
+Ranked = tuple[Key, Pair]
 
 
-class Candidates:
+class CandidateList:
     """The pairs that terms name, kept current while pods move."""
 
     def __init__(self, draft: Draft, terms: Sequence[WeightedTerm]) -> None:
@@ -83,13 +83,13 @@ class Candidates:
 
     # -- what they promise -------------------------------------------------------------------------
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Ranked]:
         """Return an entry for each pair with pods, after asking about all that has changed."""
         if self._stale:
             self._ask(np.array(sorted(self._stale), np.int32))
         return [entry for pair in self._promises.pairs() if (entry := self.entry(pair)) is not None]
 
-    def entry(self, pair: Pair) -> Entry | None:
+    def entry(self, pair: Pair) -> Ranked | None:
         """Return what a pair promises at most; None if nothing is promised, or no pod is left."""
         promise = self.promise(pair)
         pods = self.pods(pair) if promise is not None else ()

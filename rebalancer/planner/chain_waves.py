@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.draft import Draft
@@ -25,7 +25,7 @@ class ChainWaves:
         self,
         draft: Draft,
         chains: Chains,
-        candidates: Candidates,
+        candidates: CandidateList,
         examination: Examination,
         commit: Commit,
         postponed: Postponed,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.cost.term import Term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import Step
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE, Verdict
@@ -25,7 +25,7 @@ class Commit:
 
     draft: Draft
     terms: Sequence[WeightedTerm]
-    candidates: Candidates
+    candidates: CandidateList
     quota: QuotaLedger
     observed: bool
     """The moves are shown only."""

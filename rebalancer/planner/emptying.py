@@ -40,13 +40,13 @@ _WEIGHED = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EmptyingChoice:
     """The nodes that are to be empty, and what is to be said of the others."""
 
     nodes: Bools
     """(N,)"""
     verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
-    """Node -> what becomes of it."""
+    """Node -> what happens to it."""
 
 
 class Emptier:
@@ -77,7 +77,7 @@ class Emptier:
         """Return the pods that cannot leave ``node``, the largest first, each with the reason."""
         return [(pod, self._pods.why(pod)) for pod in self._pods.staying(node).tolist()]
 
-    def still(self, begun: Bools) -> Choice:
+    def still(self, begun: Bools) -> EmptyingChoice:
         """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
         able: list[int] = []
         for node in np.flatnonzero(begun).tolist():
@@ -90,7 +90,7 @@ class Emptier:
                 able.append(node)
         return self._choice(self._fitting(able), begun)
 
-    def waiting(self, begun: Bools) -> Choice:
+    def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return the nodes that are ``begun`` (N,) and no others, for something else comes first."""
         why = "moves for rules, and nodes that were begun, come first"
         for node in list(self._candidates(begun)):
@@ -98,7 +98,7 @@ class Emptier:
             self._why.setdefault(node, NodeVerdict(NodeCode.WAITS, why))
         return self._choice(np.flatnonzero(begun).tolist(), begun)
 
-    def more(self, begun: Bools) -> Choice:
+    def more(self, begun: Bools) -> EmptyingChoice:
         """Return the nodes to empty: those that are ``begun`` (N,), and as many more as can be.
 
         What limits them may be what is disturbed, or the room that is left: both orders are tried.
@@ -131,7 +131,7 @@ class Emptier:
                 chosen = trial
         return chosen
 
-    def _choice(self, chosen: Sequence[int], like: Bools) -> Choice:
+    def _choice(self, chosen: Sequence[int], like: Bools) -> EmptyingChoice:
         nodes = np.zeros(len(like), bool)
         nodes[list(chosen)] = True
         why = {node: why for node, why in self._why.items() if not nodes[node]}
@@ -148,7 +148,7 @@ class Emptier:
                     "only pods that belong to it are on it; it is marked, so that it stays empty",
                 )
             )
-        return Choice(nodes, why)
+        return EmptyingChoice(nodes, why)
 
     def _keep(self, node: int, why: NodeVerdict) -> None:
         self._why[node] = why

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Cause, Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, is_gamble
 from rebalancer.planner.postponed import Postponed, falls_short
@@ -16,7 +16,7 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.steer import Steer
 
-# So many that promise too little anyway are judged all the same, to show people where they would land.
+# So many that promise too little anyway are judged anyway, to show people where they would land.
 _CLOSELY = 300
 # What another landing could change.
 _BY_LANDING = (
@@ -39,7 +39,7 @@ class Examination:
         draft: Draft,
         terms: Sequence[WeightedTerm],
         guard: Term,
-        candidates: Candidates,
+        candidates: CandidateList,
         postponed: Postponed,
     ) -> None:
         self._draft, self._candidates, self._postponed = draft, candidates, postponed

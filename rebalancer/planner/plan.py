@@ -26,7 +26,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.planner.stopping import stopped
 
 
-class Onlooker(Protocol):
+class PlanObserver(Protocol):
     """Sees a draft before and after the moves of its plan. It asks, and changes nothing."""
 
     def before(self, draft: Draft) -> None:
@@ -46,7 +46,7 @@ class Callbacks:
 
     stop: Callable[[], str | None] = never
     """Returns why planning must end now, or None; asked before every candidate."""
-    onlooker: Onlooker | None = None
+    observer: PlanObserver | None = None
     phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Returns a context for a phase of this name: ``terms``, then ``plan``."""
 
@@ -63,7 +63,7 @@ class Decision:
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:
-    """Return the plan on ``problem``; the same whether or not there is an onlooker."""
+    """Return the plan on ``problem``; the same whether or not there is an observer."""
     callbacks = callbacks or Callbacks()
     with callbacks.phase("terms"):
         draft = Draft(problem, settings)
@@ -72,14 +72,14 @@ def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = Non
 
 
 def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
-    onlooker = callbacks.onlooker
-    if onlooker is not None:
-        onlooker.before(draft)
+    observer = callbacks.observer
+    if observer is not None:
+        observer.before(draft)
     before, bounds = draft.scores(), draft.bounds()
-    most = SHOWN_LANDINGS if onlooker is None else None
+    most = SHOWN_LANDINGS if observer is None else None
     result = search(draft, callbacks.stop, most)
-    if onlooker is not None:
-        onlooker.after(draft, result.chosen)
+    if observer is not None:
+        observer.after(draft, result.chosen)
     render = Rendering(draft.problem)
     moves = tuple(render.move(chosen) for chosen in result.chosen)
     # What has ended goes last: nothing waits for it, and it waits for nothing.

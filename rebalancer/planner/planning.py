@@ -12,9 +12,9 @@ from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
 from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.pace import Pace
 from rebalancer.plan.plan import Method, Move, Plan
-from rebalancer.planner.pace import Pace
-from rebalancer.planner.plan import Callbacks, Decision, Onlooker, never, plan
+from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
@@ -166,12 +166,12 @@ class Planning:
         snapshot: Snapshot,
         clock_skew: float,
         timings: Timings,
-        onlooker: Onlooker | None = None,
+        observer: PlanObserver | None = None,
         stop: Callable[[], str | None] = never,
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
         self._planned, self._movable, self._emptied = frozenset(), None, None
-        callbacks = Callbacks(stop=stop, onlooker=onlooker, phase=timings.phase)
+        callbacks = Callbacks(stop=stop, observer=observer, phase=timings.phase)
         with collector_paused():
             problem, made = self._made(snapshot, callbacks)
         if made.plan.emptied is not None:
@@ -198,7 +198,7 @@ class Planning:
             return problem, made if emptying is None else _noted(
                 made, f"{emptying}: {_NEEDS_MARKS}"
             )
-        quietly = replace(callbacks, onlooker=None)
+        quietly = replace(callbacks, observer=None)
 
         def decided(problem: Problem) -> Decision:
             return self._decide(problem, settings, quietly)
@@ -209,7 +209,7 @@ class Planning:
             problem, made = with_reviewed_nodes(
                 emptying, made_on, decided, settings, callbacks.phase, self._reviewed, self._empty
             )
-        if callbacks.onlooker is not None:
+        if callbacks.observer is not None:
             # It sees one draft only, that of the plan.
             self._decide(problem, settings, callbacks)
         strategy, params = self._emptier(emptying), self._policy.strategies[emptying].params

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from rebalancer.planner.candidates import Candidates, Entry, Key
+from rebalancer.planner.candidates import CandidateList, Key, Ranked
 from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Pair
@@ -17,7 +17,7 @@ _CLEARLY = 0.05
 class Queue:
     """Entries of one wave. What promises less when its turn comes goes back to its place."""
 
-    def __init__(self, candidates: Candidates, postponed: Postponed) -> None:
+    def __init__(self, candidates: CandidateList, postponed: Postponed) -> None:
         self._candidates, self._postponed = candidates, postponed
         self._heap = candidates.entries()
         heapq.heapify(self._heap)
@@ -44,7 +44,7 @@ class Queue:
         """Return whether what comes next promises clearly more than ``key``."""
         return bool(self._heap) and _is_behind(key, self._heap[0][0])
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> Ranked | None:
         """Return the best entry that still stands, None when nothing is left."""
         while self._heap:
             key, pair = heapq.heappop(self._heap)

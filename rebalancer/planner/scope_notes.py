@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -16,6 +17,8 @@ from rebalancer.snapshot.selected import selected, unresolved
 from rebalancer.wire.times import rfc3339
 
 _EVERYTHING = Scope()
+_ALIKE = 0.75
+"""Of difflib's ratio: one or two letters of a short key."""
 
 
 def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) -> list[str]:
@@ -27,6 +30,7 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
         *_not_read(policy, snapshot),
+        *_mistyped_labels(policy, snapshot),
     ]
 
 
@@ -41,6 +45,28 @@ def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
             "protect.afterScaling protects no pod: the file has no HorizontalPodAutoscalers;"
             " `rebalancer snapshot --autoscalers` keeps them"
         )
+
+
+def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the labels of nodes that the policy names and no node has, where another is spelled almost alike.
+
+    A label that is only absent is no fault: the nodes that carry it may come and go.
+    """
+    known = snapshot.nodes.labels.keys
+    for where, key in _labels_of_nodes(policy):
+        if key not in known and (similar := difflib.get_close_matches(key, known, 1, _ALIKE)):
+            yield f"{where}: no node has the label {key}; did you mean {similar[0]}?"
+
+
+def _labels_of_nodes(policy: Policy) -> Iterator[tuple[str, str]]:
+    for where, select in selects_of(policy):
+        for key in sorted(select.nodes.named_keys()) if select.nodes is not None else ():
+            yield f"{where}.nodes", key
+    if policy.landings.exclude is not None:
+        for key in sorted(policy.landings.exclude.named_keys()):
+            yield "landings.exclude", key
+    for index, constraint in enumerate(policy.scheduler.default_constraints or ()):
+        yield f"scheduler.defaultConstraints[{index}]", constraint.topology_key
 
 
 def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:

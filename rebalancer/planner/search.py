@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
@@ -85,7 +85,7 @@ class _Pass:
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
         self._postponed = Postponed()
-        self.candidates = Candidates(draft, terms)
+        self.candidates = CandidateList(draft, terms)
         self.examination = Examination(draft, terms, guard, self.candidates, self._postponed)
         self._commit = Commit(
             draft, terms, self.candidates, self.examination.quota, observed, most_landings

@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.emptying import Choice, Emptier, half_emptied
+from rebalancer.planner.emptying import Emptier, EmptyingChoice, half_emptied
 from rebalancer.planner.plan import Decision
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
@@ -79,7 +79,7 @@ class _Planned:
             self._emptier = Emptier(draft, of, _emptiable(draft, of), closed)
 
     def result(self) -> Made:
-        begun = Choice(self._marked)
+        begun = EmptyingChoice(self._marked)
         problem = self._as_it_is
         if self._marked.any() and not self._of.observed:
             with self._phase("plan"):
@@ -103,7 +103,7 @@ class _Planned:
         problem = self._make(choice.nodes | self._others)
         return self._with(problem, self._decide(problem), choice)
 
-    def _more(self, problem: Problem, made: Decision, begun: Choice) -> Made:
+    def _more(self, problem: Problem, made: Decision, begun: EmptyingChoice) -> Made:
         with self._phase("plan"):
             choice = self._emptier.more(begun.nodes)
         for _ in range(_TRIES):
@@ -122,7 +122,7 @@ class _Planned:
             problem, made, _without(choice, np.flatnonzero(choice.nodes & ~begun.nodes).tolist())
         )
 
-    def _with(self, problem: Problem, made: Decision, choice: Choice) -> Made:
+    def _with(self, problem: Problem, made: Decision, choice: EmptyingChoice) -> Made:
         names = problem.snapshot.nodes.names
         emptied = _named(names, choice.nodes)
         plan = replace(
@@ -150,14 +150,14 @@ def _emptiable(draft: Draft, of: Contribution) -> Emptiable:
 def _is_quiet(plan: Plan) -> bool:
     """Return whether no pod is to be moved now, and nothing waits for a further run.
 
-    Pods that have ended hold nothing: where some are removed again and again, nodes are emptied all the same.
+    Pods that have ended hold nothing: where some are removed again and again, nodes are emptied anyway.
     """
     moved = [move for move in plan.moves if move.has_replacement and not move.observed]
     return not moved and not plan.backlog.moves
 
 
-def _without(choice: Choice, nodes: list[int]) -> Choice:
+def _without(choice: EmptyingChoice, nodes: list[int]) -> EmptyingChoice:
     left = choice.nodes.copy()
     left[nodes] = False
     why = NodeVerdict(NodeCode.NO_PLACE, "by the plan itself a pod would stay on it")
-    return Choice(left, {**choice.verdicts, **dict.fromkeys(nodes, why)})
+    return EmptyingChoice(left, {**choice.verdicts, **dict.fromkeys(nodes, why)})

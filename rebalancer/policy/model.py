@@ -79,7 +79,7 @@ class SelectedGrace(Section):
 
 
 class Methods(Section):
-    """How pods are moved: their grace period, and what becomes of those that would leave no replica."""
+    """How pods are moved: their grace period, and what happens to those that would leave no replica."""
 
     single_replicas: Method = Field(
         default=Method.EVICT,

@@ -17,7 +17,7 @@ from rebalancer.policy.values import Duration
 class Exempting(Section):
     """A protection with an exception."""
 
-    except_: Select = Field(alias="except", description="Pods that may be moved all the same.")
+    except_: Select = Field(alias="except", description="Pods that may be moved anyway.")
 
     @model_validator(mode="after")
     def _names_some(self) -> Exempting:

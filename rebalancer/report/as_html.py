@@ -25,7 +25,7 @@ from rebalancer.report.changes import NodeChange, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
 from rebalancer.report.pod_map import pod_map
-from rebalancer.report.summary import LEGEND, Rule, Stays, Summary
+from rebalancer.report.summary import LEGEND, RuleSummary, Stays, Summary
 
 _MOST_HEAT = 150
 _MOST_NODES = 120
@@ -135,11 +135,11 @@ def _numbers(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def _scores(rules: Sequence[Rule]) -> Iterator[tuple[Any, Any]]:
+def _scores(rules: Sequence[RuleSummary]) -> Iterator[tuple[Any, Any]]:
     return ((rule.before, rule.planned) for rule in rules)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: RuleSummary) -> dict[str, Any]:
     pair = (rule.before, rule.planned)
     # Pods and squared deviation share no scale: each strategy's bars are of its own largest.
     entry = next((i for i in range(3) if any(s.cost.as_tuple()[i] for s in pair)), 0)

@@ -128,7 +128,7 @@ def _node_count(count: NodeCount | None) -> dict[str, int] | None:
 
 
 def _emptying(plan: Plan) -> dict[str, Any] | None:
-    """Return which nodes are to be empty, and what becomes of the others; None where no strategy empties nodes."""
+    """Return which nodes are to be empty, and what happens to the others; None where no strategy empties nodes."""
     if not plan.nodes:
         return None
     return {
@@ -149,7 +149,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def move_data(outcome: Outcome) -> dict[str, Any]:
-    """Return a move with what came of it, as the report has it."""
+    """Return a move with the outcome of it, as the report has it."""
     move = outcome.move
     return {
         "namespace": move.namespace,

@@ -15,7 +15,7 @@ from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
 from rebalancer.report.screen import Screen
-from rebalancer.report.summary import LEGEND, Rule, Summary
+from rebalancer.report.summary import LEGEND, RuleSummary, Summary
 from rebalancer.report.text import WIDTH
 
 # As much as is read at a glance; -o wide shows all.
@@ -116,7 +116,7 @@ class _TableReport:
             screen.prose(f"Cannot hold: {text}", "  ", _INDENT)
         self._more(len(impossible) - self._most(_MOST_IMPOSSIBLE), "  ")
 
-    def _rule_table(self, rules: Sequence[Rule]) -> None:
+    def _rule_table(self, rules: Sequence[RuleSummary]) -> None:
         amounts = [dict(rule.amounts) for rule in rules]
         named = [
             name for name in ("hard", "soft", "imbalance") if any(name in of for of in amounts)
@@ -231,6 +231,6 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
     return words.and_more(changed, _MOST_DOMAINS)
 
 
-def _mood_of(rule: Rule) -> str:
+def _mood_of(rule: RuleSummary) -> str:
     fine = words.holds(rule.planned) and not rule.planned.unsatisfiable
     return "green" if fine else "yellow"

@@ -1,7 +1,7 @@
 """What the moves of a report change: pods of each workload by domain, what nodes hold, pods between zones.
 
 ``before`` is the snapshot, ``planned`` the state in which every replacement stands where it most probably lands,
-``after`` what came of it: replacements where they landed, and pods that were not evicted where they were.
+``after`` the outcome of it: replacements where they landed, and pods that were not evicted where they were.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Flow:
 
 
 def left_of_plan(report: RunReport) -> Sequence[Outcome]:
-    """Return what came of the moves; of a reviewed plan without those whose pods are not where they were, or stay."""
+    """Return the outcome of the moves; of a reviewed plan without those whose pods are not where they were, or stay."""
     if report.reviewed is None:
         return report.outcomes
     return [outcome for outcome in report.outcomes if outcome.status not in _NOT_LEFT]

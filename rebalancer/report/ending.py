@@ -1,4 +1,4 @@
-"""What came of the moves of a run, and why it ends here."""
+"""The outcome of the moves of a run, and why it ends here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAST = {
 
 
 def done_line(report: RunReport) -> str | None:
-    """Return what came of the moves, None if nothing was tried."""
+    """Return the outcome of the moves, None if nothing was tried."""
     tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
     if report.dry_run or report.standstill or not tried:
         return None

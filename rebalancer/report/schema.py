@@ -57,7 +57,7 @@ class LandingOfMove(_Object):
 
 
 class MoveOfReport(_Object):
-    """One planned eviction and what came of it; landings most probable first."""
+    """One planned eviction and the outcome of it; landings most probable first."""
 
     namespace: str
     pod: str
@@ -94,7 +94,7 @@ class SkippedPod(_Object):
 
 
 class NodeToEmpty(_Object):
-    """What becomes of a node."""
+    """What happens to a node."""
 
     node: str
     code: NodeCode

@@ -25,7 +25,7 @@ LEGEND: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleSummary:
     """What one strategy sees, before and as planned."""
 
     strategy: str
@@ -142,11 +142,11 @@ class Summary:
         return f"; {words.bound_words(bound, moves)}" if bound else ""
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[RuleSummary, ...]:
         """The strategies, those with unmet rules first."""
         plan, policy = self.report.plan, self.report.loaded.policy
         rules = [
-            Rule(
+            RuleSummary(
                 name,
                 policy.mode_of(name) is Mode.OBSERVE,
                 was,
@@ -189,7 +189,7 @@ class Summary:
 
     @property
     def closing(self) -> tuple[str, ...]:
-        """What came of the moves, and why the run ends here, as far as the headline does not say it."""
+        """The outcome of the moves, and why the run ends here, as far as the headline does not say it."""
         end = ending.ending(self.report)
         lines = (ending.done_line(self.report), None if end == self.headline else end)
         return tuple(line for line in lines if line is not None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rebalancer.policy import kube_scheduler as config
+from rebalancer.scheduler.filters import FILTERS
 from rebalancer.scheduler.profile import (
     DEFAULT_WEIGHTS,
     KNOWN_VERSIONS,
@@ -18,28 +19,19 @@ from rebalancer.scheduler.profile import (
 )
 from rebalancer.wire import objects as o
 
-_DEFAULT_PLUGINS = (
-    "SchedulingGates",
+_NEITHER_FILTER_NOR_SCORE = (
     "PrioritySort",
-    "NodeUnschedulable",
     "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
     "DynamicResources",
     "DefaultPreemption",
-    "NodeResourcesBalancedAllocation",
-    "ImageLocality",
     "DefaultBinder",
-    "NodeDeclaredFeatures",
 )
+_DEFAULT_PLUGINS = dict.fromkeys(
+    # The first and the last of FILTERS are no plug-ins.
+    (*FILTERS[1:-1], *DEFAULT_WEIGHTS, *_NEITHER_FILTER_NOR_SCORE),
+    1,
+)
+"""Plug-ins that run by default -> weight 1."""
 _INDISPENSABLE = (
     "SchedulingGates",
     "NodeName",
@@ -110,7 +102,7 @@ def _profile(
 def _enabled(multi_point: config.PluginSet) -> dict[str, int]:
     """Return the plug-ins that are enabled as a whole, with the weights of their scores."""
     disabled = {plugin.name for plugin in multi_point.disabled}
-    enabled = {} if "*" in disabled else dict.fromkeys(_DEFAULT_PLUGINS, 1) | dict(DEFAULT_WEIGHTS)
+    enabled = {} if "*" in disabled else _DEFAULT_PLUGINS | dict(DEFAULT_WEIGHTS)
     enabled = {name: weight for name, weight in enabled.items() if name not in disabled}
     return enabled | {plugin.name: plugin.weight or 1 for plugin in multi_point.enabled}
 

@@ -50,7 +50,7 @@ class ExplainedPending:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class LandingExplanation:
     """What the scheduler would do with a pod's replacement now."""
 
     pod: str
@@ -88,7 +88,7 @@ class Explanation:
 
 def explain_pod(
     snapshot: Snapshot, model: SchedulerModel, state: ClusterState, pod: int
-) -> Explanation:
+) -> LandingExplanation:
     """Explain the replacement of ``pod`` (a row of the snapshot), were it evicted now.
 
     The replacement sees the victim terminating, or gone if its owner waits until then. A pod without a
@@ -103,7 +103,7 @@ def explain_pod(
         with model.pending.before_landing(state, pod):
             nodes = tuple(_nodes(snapshot, model, state, cls))
         prediction = model.pending.foresee(state, pod)
-    return Explanation(
+    return LandingExplanation(
         pod=snapshot.pod_ref(pod),
         nodes=nodes,
         landings=tuple(_landings(snapshot, cls, prediction)),

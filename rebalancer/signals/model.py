@@ -67,7 +67,7 @@ class StepStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What came of one step."""
+    """The outcome of one step."""
 
     status: StepStatus
     why: str = ""
@@ -91,7 +91,7 @@ class Outcome:
 
     result: Result
     steps: Mapping[str, StepOutcome]
-    """Name of the step in the policy -> what came of it, in order."""
+    """Name of the step in the policy -> the outcome of it, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class Receiver(Protocol):
 
 @runtime_checkable
 class SignalSource(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
+    """A plug-in, listed under the entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
 
     Params: ClassVar[type[Params]]
 

@@ -7,17 +7,19 @@ Feed pods first (their controllers decide which workloads are worth keeping), th
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Required, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import msgspec
 
 from rebalancer.snapshot.autoscaled import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
+from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.kept import Kept
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
 from rebalancer.snapshot.measured import PodUse, measured
-from rebalancer.snapshot.model import PodClass, Snapshot, Volumes
+from rebalancer.snapshot.model import Nodes, Owner, PodClass, Snapshot, Volumes
 from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable, SettledPods
@@ -43,7 +45,10 @@ class Fold:
         self._pods, self._finished = PodTable(), PodTable(finished)
         self._objects: dict[str, _Objects] = {}
         """By kind."""
+        self._in_order: dict[str, tuple[Any, ...]] = {}
+        """The same in order of the names, of kinds that were asked for since they changed."""
         self._use = PodUse()
+        self._kept = Kept()
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -68,7 +73,7 @@ class Fold:
 
     def add_workloads(self, kind: str, workloads: Iterable[o.Workload]) -> None:
         """Fold controllers of one kind; ReplicaSets and Jobs only if they own a pod seen before."""
-        known = self._of(kind)
+        known = self._changed(kind)
         for workload in workloads:
             if kind in _AFTER_PODS and workload.metadata.uid not in self.controllers:
                 continue
@@ -120,19 +125,24 @@ class Fold:
 
     def take_metrics(self, other: Fold) -> None:
         """Take what another fold has of nodes' measurements, or of pods', or of both."""
-        self._of("NodeMetrics").update(other._of("NodeMetrics"))
+        self._changed("NodeMetrics").update(other._of("NodeMetrics"))
         self._use = other._use if len(other._use) else self._use
 
     def forget_metrics(self) -> None:
         """Forget what was measured: it is of the moment when it was read, and is not followed."""
-        self._objects.pop("NodeMetrics", None)
+        self.forget("NodeMetrics")
         self._use = PodUse()
 
     def _add(self, kind: str, objects: Iterable[Any]) -> None:
-        self._of(kind).update((_key(item), item) for item in objects)
+        self._changed(kind).update((_key(item), item) for item in objects)
 
     def _of(self, kind: str) -> _Objects:
         return self._objects.setdefault(kind, {})
+
+    def _changed(self, kind: str) -> _Objects:
+        """Return the objects of a kind, to be changed."""
+        self._in_order.pop(kind, None)
+        return self._of(kind)
 
     # -- following ---------------------------------------------------------------------------------
 
@@ -152,14 +162,15 @@ class Fold:
         """Take an object of any other kind as it is now; a ReplicaSet's pods may be still to come."""
         if kind in WORKLOADS:
             item = msgspec.structs.replace(item, kind=kind)
-        self._of(kind)[_key(item)] = item
+        self._changed(kind)[_key(item)] = item
 
     def remove(self, kind: str, item: Any) -> None:
         """Forget an object that is gone."""
-        self._of(kind).pop(_key(item), None)
+        self._changed(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
         """Forget all objects of a kind, before they are fed again."""
+        self._in_order.pop(kind, None)
         self._objects.pop(kind, None)
 
     def take_pods(self, other: Fold) -> None:
@@ -178,7 +189,7 @@ class Fold:
         self._pods.compact()
         self._finished.compact()
         for kind in _AFTER_PODS:
-            known = self._of(kind)
+            known = self._changed(kind)
             idle = [key for key, item in known.items() if self._is_idle(item)]
             for key in idle:
                 del known[key]
@@ -202,8 +213,13 @@ class Fold:
 
     def settled(self) -> Settled:
         """Return what is known now, in order of the names; what is fed later leaves it alone."""
-        objects = {kind: tuple(of[key] for key in sorted(of)) for kind, of in self._objects.items()}
-        return Settled(self._pods.settled(), objects, self._use, self._finished.settled())
+        self._kept.forget_unused()
+        for kind, of in self._objects.items():
+            if kind not in self._in_order:
+                self._in_order[kind] = tuple(of[key] for key in sorted(of))
+        objects = dict(self._in_order)
+        finished = self._finished.settled()
+        return Settled(self._pods.settled(), objects, self._use, finished, self._kept)
 
 
 class _Either(Container[str]):
@@ -239,6 +255,8 @@ class Settled:
     use: PodUse
     finished: SettledPods = PodTable().settled()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
+    kept: Kept = field(default_factory=Kept)
+    """What earlier snapshots have worked out."""
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
@@ -258,36 +276,39 @@ class Settled:
         """Return the snapshot."""
         finished = None
         if len(self.finished.cls):
-            ended = Settled(self.finished, self._without_metrics(), PodUse())
+            ended = Settled(self.finished, self._without_metrics(), PodUse(), kept=self.kept)
             finished = ended.snapshot(captured_at=captured_at, version=version, missing=missing)
-        workloads = list(self._workloads())
-        ownership = Ownership(workloads)
-        of_pods = Classes(self.pods.classes, ownership)
-        classes, owners = of_pods.with_owners(self.pods.cls, self.pods.flags)
-        csi_nodes = {item.metadata.name: item for item in self._all("CSINode")}
-        nodes = fold_nodes(self._all("Node"), csi_nodes, of_pods.resources)
-        index = ClassIndex([c.namespace for c in classes], [c.labels for c in classes])
+        kept, workloads = self.kept, list(self._workloads())
+        of_pods = kept.of(_of_pods, kept, self.pods, *workloads)
+        classes = of_pods.classes
+        nodes = kept.of(_nodes, self._all("Node"), self._all("CSINode"), *of_pods.resources)
+        index = kept.of(_index, *(part for c in classes for part in (c.namespace, c.labels)))
         services = [
             (item.metadata.namespace, item.spec.selector)
             for item in self._all("Service")
             if item.spec.selector
         ]
-        pods, requests = self.pods.columns(nodes.index), of_pods.requests()
+        pods, requests = self.pods.columns(nodes.index), of_pods.requests
         measurable = [of_pods.resources.index(name) for name in MEASURED]
-        return Snapshot(
+        made = Snapshot(
             captured_at=captured_at,
             version=version,
             resources=of_pods.resources,
             nodes=nodes,
             pods=pods,
-            classes=tuple(classes),
+            classes=classes,
             requests=requests,
-            scored=of_pods.scored(),
-            owners=owners,
+            scored=of_pods.scored,
+            owners=of_pods.owners,
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
             autoscalers=None
             if (autoscalers := self.objects.get("HorizontalPodAutoscaler")) is None
-            else fold_autoscalers(autoscalers, owners, of_pods.controllers(classes), ownership),
+            else fold_autoscalers(
+                autoscalers,
+                of_pods.owners,
+                of_pods.made.controllers(classes),
+                of_pods.ownership,
+            ),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
             opt_outs={
@@ -299,7 +320,7 @@ class Settled:
             volumes=self._volumes(),
             missing=missing,
             resource_version=resource_version,
-            selectors={w.metadata.uid: s for w in workloads if (s := pod_selector(w))},
+            selectors={w.metadata.uid: s for w in workloads if (s := kept.of(pod_selector, w))},
             usage=measured(
                 self._all("NodeMetrics"),
                 self.use,
@@ -312,6 +333,9 @@ class Settled:
             ),
             finished=finished,
         )
+        # A cached property, which has been worked out already.
+        made.__dict__["class_index"] = index
+        return made
 
     def _without_metrics(self) -> Mapping[str, tuple[Any, ...]]:
         return {kind: of for kind, of in self.objects.items() if kind != "NodeMetrics"}
@@ -339,3 +363,31 @@ class Settled:
             {item.metadata.name: item for item in self._all("PersistentVolume")},
             {item.metadata.name: item for item in self._all("StorageClass")},
         )
+
+
+class _OfPods(NamedTuple):
+    """The columns over classes and owners, see Snapshot."""
+
+    resources: tuple[str, ...]
+    classes: tuple[PodClass, ...]
+    owners: tuple[Owner, ...]
+    requests: Ints
+    scored: Ints
+    made: Classes
+    ownership: Ownership
+
+
+def _of_pods(kept: Kept, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
+    ownership = Ownership(workloads, kept)
+    of = Classes(pods.classes, ownership, kept)
+    owned = of.with_owners(pods.cls, pods.flags)
+    return _OfPods(of.resources, *owned, of.requests(), of.scored(), of, ownership)
+
+
+def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resources: str) -> Nodes:
+    return fold_nodes(nodes, {item.metadata.name: item for item in csi_nodes}, resources)
+
+
+def _index(*parts: Any) -> ClassIndex:
+    """Return the index of classes with the namespaces and labels that take turns in ``parts``."""
+    return ClassIndex(parts[::2], parts[1::2])

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.kept import Kept
 from rebalancer.snapshot.model import Owner, PodClass, PodFlag
 from rebalancer.snapshot.owners import (
     Controller,
@@ -18,6 +19,7 @@ from rebalancer.snapshot.owners import (
 )
 from rebalancer.snapshot.pod_table import ClassSpec
 from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
+from rebalancer.wire import objects as o
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
@@ -25,9 +27,9 @@ _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 class Classes:
     """Classes with their replacements and requests."""
 
-    def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership) -> None:
+    def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership, kept: Kept) -> None:
         self._specs = list(of_pods)
-        self._ownership = ownership
+        self._ownership, self._kept = ownership, kept
         self._assumed: dict[int, tuple[str, ...]] = {}
         self._replacement = self._replacements()
         self._unreadable: dict[int, str] = {}
@@ -43,7 +45,8 @@ class Classes:
         replacements: list[int] = []
         appended: dict[Hashable, int] = {}
         for index in range(len(self._specs)):
-            controller, labels, spec, own = self._specs[index]
+            of_pod = self._specs[index]
+            controller = of_pod.controller
             workload = self._ownership.workload(controller.uid)
             template = workload.spec.template if workload is not None else None
             if template is None or controller.kind == "DaemonSet":
@@ -51,28 +54,23 @@ class Classes:
                     self._assumed[index] = (f"like the pod: its {controller.kind} was not read",)
                 replacements.append(index)
                 continue
-            self._assumed[index] = assumptions(spec, template.spec)
-            keep = controller.kind == "StatefulSet"
-            wanted = replacement_spec(labels, spec, template, keep_labels=keep)
-            if wanted == (labels, spec):
+            self._assumed[index], other = self._kept.of(_replacement, of_pod, template)
+            if other is None:
                 replacements.append(index)
                 continue
-            # What a pod says against its move its replacement will say again: most come from a template.
-            key = (controller.uid, own, msgspec.json.encode(wanted, order="sorted"))
+            key, wanted = other
             if key not in appended:
                 appended[key] = len(self._specs)
-                self._specs.append(ClassSpec(controller, *wanted, own))
+                self._specs.append(wanted)
             replacements.append(appended[key])
         # A replacement is replaced by one like itself.
         return replacements + list(range(len(replacements), len(self._specs)))
 
     def _read_requests(self) -> None:
         for index, spec in enumerate(each.spec for each in self._specs):
-            try:
-                requests, scored = pod_requests(spec), scored_requests(spec)
-            except ValueError as error:
-                requests, scored = {}, {}
-                self._unreadable[index] = f"requests: {error}"
+            requests, scored, why = self._kept.of(_amounts, spec)
+            if why is not None:
+                self._unreadable[index] = why
             self._requests.append(requests)
             self._scored.append(scored)
 
@@ -84,7 +82,9 @@ class Classes:
         """Return cpu and memory (2, C) with the scheduler's defaults for missing requests."""
         return _matrix(("cpu", "memory"), self._scored)
 
-    def with_owners(self, cls: Int32s, flags: Int32s) -> tuple[list[PodClass], tuple[Owner, ...]]:
+    def with_owners(
+        self, cls: Int32s, flags: Int32s
+    ) -> tuple[tuple[PodClass, ...], tuple[Owner, ...]]:
         """Return the classes, and their top controllers by namespace, kind, name and uid.
 
         ``cls`` and ``flags`` (P,) are the pods'.
@@ -121,8 +121,8 @@ class Classes:
             controllers.setdefault(cls.owner, set()).add(of_class.controller)
         return controllers
 
-    def _built(self, owner_of: Sequence[int]) -> list[PodClass]:
-        return [
+    def _built(self, owner_of: Sequence[int]) -> tuple[PodClass, ...]:
+        return tuple(
             PodClass(
                 namespace=controller.namespace,
                 labels=labels,
@@ -138,7 +138,30 @@ class Classes:
                 job_ended=self._ownership.job_ended(controller),
             )
             for index, (controller, labels, spec, own) in enumerate(self._specs)
-        ]
+        )
+
+
+def _replacement(
+    of_pod: ClassSpec, template: o.PodTemplate
+) -> tuple[tuple[str, ...], tuple[Hashable, ClassSpec] | None]:
+    """Return what is taken for granted of a pod's replacement, and, if it is another, its class by what makes it one."""
+    controller, labels, spec, own = of_pod
+    keep = controller.kind == "StatefulSet"
+    wanted = replacement_spec(labels, spec, template, keep_labels=keep)
+    assumed = assumptions(spec, template.spec)
+    if wanted == (labels, spec):
+        return assumed, None
+    # What a pod says against its move its replacement will say again: most come from a template.
+    key = (controller.uid, own, msgspec.json.encode(wanted, order="sorted"))
+    return assumed, (key, ClassSpec(controller, *wanted, own))
+
+
+def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:
+    """Return what a pod requests and is scored by, and why that cannot be read, if so. Not to be written into."""
+    try:
+        return pod_requests(spec), scored_requests(spec), None
+    except ValueError as error:
+        return {}, {}, f"requests: {error}"
 
 
 def _matrix(resources: tuple[str, ...], amounts: list[Amounts]) -> Ints:

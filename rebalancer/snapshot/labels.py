@@ -6,7 +6,7 @@ Semantics: ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/sch
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +53,11 @@ class NodeLabels:
             for key, column in self._columns.items()
             if (value := int(column[node])) != MISSING
         }
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The keys that some node has."""
+        return self._columns.keys()
 
     def column(self, key: str) -> Int32s:
         """Return the value ids of ``key`` (N,), MISSING where a node lacks it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rebalancer.snapshot.kept import Kept
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.model import Owner, too_few_ready
 from rebalancer.snapshot.surge import why_no_surge
@@ -47,7 +48,8 @@ class Counted:
 class Ownership:
     """Resolves controllers to top controllers over the workloads that were read."""
 
-    def __init__(self, workloads: Iterable[o.Workload]) -> None:
+    def __init__(self, workloads: Iterable[o.Workload], kept: Kept) -> None:
+        self._kept = kept
         self._by_uid = {workload.metadata.uid: workload for workload in workloads}
 
     def workload(self, uid: str) -> o.Workload | None:
@@ -119,7 +121,7 @@ class Ownership:
             ready=counted.ready,
             unsettled=_unsettled(kind, read, replicas, counted),
             waits=_waits(kind, read[-1]),
-            fingerprint=_fingerprint(read[-1]),
+            fingerprint=self._kept.of(_fingerprint, read[-1]),
             opt_outs=tuple(
                 own
                 for each in (*read, *parts)
@@ -127,7 +129,9 @@ class Ownership:
             ),
             rollout=counted.replica_sets > 1
             or (kind == "StatefulSet" and _rolling(read[-1], replicas)),
-            cannot_surge="it was not read" if workload is None else why_no_surge(workload),
+            cannot_surge="it was not read"
+            if workload is None
+            else self._kept.of(why_no_surge, workload),
         )
 
 

@@ -128,7 +128,7 @@ class SettledPods:
 
 
 class PodTable:
-    """Collects pods: first all there are, then, where they are followed, what becomes of them."""
+    """Collects pods: first all there are, then, where they are followed, what happens to them."""
 
     def __init__(self, finished: frozenset[str] | None = None) -> None:
         """``finished``: only pods that have ended in one of these phases; None: only those that have not ended."""
@@ -143,6 +143,8 @@ class PodTable:
         self._classes: list[ClassSpec] = []
         self._controllers: set[str] = set()
         self._state_ids: dict[PodState, int] = {}
+        self._settled: SettledPods | None = None
+        """The pods as they are now, if they were asked for since they changed."""
 
     @property
     def controllers(self) -> Container[str]:
@@ -151,7 +153,7 @@ class PodTable:
 
     def add(self, records: Iterable[PodRecord]) -> None:
         """Add pods; those of other phases are dropped."""
-        self._sorted = False
+        self._sorted, self._settled = False, None
         for record in records:
             if self._takes(record):
                 self._append(self._rows, record)
@@ -166,11 +168,13 @@ class PodTable:
         if not self._takes(record):
             self.remove(record.uid)
             return
+        self._settled = None
         self._newest[record.uid] = len(self._news)
         self._append(self._news, record)
 
     def remove(self, uid: str) -> None:
         """Forget a pod that is gone."""
+        self._settled = None
         self._newest[uid] = -1
 
     def compact(self) -> None:
@@ -216,16 +220,18 @@ class PodTable:
         Ordered by namespace and name, and classes by their first pod, as servers send them: the same
         objects make the same snapshot, in whatever order a file holds them, or changes came.
         """
-        if not self._sorted:
-            self._sort()
-        if self._newest:
-            self._merge()
-        return SettledPods(
-            self._rows,
-            tuple(self._classes),
-            tuple(self._node_names.values),
-            tuple(self._state_ids),
-        )
+        if self._settled is None:
+            if not self._sorted:
+                self._sort()
+            if self._newest:
+                self._merge()
+            self._settled = SettledPods(
+                self._rows,
+                tuple(self._classes),
+                tuple(self._node_names.values),
+                tuple(self._state_ids),
+            )
+        return self._settled
 
     def _sort(self) -> None:
         rows, previous = self._rows, ("", "")

@@ -77,7 +77,7 @@ def check_source(
 
 
 def check_step(step: Step, params: Any, context: StepContext) -> StepOutcome:
-    """Check that ``step`` may be run twice on ``context``; return what came of it the second time.
+    """Check that ``step`` may be run twice on ``context``; return the outcome of it the second time.
 
     Raises:
         ContractError: it violates the contract.

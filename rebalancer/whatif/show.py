@@ -194,4 +194,4 @@ def _silence_line(course: Course) -> str:
         )
     if course.silent is None:
         return f"Not silent yet: a run a day later would make {course.later} more moves."
-    return f"Silent for good, even without memory a day later: {course.silent}"
+    return f"Silent from now on, even without memory a day later: {course.silent}"

@@ -27,7 +27,7 @@ class OptOut(NamedTuple):
     until: float = math.inf
     """Until when it protects (Unix seconds)."""
     understood: bool = True
-    """Whether the value is one of those that the annotation is documented to have; if not, it protects all the same."""
+    """Whether the value is one of those that the annotation is documented to have; if not, it protects anyway."""
 
     def protects(self, age: float, now: float) -> bool:
         """Return whether it protects a pod that started ``age`` seconds ago, at ``now`` (Unix seconds)."""

@@ -24,7 +24,7 @@ from rebalancer.kube.access import (
     memory_rules,
 )
 from rebalancer.kube.evict import EVICT
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.kube.scheduler_config import scheduler_rules
 from rebalancer.policy.cluster import ConfigMapKey
@@ -43,7 +43,7 @@ def rules(role):
     """A role's rules, each as what it allows."""
     namespace = role["metadata"].get("namespace", "")
     return {
-        Rule(verb, group, resource, namespace, name)
+        AccessRule(verb, group, resource, namespace, name)
         for rule in role["rules"]
         for verb in rule["verbs"]
         for group in rule.get("apiGroups", [""])
@@ -93,7 +93,7 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
 def test_a_run_of_one_namespace_may_evict_there_only():
     manifests = render({"namespace": "shop"})
     acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
-    evict = Rule("create", "", "pods/eviction", "shop")
+    evict = AccessRule("create", "", "pods/eviction", "shop")
     wanted = {*READ_RULES, *act_rules("shop"), *FOLLOW_RULES, *EVENT_RULES}
     assert evict in wanted
     assert acting == wanted - {evict}
@@ -107,7 +107,7 @@ def test_a_run_of_one_namespace_may_evict_there_only():
 
 
 def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
-    assert DRAIN_RULES[1] == Rule("patch", "", "nodes")
+    assert DRAIN_RULES[1] == AccessRule("patch", "", "nodes")
     enabled = render({"drain": {"enabled": True}})
     name = f"rebalancing-{NAME}-drain"
     wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES}
@@ -400,6 +400,14 @@ def served(values=None):
     return manifests, pod["containers"][0]
 
 
+@pytest.mark.parametrize(
+    ("every", "says"), [("*/5 * * * *", ["--time-zone=Asia/Tokyo"]), ("2m", [])]
+)
+def test_the_time_zone_is_that_of_a_cron_expression(every, says):
+    _, container = served({"serve": {"every": every}, "timeZone": "Asia/Tokyo"})
+    assert [one for one in container["args"] if "time-zone" in one] == says
+
+
 def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
     manifests, container = served()
     name = f"rebalancing-{NAME}"
@@ -418,7 +426,7 @@ def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
 def test_a_deployment_that_does_not_enforce_may_only_read_and_follow(mode):
     manifests, container = served({"mode": mode})
     bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
-    watches = {*FOLLOW_RULES, Rule("watch", "", "pods")}
+    watches = {*FOLLOW_RULES, AccessRule("watch", "", "pods")}
     assert rules(one(manifests, "ClusterRole", bound)) == {*READ_RULES, *watches}
     assert not [argument for argument in container["args"] if argument.startswith("--lease")]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rebalancer.capacity.codes import GroupCode, PodCode, Standing
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import Verdict
+from rebalancer.nodes.preflight import NodeVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.capacity import Expander
@@ -157,7 +157,7 @@ CODES = {
     "codes": Code,
     "node-codes": NodeCode,
     "outcomes": Status,
-    "verdicts": Verdict,
+    "verdicts": NodeVerdict,
     "standings": Standing,
     "pending-codes": PodCode,
     "group-codes": GroupCode,

@@ -56,7 +56,7 @@ def wait_budgets(plane: ControlPlane, seconds: float = 30) -> None:
     wait_until(counted, seconds, "every budget allows one disruption")
 
 
-def come_to_rest(plane: ControlPlane, apps: int) -> None:
+def settle(plane: ControlPlane, apps: int) -> None:
     """Wait until nothing is on its way any more: all replicas stand, no pod terminates, all budgets are whole."""
     wait_until(lambda: not plane.abandoned(), 60, "what dead clients had asked for done")
 

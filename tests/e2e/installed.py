@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from tests.chart.helm import CHART, Release
 from tests.controlplane import ControlPlane, access, wait_until
 from tests.e2e.product import PATIENCE, Ran, as_attributes
@@ -142,13 +142,13 @@ class Installed:
         """Whether the server knows the release's ClusterRole and its Role."""
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles"
         own = [
-            Rule(verb, rule["apiGroups"][0], rule["resources"][0], NAMESPACE, name)
+            AccessRule(verb, rule["apiGroups"][0], rule["resources"][0], NAMESPACE, name)
             for role in self.api.list_all(path)
             for rule in role["rules"]
             for verb in rule["verbs"]
             for name in rule["resourceNames"]
         ]
-        rules = (Rule("list", "", "pods"), *own)
+        rules = (AccessRule("list", "", "pods"), *own)
         return all(
             access.is_allowed(self.api, self._account, NAMESPACE, as_attributes(rule))
             for rule in rules

@@ -16,7 +16,7 @@ from rebalancer.kube.access import (
     READ_RULES,
     USAGE_RULES,
 )
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from tests.controlplane import ControlPlane, access, wait_until
 
 ACCOUNT = "rebalancer"
@@ -77,7 +77,7 @@ def rebalancer(
 
 def grant(
     plane: ControlPlane,
-    rules: Sequence[Rule] = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES),
+    rules: Sequence[AccessRule] = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES),
 ) -> Path:
     """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
@@ -91,7 +91,7 @@ def grant(
     return Path(plane.write_kubeconfig(f"default-{ACCOUNT}", token))
 
 
-def _in_force(plane: ControlPlane, rules: Sequence[Rule]) -> bool:
+def _in_force(plane: ControlPlane, rules: Sequence[AccessRule]) -> bool:
     """Whether the server allows these of our rules, and those that it knows from before no longer."""
     known = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *USAGE_RULES)
     asked = {rule for rule in (*known, *rules) if not rule.resource.startswith("/")}
@@ -101,7 +101,7 @@ def _in_force(plane: ControlPlane, rules: Sequence[Rule]) -> bool:
     )
 
 
-def as_attributes(rule: Rule) -> dict[str, str]:
+def as_attributes(rule: AccessRule) -> dict[str, str]:
     """Return a rule for a resource as the resourceAttributes of an access review."""
     resource, _, subresource = rule.resource.partition("/")
     named = {"namespace": rule.namespace, "name": rule.name, "subresource": subresource}
@@ -109,7 +109,7 @@ def as_attributes(rule: Rule) -> dict[str, str]:
     return {"verb": rule.verb, "group": rule.group, "resource": resource, **set_}
 
 
-def _as_rbac(rule: Rule) -> dict[str, list[str]]:
+def _as_rbac(rule: AccessRule) -> dict[str, list[str]]:
     if rule.resource.startswith("/"):
         return {"nonResourceURLs": [rule.resource], "verbs": [rule.verb]}
     return {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": [rule.verb]}

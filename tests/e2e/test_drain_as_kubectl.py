@@ -143,7 +143,7 @@ def kubectl(
 def ours(
     plane: ControlPlane, selector: str, flags: list[str]
 ) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """Return the pods by what becomes of them on nodes that are not refused, and the refused ones -> code."""
+    """Return the pods by what happens to them on nodes that are not refused, and the refused ones -> code."""
     done = rebalancer(
         "drain",
         f"--selector={selector}",

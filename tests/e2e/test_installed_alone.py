@@ -76,6 +76,6 @@ def test_a_run_that_loses_its_lease_stops_evicting(installed):
     assert done.code == 4, done.err
     assert "Lease" in done.report["cut"]
     assert len(done.evicted) == 1
-    crowd.come_to_rest(plane, APPS)
+    crowd.settle(plane, APPS)
     assert crowd.moved(plane) == 1
     assert plane.api.get(installed.lease_path)["spec"]["holderIdentity"] == "another-run"

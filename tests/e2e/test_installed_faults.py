@@ -25,7 +25,7 @@ def started(installed):
 
 def check_and_finish(installed, done, log):
     """What the run says is what was done; the next one does the rest."""
-    crowd.come_to_rest(installed.plane, APPS)
+    crowd.settle(installed.plane, APPS)
     assert done.code in (0, 4), done.err
     reported = {move["pod"] for move in done.evicted}
     assert len(done.report["moves"]) == APPS

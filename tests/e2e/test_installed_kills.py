@@ -40,7 +40,7 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
             # Spread over the whole run: before the first eviction, and after each of them.
             after = number % PER_RUN
             kill(installed, log, after, points.uniform(0, goes_on if after else begins))
-            crowd.come_to_rest(cluster, APPS)
+            crowd.settle(cluster, APPS)
             done = carried_out(log, cluster)
             assert done == plan[: len(done)]
             cut.append(len(done))
@@ -68,7 +68,7 @@ def whole_run(installed, log):
     ended = time.monotonic()
     assert done.code == 0, done.err
     assert len(done.evicted) == PER_RUN
-    crowd.come_to_rest(installed.plane, APPS)
+    crowd.settle(installed.plane, APPS)
     return begun - started, (ended - begun) / PER_RUN
 
 

@@ -13,7 +13,7 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from tests.controlplane import audit
 from tests.e2e import crowd
@@ -34,7 +34,7 @@ def asked(log, *, answered_well=False):
         if answered_well and request.code >= 400:
             continue
         what = (request.verb, request.group, request.resource)
-        rights.add(Rule(*what, request.namespace, request.name))
+        rights.add(AccessRule(*what, request.namespace, request.name))
     return rights
 
 
@@ -57,7 +57,7 @@ def granted(installed, *, acting):
         (api.get(f"{rbac}/namespaces/{NAMESPACE}/roles/{installed.name}"), NAMESPACE),
     ]
     return {
-        Rule(verb, group, resource, namespace, name)
+        AccessRule(verb, group, resource, namespace, name)
         for role, namespace in roles
         for rule in role["rules"]
         for verb in rule["verbs"]

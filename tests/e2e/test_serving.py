@@ -103,7 +103,7 @@ def test_an_unchanged_cluster_is_asked_for_nothing_but_the_version_and_the_lease
 ):
     server = serve()
     wait_until(lambda: crowd.moved(cluster) == APPS, PATIENT, "the apps spread")
-    crowd.come_to_rest(cluster, APPS)
+    crowd.settle(cluster, APPS)
     server.await_words("nothing to do", server.said("nothing to do") + 2)
     log = audit.AuditLog(cluster.audit_log)
     server.await_words("nothing to do", server.said("nothing to do") + 10)
@@ -119,7 +119,7 @@ def test_an_unchanged_cluster_is_asked_for_nothing_but_the_version_and_the_lease
 def test_a_notice_on_a_node_empties_it_long_before_the_next_plan_is_due(cluster, product, serve):
     server = serve(every="1h")
     server.await_words("landed", APPS)
-    crowd.come_to_rest(cluster, APPS)
+    crowd.settle(cluster, APPS)
     log = audit.AuditLog(cluster.audit_log)
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
     cluster.api.patch("/api/v1/nodes/crowd-c", {"spec": {"taints": [taint]}})
@@ -156,17 +156,17 @@ def test_it_outlives_a_restart_of_the_api_server(cluster, product, serve):
         cluster.restart("kube-apiserver", kill=kill)
         cluster.restart_clients()
         operations.wait_nodes_ready(cluster.api, 3)
-        crowd.come_to_rest(cluster, APPS)
+        crowd.settle(cluster, APPS)
         # What happens afterwards is seen: an app is where it should not be, and is moved.
         operations.cordon(cluster.api, ["crowd-c"])
         first = next(
             pod for pod in crowd.pods(cluster).values() if pod["spec"].get("nodeName") == crowd.LAST
         )
         operations.evict(cluster.api, "default", first["metadata"]["name"])
-        crowd.come_to_rest(cluster, APPS)
+        crowd.settle(cluster, APPS)
         landed = server.said("landed")
         operations.cordon(cluster.api, ["crowd-c"], on=False)
         server.await_words("landed", landed + 1)
-        crowd.come_to_rest(cluster, APPS)
+        crowd.settle(cluster, APPS)
         assert crowd.moved(cluster) == APPS
     assert server.end() == 0

@@ -39,7 +39,7 @@ def finish(ground, watcher):
     One alone may not: after a run that its deadline cut off in a wave, it plans no more than it could do at that pace.
     """
     for run in ("the-next-run", "the-run-after-it"):
-        crowd.come_to_rest(ground.plane, APPS)
+        crowd.settle(ground.plane, APPS)
         free_lease(ground)
         ground.start_job(run)
         pod = ground.wait_finished(run, 90)
@@ -145,7 +145,7 @@ def test_killed_for_its_memory_after_an_eviction_the_next_run_goes_on(crowded):
         log = crowded.log(pod)
         assert terminated(pod)["reason"] == "OOMKilled", log
         assert " evicted " in log
-        crowd.come_to_rest(crowded.plane, APPS)
+        crowd.settle(crowded.plane, APPS)
         assert 0 < crowd.moved(crowded.plane) < APPS, log
         finish(crowded, watcher)
 

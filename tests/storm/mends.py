@@ -273,7 +273,7 @@ MENDS: tuple[Mend, ...] = (
         [11],
     ),
     Mend(
-        "what becomes of marks leaves time for the memory and the Lease",
+        "what happens to marks leaves time for the memory and the Lease",
         "-",
         [
             (

@@ -29,7 +29,7 @@ class StaleError(RuntimeError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mend undone."""
+    """What happened to one mend undone."""
 
     mend: Mend
     violations: Sequence[tuple[str, str]]

@@ -116,7 +116,7 @@ class Stage:
             runs.append(self._finished(rival, passed))
         if self._errors:
             raise self._errors[0]
-        # What was forwarded to the server before the proxy went is carried out all the same.
+        # What was forwarded to the server before the proxy went is carried out anyway.
         time.sleep(0.2)
         hour = self._world.hour()
         texts = self._world.texts()

@@ -92,7 +92,7 @@ def test_a_bad_node_is_no_better_than_another():
 )
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_whose_fault_it_is(on, stuck, at_fault, kind):
-    # Each pod of a StatefulSet has labels of its own, and is a sibling all the same.
+    # Each pod of a StatefulSet has labels of its own, and is a sibling anyway.
     objects = [*nodes(), *web(on, *stuck, kind=kind)]
     assert bool(plan(objects).before[NAME].violated) is at_fault
 

@@ -43,7 +43,7 @@ def test_help_lists_each_command_whole() -> None:
 def test_an_unknown_command_is_refused() -> None:
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2
-    assert "No such command 'rum'" in done.output
+    assert "No such command 'rum'. Did you mean 'run'?" in done.output
 
 
 def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -11,6 +11,7 @@ from typing import Any
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.resident import Resident
+from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
 from tests.unit.commands.embedded import NOW_POLICY, run_options
@@ -35,7 +36,9 @@ class ServerClock(SystemClock):
 class Served:
     """One process that serves."""
 
-    def __init__(self, cluster: EmbeddedCluster, policy: Path, every: float, **options: Any):
+    def __init__(
+        self, cluster: EmbeddedCluster, policy: Path, every: float | Schedule, **options: Any
+    ):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.stop = threading.Event()
         self.code: ExitCode | None = None
@@ -49,7 +52,8 @@ class Served:
         }
         environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
         self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
-        self.resident = Resident(run_options(**chosen), environment, lambda _: every, self.vitals)
+        schedule = every if callable(every) else lambda _: every
+        self.resident = Resident(run_options(**chosen), environment, schedule, self.vitals)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 
@@ -76,7 +80,7 @@ class Served:
 def serving(
     cluster: EmbeddedCluster,
     folder: Path,
-    every: float = NEVER,
+    every: float | Schedule = NEVER,
     policy: str = NOW_POLICY,
     **options: Any,
 ) -> Iterator[Served]:

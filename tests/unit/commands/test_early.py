@@ -62,7 +62,28 @@ CHANGES = {
     ),
     "cordoned": (PLAIN, node(spec={"unschedulable": True}), GAP_AFTER_NOTICE),
     "not Ready": (PLAIN, node(ready={"status": "Unknown"}), GAP_AFTER_NOTICE),
-    "another zone": (PLAIN, node(metadata={"labels": {"zone": "b"}}), GAP_AFTER_NOTICE),
+    "announced by a signal": (
+        PLAIN,
+        node(metadata={"annotations": {"rebalancer/notice": "{}"}}),
+        GAP_AFTER_NOTICE,
+    ),
+    "to stay": (
+        PLAIN,
+        node(metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}}),
+        GAP_AFTER_NOTICE,
+    ),
+    "in maintenance": (
+        PLAIN,
+        node(status={"conditions": [{"type": "MaintenancePlanned", "status": "True"}]}),
+        GAP_AFTER_NOTICE,
+    ),
+    "another zone": (PLAIN, node(metadata={"labels": {"zone": "b"}}), GAP),
+    "an annotation of others": (
+        node(metadata={"annotations": {"example.com/seen": "10:00:00"}}),
+        node(metadata={"annotations": {"example.com/seen": "10:00:05"}}),
+        None,
+    ),
+    "our state": (PLAIN, node(metadata={"annotations": {"rebalancer/interruption": "{}"}}), None),
     "deleted": (
         PLAIN,
         node(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"}),

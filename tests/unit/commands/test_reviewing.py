@@ -55,7 +55,7 @@ def left_of(result):
 
 
 def fates(result):
-    """What came of each move that ends here: its status and why."""
+    """The outcome of each move that ends here: its status and why."""
     return {out.move.pod: (out.status, out.message) for out in result.ended.values()}
 
 

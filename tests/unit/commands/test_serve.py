@@ -1,4 +1,4 @@
-"""A process that serves: it lists once, plans when it should, leads alone, and ends in good order."""
+"""A process that serves: it lists once, plans when it should, leads alone, and ends cleanly."""
 
 import json
 import re
@@ -143,6 +143,49 @@ def test_a_policy_that_asks_for_more_than_is_followed_is_given_it(tmp_path):
         (tmp_path / "policy.yaml").write_text(test_failed_pods.POLICY)
         soon(lambda: not test_failed_pods.names(cluster, "Failed"))
         assert served.end() is ExitCode.DONE
+
+
+SCHEDULER = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins: {score: {enabled: [{name: %s}]}}
+"""
+
+
+@pytest.mark.parametrize("where", ["file", "ConfigMap"])
+def test_the_next_run_has_the_schedulers_configuration_as_it_is_now(cluster, tmp_path, where):
+    def configure(plugin):
+        text = SCHEDULER % plugin
+        if where == "file":
+            (tmp_path / "scheduler.yaml").write_text(text)
+            return
+        meta = {"metadata": {"name": "of-scheduler"}, "data": {"config.yaml": text}}
+        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **meta})
+
+    configure("ByMoonPhase")
+    named = "scheduler.yaml" if where == "file" else "{configMap: default/of-scheduler}"
+    policy = f"{NOW_POLICY}mode: observe\nscheduler: {{fromConfig: {named}}}\n"
+    with serving(cluster, tmp_path, every=0.2, policy=policy) as served:
+        soon(lambda: "ByMoonPhase" in served.err.getvalue(), served.err.getvalue)
+        configure("ByTides")
+        soon(lambda: "ByTides" in served.err.getvalue(), served.err.getvalue)
+        assert served.end() is ExitCode.DONE
+
+
+def test_a_run_is_due_from_the_beginning_of_the_last_one(cluster, tmp_path):
+    asked = []
+
+    def schedule(begun):
+        asked.append(len(cluster.faults.requests))
+        return 0.1
+
+    cluster.faults.add(Fault(path="^/version$", skip=1, delay=0.5))
+    with serving(cluster, tmp_path, schedule, policy=NOW_POLICY + "mode: observe\n") as served:
+        served.await_runs(3)
+    # Asked once for a run, before it sends its first request.
+    assert len(asked) in (served.vitals.runs, served.vitals.runs + 1)
+    assert asked[1] > asked[0]
 
 
 def test_a_policy_that_asks_for_autoscalers_has_them_followed(cluster, tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cost.groups import Domains, gains_at, seen_from
+from rebalancer.cost.groups import Domains, by_domain, gains_at, seen_from
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -58,13 +58,29 @@ def test_pods_are_counted_where_they_are_now(draft):
     assert zones.count(draft.view, mine).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("few", [0, 32])
-def test_only_domains_with_pods_are_occupied(draft, monkeypatch, few):
-    monkeypatch.setattr("rebalancer.cost.groups._FEW_PODS", few)
+def test_only_domains_with_pods_hold_any(draft):
     hosts = Domains.nodes(draft.view)
-    at, counts = hosts.occupied(draft.view, classes(draft))
-    assert (at.tolist(), counts.tolist()) == ([0, 2, 3], [2, 1, 1])
-    assert {str(at.dtype), str(counts.dtype)} == {"int64"}
+    assert hosts.held(draft.view, classes(draft)) == {0: 2, 2: 1, 3: 1}
+    zones = Domains.of(draft.view, ZONE, everywhere(draft))
+    assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
+
+
+def test_of_pods_in_numbers_as_much_is_known(draft, monkeypatch):
+    monkeypatch.setattr("rebalancer.snapshot.state._MANY", 0)
+    zones = Domains.of(draft.view, ZONE, everywhere(draft))
+    assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
+
+
+def test_what_domains_hold_is_valued_once_for_each_kind(draft):
+    asked = []
+
+    def value(pods):
+        asked.append(pods)
+        return 10.0 * pods
+
+    values = by_domain(Domains.nodes(draft.view), -1.0, {0: 2, 2: 1, 3: 1}, value)
+    assert values.tolist() == [20, -1, 10, 10, -1]
+    assert sorted(asked) == [1, 2]
 
 
 class Plain:

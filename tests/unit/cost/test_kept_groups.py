@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.cost.groups import Domains, Group, gains_at
-from rebalancer.cost.potentials import small_spread_minimum, spread_minimum
 from rebalancer.cost.separable_groups import AttractionGroup, CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import View
@@ -61,28 +60,3 @@ def test_groups_agree_with_fresh_ones(
                     assert mine.describe(node) == fresh.describe(node)
 
     go(world.state, way, look)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), min_size=0, max_size=6
-    ),
-    st.integers(1, 3),
-    st.booleans(),
-)
-def test_few_domains_are_counted_as_many_are(
-    columns: list[tuple[int, int, bool]], max_skew: int, too_few: bool
-) -> None:
-    counts = [count for count, _, _ in columns]
-    immobile = [min(count, stays) for count, stays, _ in columns]
-    open_ = [is_open for _, _, is_open in columns]
-    expected = spread_minimum(
-        np.array(counts, np.int64),
-        np.array(immobile, np.int64),
-        np.array(open_, bool),
-        max_skew,
-        too_few=too_few,
-    )
-    minimum = small_spread_minimum(counts, immobile, open_, max_skew, too_few=too_few)
-    assert minimum == int(expected)

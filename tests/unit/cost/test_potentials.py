@@ -1,8 +1,8 @@
 """Closed forms against breadth-first search over all moves."""
 
 import itertools
+from collections import Counter
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,10 +34,15 @@ def _fewest_moves(start, good, can_move=lambda state, source, target: True):
 
 
 def _spread(counts, max_skew, immobile=None, open_=None, *, too_few=False):
-    values = np.array(counts, np.int64)
-    fixed = np.zeros_like(values) if immobile is None else np.array(immobile, np.int64)
-    takes = np.ones(len(values), bool) if open_ is None else np.array(open_, bool)
-    return int(spread_minimum(values, fixed, takes, max_skew, too_few=too_few))
+    kinds = Counter(
+        zip(
+            counts,
+            immobile or itertools.repeat(0),
+            open_ or itertools.repeat(True),
+            strict=False,
+        )
+    )
+    return spread_minimum(kinds, max_skew, too_few=too_few)
 
 
 def test_spread_minimum_of_the_cases_a_person_can_check():
@@ -92,11 +97,33 @@ def test_spread_minimum_takes_nothing_into_a_closed_domain():
     assert _spread([3, 3, 1], 1, open_=[True, True, False]) == 0
 
 
-@given(st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=3), min_size=1, max_size=5))
-def test_spread_minimum_of_a_batch_is_that_of_its_rows(rows):
-    batch = np.array(rows, np.int64)
-    together = spread_minimum(batch, np.zeros(3, np.int64), np.ones(3, bool), 1)
-    assert together.tolist() == [_spread(row, 1) for row in rows]
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 9), st.booleans(), st.integers(1, 3)),
+        max_size=6,
+    ),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_domains_of_a_kind_count_as_so_many_domains(kinds, skew, too_few):
+    """By the definition, domain by domain and floor by floor."""
+    domains = [kind for *kind, times in kinds for _ in range(times)]
+    counts = [count for count, _, _ in domains]
+    fixed = [min(count, immobile) for count, immobile, _ in domains]
+    open_ = [is_open for _, _, is_open in domains]
+    ways = []
+    for floor in [0] if too_few else range(max(counts, default=0) + 1):
+        lowest, highest = len(domains) * floor, len(domains) * (floor + skew)
+        if not (too_few or lowest <= sum(counts) <= highest):
+            continue
+        over = [max(0, f - floor - skew) for f in fixed]
+        leave = sum(
+            min(max(0, c - floor - skew), c - f) for c, f in zip(counts, fixed, strict=True)
+        )
+        enter = sum(max(0, floor - c) for c, o in zip(counts, open_, strict=True) if o)
+        lack = sum(f - c if o else floor - c for c, f, o in zip(counts, fixed, over, strict=True))
+        ways.append((sum(over), max(leave, enter - max(0, lack))))
+    assert _spread(counts, skew, fixed, open_, too_few=too_few) == (min(ways)[1] if domains else 0)
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3))
@@ -126,5 +153,4 @@ def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
         for gone in itertools.combinations(range(len(pods)), size)
         if all(i in gone or j in gone for i, j in clash)
     )
-    counts = (np.array([both]), np.array([owners]), np.array([matched]))
-    assert int(conflict_minimum(*counts)) == smallest
+    assert conflict_minimum(both, owners, matched) == smallest

@@ -59,13 +59,3 @@ def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty():
 def test_the_extremes_of_the_counts_show_where_nothing_is_to_be_fixed(least, most, fine):
     view, cls = view_of(web=["a1"])
     assert spread(view, cls["web"]).satisfied(least, most) is fine
-
-
-def test_many_domains_are_evaluated_as_few_are(monkeypatch):
-    view, cls = view_of(web=["a1", "a1", "a2", "b1"])
-    web = int(cls["web"][0])
-    each = [spread(view, cls["web"]).delta(web, n, web, EVERYWHERE).tolist() for n in range(4)]
-    monkeypatch.setattr("rebalancer.cost.spread_group._FEW", 1)
-    monkeypatch.setattr("rebalancer.cost.spread_group._SMALL", 0)
-    again = [spread(view, cls["web"]).delta(web, n, web, EVERYWHERE).tolist() for n in range(4)]
-    assert again == each

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from rebalancer.cli import command
+from rebalancer.commands.demo import drift
 from rebalancer.embedded import drifts
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
-from rebalancer.embedded.kept import KeptError, drift, kept
+from rebalancer.embedded.kept import KeptError, kept
 from rebalancer.embedded.manifests import ZONE
 from rebalancer.kube.client import Client, connect
 from tests.controlplane import ApiClient, ApiError

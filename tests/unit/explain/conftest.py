@@ -41,7 +41,7 @@ class Explaining:
         self._folder = folder
         self._registry = Registry.installed()
 
-    def plan(self, objects, onlooker_of=None, policy=None, cooling=None):
+    def plan(self, objects, observer_of=None, policy=None, cooling=None):
         """Return the report of a dry run, and who looked on."""
         path = None
         if policy is not None:
@@ -52,8 +52,8 @@ class Explaining:
         planning = Planning(loaded, self._registry, Scope())
         if cooling is not None:
             planning.remember(cooling, 0)
-        onlooker = onlooker_of(snapshot) if onlooker_of is not None else None
-        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), onlooker)
+        observer = observer_of(snapshot) if observer_of is not None else None
+        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), observer)
         report = RunReport(
             dry_run=True,
             source="cluster.json",
@@ -63,7 +63,7 @@ class Explaining:
             outcomes=outcomes_of(planned, None),
             standstill=planned.standstill,
         )
-        return report, onlooker
+        return report, observer
 
     def node(self, name, objects, **options):
         report, watched = self.plan(

@@ -13,7 +13,7 @@ from rebalancer import __version__
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import TransportError
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from tests.unit.kube.scripted import (
     SECRET,
     Say,
@@ -23,7 +23,7 @@ from tests.unit.kube.scripted import (
     status_body,
 )
 
-RULE = Rule("list", "apps", "deployments")
+RULE = AccessRule("list", "apps", "deployments")
 
 
 LONG = 600.0

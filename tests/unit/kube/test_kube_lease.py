@@ -447,7 +447,7 @@ def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
 def test_one_that_waits_knows_at_its_first_look_how_long_to_watch(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
 ) -> None:
-    """Also a Lease that does not look expired: its holder may be dead all the same."""
+    """Also a Lease that does not look expired: its holder may be dead anyway."""
     LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=15)
     looks: list[None] = []
     acquired = lease(server, tmp_path, 15, sleeps).acquire(lambda: looks.append(None))

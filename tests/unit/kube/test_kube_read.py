@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import ACT_RULES, lease_rules, missing_rules, require
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster, read_version
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from tests.unit.kube.scripted import (
     Asked,
     Say,
@@ -200,8 +200,8 @@ def test_what_a_run_may_not_do_is_asked_beforehand(server: ScriptedServer, tmp_p
     with pytest.raises(ForbiddenError) as caught:
         require(client, [*ACT_RULES, *lease_rules("ops", "run")])
     assert caught.value.missing == (
-        Rule("create", "", "pods/eviction"),
-        Rule("update", "coordination.k8s.io", "leases", "ops", "run"),
+        AccessRule("create", "", "pods/eviction"),
+        AccessRule("update", "coordination.k8s.io", "leases", "ops", "run"),
     )
     assert 'resourceNames: ["run"], verbs: ["update"]' in str(caught.value)
     server.on("POST", reviews, Say(status_body(403, "may not ask"), 403))

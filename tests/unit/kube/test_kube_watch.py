@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.changes import pod_changes
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.resources import PODS
-from rebalancer.kube.watch import SILENCE, EventType, Watch, Where
+from rebalancer.kube.watch import CATCHING_UP, SILENCE, EventType, Watch, Where
 from rebalancer.wire.pods import PodRecord
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, pod, status_body
 
@@ -122,6 +122,24 @@ def test_a_stream_that_is_silent_for_too_long_is_not_current(
     sleeps.sleep(SILENCE + 1)
     assert watch.live
     assert not watch.is_current()
+    watch.close()
+
+
+def test_a_stream_that_was_opened_again_is_current_once_it_has_caught_up(
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
+) -> None:
+    lines = (change("ADDED", "b", "12"), change("ADDED", "c", "13"))
+    answers = iter([Say(lines=(change("ADDED", "a", "11"),)), Say(lines=lines)])
+    server.handle("GET", PATH, lambda _: next(answers, EXPIRED))
+    watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=1000)
+    events = iter(watch)
+    next(events)
+    assert watch.is_current()
+    next(events)
+    # What came with the first piece is there; the clock has not moved since the stream was opened.
+    assert not watch.is_current()
+    sleeps.sleep(CATCHING_UP)
+    assert watch.is_current()
     watch.close()
 
 

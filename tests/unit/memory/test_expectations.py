@@ -82,7 +82,7 @@ def test_where_the_node_stays_well_it_is_as_if_nothing_had_been():
     assert term(document).hopes == ("n1",)
     document = later(document, ["n0"], at=NOW + 1001 + FULFILLED_AFTER)
     assert (term(document).hopes, term(document).vain) == ((), 0)
-    # What becomes of the node later is not its doing.
+    # What happens to the node later is not its doing.
     assert later(document, ["n1"], at=NOW + 5000).owners == document.owners
 
 

@@ -11,7 +11,7 @@ from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import KEY, Document, PaceMemory, StreakMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
-from rebalancer.planner.pace import Pace
+from rebalancer.plan.pace import Pace
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 

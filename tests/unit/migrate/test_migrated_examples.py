@@ -1,4 +1,4 @@
-"""The descheduler's own examples (its examples/ folder, chart and base manifest), each with what becomes of it."""
+"""The descheduler's own examples (its examples/ folder, chart and base manifest), each with what happens to it."""
 
 import pytest
 

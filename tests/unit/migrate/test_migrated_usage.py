@@ -1,4 +1,4 @@
-"""Queries of Prometheus: what becomes of providers, queries and thresholds."""
+"""Queries of Prometheus: what happens to providers, queries and thresholds."""
 
 import pytest
 import yaml

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.nodes.choice import Choice, version_of
+from rebalancer.nodes.choice import NodeChoice, version_of
 from rebalancer.nodes.missing import _first_fit
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node
@@ -29,14 +29,14 @@ CLUSTER = snapshot_of(
 @pytest.mark.parametrize(
     ("choice", "chosen"),
     [
-        (Choice(("n3", "n1")), ["n1", "n3"]),
-        (Choice(selector="pool=a"), ["n1", "n2"]),
-        (Choice(kubelet_below="1.36"), ["n1", "n3"]),
-        (Choice(kubelet_below="v1.35.2"), ["n1"]),
-        (Choice(kubelet_below="1.36", selector="pool=a"), ["n1"]),
+        (NodeChoice(("n3", "n1")), ["n1", "n3"]),
+        (NodeChoice(selector="pool=a"), ["n1", "n2"]),
+        (NodeChoice(kubelet_below="1.36"), ["n1", "n3"]),
+        (NodeChoice(kubelet_below="v1.35.2"), ["n1"]),
+        (NodeChoice(kubelet_below="1.36", selector="pool=a"), ["n1"]),
         # The testing package's nodes are a day old.
-        (Choice(older_than=90_000.0), []),
-        (Choice(older_than=86_000.0, selector="pool=b"), ["n3"]),
+        (NodeChoice(older_than=90_000.0), []),
+        (NodeChoice(older_than=86_000.0, selector="pool=b"), ["n3"]),
     ],
 )
 def test_nodes_are_chosen_by_all_that_is_given(choice, chosen):
@@ -46,10 +46,10 @@ def test_nodes_are_chosen_by_all_that_is_given(choice, chosen):
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        (Choice(("n1", "n9")), "there is no node n9"),
-        (Choice(("n\n9",)), r"there is no node n\\n9"),
-        (Choice(selector="pool=c"), "no node is selected by -l pool=c"),
-        (Choice(kubelet_below="new"), "new is no version"),
+        (NodeChoice(("n1", "n9")), "there is no node n9"),
+        (NodeChoice(("n\n9",)), r"there is no node n\\n9"),
+        (NodeChoice(selector="pool=c"), "no node is selected by -l pool=c"),
+        (NodeChoice(kubelet_below="new"), "new is no version"),
     ],
 )
 def test_what_chooses_nothing_is_an_error(choice, says):
@@ -61,8 +61,8 @@ def test_a_node_whose_kubelet_says_no_version_is_named_and_can_be_left_out():
     cluster = snapshot_of([kubelet("n1", "v1.34.9", labels={"pool": "a"}), kubelet("n2", "main\n")])
     says = r"the kubelet of node n2 says version main\\n, which is none: leave the node out with -l"
     with pytest.raises(ClusterReadError, match=says):
-        Choice(kubelet_below="1.36").of(cluster)
-    assert Choice(kubelet_below="1.36", selector="pool=a").of(cluster) == ["n1"]
+        NodeChoice(kubelet_below="1.36").of(cluster)
+    assert NodeChoice(kubelet_below="1.36", selector="pool=a").of(cluster) == ["n1"]
 
 
 @pytest.mark.parametrize(

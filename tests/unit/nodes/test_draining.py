@@ -6,7 +6,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.kube.resources import Rule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.nodes import draining
 from rebalancer.nodes.draining import Left, empty, left_of
 from rebalancer.nodes.triage import Orders
@@ -116,7 +116,7 @@ def test_an_api_server_that_comes_back_is_waited_for_and_one_that_does_not_is_no
     with pytest.raises(ClusterReadError, match="no answer"):
         run(Steps([lost] * 11))
     with pytest.raises(ForbiddenError):
-        run(Steps([ForbiddenError([Rule("list", "", "pods")])]))
+        run(Steps([ForbiddenError([AccessRule("list", "", "pods")])]))
 
 
 def pod(name, phase, **metadata):

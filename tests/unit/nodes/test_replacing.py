@@ -7,7 +7,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.nodes import replacing
-from rebalancer.nodes.replacing import Pace, replace
+from rebalancer.nodes.replacing import ReplacementPace, replace
 from rebalancer.nodes.stages import Phase, Stage
 
 NODES = ("n1", "n2", "n3")
@@ -92,7 +92,7 @@ class Process:
 def run(world, **process):
     made = Process(world, **process)
     stop = Stop(SystemClock())
-    pace = Pace(world.most, 0.0, float("inf"))
+    pace = ReplacementPace(world.most, 0.0, float("inf"))
     return replace(made, pace, stop, made.by, lambda: world.now), made.calls
 
 
@@ -154,7 +154,7 @@ def test_one_that_sees_that_two_have_begun_steps_back():
     process: Any = Process(
         world, at=3, then=lambda: world.stages.update(n2=Stage(Phase.EMPTYING, "b", 0.0))
     )
-    group, why = replacing._next_group(process, dict(world.stages), Pace(1, 0.0, 0.0))
+    group, why = replacing._next_group(process, dict(world.stages), ReplacementPace(1, 0.0, 0.0))
     assert (group, why) == ([], None)
     assert world.stages["n1"].phase is Phase.WAITING
     assert world.stages["n2"].by == "b"
@@ -164,7 +164,9 @@ def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_em
     world = World(1)
     process: Any = Process(world)
     process.remove = lambda name: f"no such machine {name}"
-    why = replace(process, Pace(1, 0.0, 0.0), Stop(SystemClock()), "a", lambda: world.now)
+    why = replace(
+        process, ReplacementPace(1, 0.0, 0.0), Stop(SystemClock()), "a", lambda: world.now
+    )
     assert why == "n1 is empty, but not removed: no such machine n1"
     assert world.stages["n1"].phase is Phase.EMPTY
     assert run(world)[0] is None
@@ -177,7 +179,7 @@ def test_nothing_is_begun_while_the_window_is_closed():
     process.closed = lambda: next(answers, None)
     said: list[str] = []
     process.waits = said.append
-    pace = Pace(1, 0.0, float("inf"))
+    pace = ReplacementPace(1, 0.0, float("inf"))
     assert replace(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
     assert said == ["the window is closed"] * 2
 
@@ -185,6 +187,6 @@ def test_nothing_is_begun_while_the_window_is_closed():
 def test_work_that_does_not_end_in_time_is_named():
     world = World(1, {"n1": 99, "n2": 99, "n3": 99})
     stop = Stop(SystemClock())
-    why = replace(Process(world), Pace(1, 0.0, 0.0), stop, "a", lambda: world.now)
+    why = replace(Process(world), ReplacementPace(1, 0.0, 0.0), stop, "a", lambda: world.now)
     assert why == "work did not end in time: n1: a Job"
     assert world.removed == []

@@ -1,4 +1,4 @@
-"""What becomes of each pod on a node that is to be empty: kubectl's table, and what comes on top."""
+"""What happens to each pod on a node that is to be empty: kubectl's table, and what comes on top."""
 
 import pytest
 

@@ -63,7 +63,7 @@ def draft_of(objects, *, settings=None, **options):
 
 
 class Last:
-    """An onlooker that keeps the draft, whose state holds the moves once the plan is made."""
+    """An observer that keeps the draft, whose state holds the moves once the plan is made."""
 
     def before(self, draft):
         self.draft = draft
@@ -76,7 +76,7 @@ class Last:
 def planned_draft(objects, *, settings=None, **options):
     """The draft with the moves of the plan in its state."""
     last = Last()
-    plan(problem_of(objects, **options), settings or Settings(), Callbacks(onlooker=last))
+    plan(problem_of(objects, **options), settings or Settings(), Callbacks(observer=last))
     return last.draft
 
 

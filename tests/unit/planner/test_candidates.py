@@ -9,7 +9,7 @@ from rebalancer.cost.term import Candidates as Rows
 from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import Cause
 from rebalancer.planner import candidates as module
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair
 from rebalancer.planner.settings import Settings
@@ -81,7 +81,7 @@ def draft():
 
 def named(draft, *terms):
     """Candidates of terms by (strategy, weight, term)."""
-    return Candidates(draft, [WeightedTerm(name, term, weight) for name, weight, term in terms])
+    return CandidateList(draft, [WeightedTerm(name, term, weight) for name, weight, term in terms])
 
 
 def row(draft, name):

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains, Step
 from rebalancer.planner.commit import Commit
@@ -51,7 +51,7 @@ class Scene:
     def __init__(self, *, per_run="100%"):
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
-        self.candidates = Candidates(draft, draft.terms)
+        self.candidates = CandidateList(draft, draft.terms)
         guard = guard_term(draft.view)
         self.postponed = Postponed()
         self.examination = Examination(draft, draft.terms, guard, self.candidates, self.postponed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import Step
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.judge import Verdict
@@ -31,7 +31,7 @@ class Scene:
         self.draft = draft_of(
             [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
         )
-        self.candidates = Candidates(self.draft, self.draft.terms)
+        self.candidates = CandidateList(self.draft, self.draft.terms)
         self.quota = QuotaLedger(self.draft.snapshot)
         self.commit = Commit(
             self.draft, self.draft.terms, self.candidates, self.quota, observed, most

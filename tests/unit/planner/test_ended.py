@@ -36,7 +36,7 @@ def test_protections_hold(pod, more, protection):
 
 
 def test_what_is_about_running_pods_does_not():
-    # One replica, not at rest, and with a budget that allows nothing: the API server asks for none of an ended pod.
+    # One replica, not settled, and with a budget that allows nothing: the API server asks for none of an ended pod.
     web = workload("web", ["n1"], replicas=1)
     objects = [*nodes(), *web, failed(), disruption_budget("web", "web", allowed=0)]
     assert [move.pod for move in plan(objects).moves] == ["dead"]

@@ -78,7 +78,7 @@ class Phases:
 
 
 class Looks:
-    """An onlooker that counts the pods that have moved."""
+    """An observer that counts the pods that have moved."""
 
     def before(self, draft):
         self.first = len(draft.state.changed)
@@ -88,10 +88,10 @@ class Looks:
         self.chosen = len(chosen)
 
 
-def test_an_onlooker_sees_the_state_before_and_after_and_changes_nothing():
+def test_an_observer_sees_the_state_before_and_after_and_changes_nothing():
     looks, phases = Looks(), Phases()
     problem = problem_of(crowded(2), strategies=["duplicates"])
-    seen = plan(problem, Settings(), Callbacks(onlooker=looks, phase=phases))
+    seen = plan(problem, Settings(), Callbacks(observer=looks, phase=phases))
     assert (looks.first, looks.chosen) == (0, 2)
     assert looks.then > 0
     assert phases.names == ["terms", "plan"]

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.planner.pace import Pace
+from rebalancer.plan.pace import Pace
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text

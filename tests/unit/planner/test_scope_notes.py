@@ -95,3 +95,25 @@ WINDOW = "windows: [{allow: '0 2 * * 6', for: 2h}]"
 )
 def test_a_closed_window_says_when_the_next_one_opens(text, lines):
     assert list(closed_windows(policy(text), FRIDAY)) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("landings: {exclude: {poool: spot}}", "landings.exclude: no node has the label poool"),
+        ("landings: {exclude: {gpu: 'yes'}}", None),  # absent, and like no other
+        ("landings: {exclude: {pool: other}}", None),
+        (
+            "strategies: {duplicates: {select: {nodes: {Pool: spot}}}}",
+            "strategies.duplicates.select.nodes: no node has the label Pool",
+        ),
+        (
+            "scheduler: {defaultConstraints: [{topologyKey: poll, maxSkew: 1}]}",
+            "scheduler.defaultConstraints[0]: no node has the label poll",
+        ),
+    ],
+)
+def test_a_label_that_is_almost_that_of_nodes_is_taken_for_a_slip(text, note):
+    snapshot = snapshot_of([node("n0", labels={"pool": "spot"}), *workload("web", ["n0", "n0"])])
+    notes = [one for one in scope_notes(policy(text), snapshot) if "no node has" in one]
+    assert notes == ([] if note is None else [f"{note}; did you mean pool?"])

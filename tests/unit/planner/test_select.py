@@ -1,6 +1,8 @@
 """All pods count, only selected ones move: several instances of a strategy, each with a select of its own."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.workloads import disruption_budget, node, spread, workload
 
 REGISTRY = Registry.installed()
 NODES = [
@@ -285,15 +287,28 @@ selects = st.fixed_dictionaries(
         "priority": st.just({"below": 5}),
         "minReplicas": st.integers(2, 4),
         "ownerKinds": st.sampled_from([["Deployment"], ["StatefulSet"]]),
+        "podDisruptionBudget": st.booleans(),
     },
 )
+OPTIONS: dict[str, dict[str, Any]] = {
+    "topology-spread": {},
+    "duplicates": {},
+    "anti-affinity": {},
+    "low-utilisation": {},
+    "node-affinity": {},
+    "taints": {},
+    "placement": {"avoid": {"pool": "spot"}},
+    "lifetime": {"maxPodLifeTime": "1m"},
+}
+"""Strategies, with options under which they find something in these clusters."""
 instances = st.lists(
     st.tuples(
-        st.sampled_from(["topology-spread", "duplicates", "anti-affinity", "low-utilisation"]),
+        st.sampled_from(sorted(OPTIONS)),
         selects,
+        st.booleans(),
     ),
     min_size=1,
-    max_size=4,
+    max_size=5,
 )
 workloads = st.lists(
     st.tuples(
@@ -323,13 +338,15 @@ def is_selected(select, pod):
         and pod["priority"] < select.get("priority", {}).get("below", 100)
         and pod["replicas"] >= select.get("minReplicas", 0)
         and pod["kind"] in select.get("ownerKinds", [pod["kind"]])
+        and (pod["name"] == "w0") == select.get("podDisruptionBudget", pod["name"] == "w0")
     )
 
 
-@settings(max_examples=60)
-@given(instances, workloads)
-def test_no_pod_is_moved_outside_the_select_of_its_strategy(instances, workloads):
-    objects, pods = [*NODES], {}
+@settings(max_examples=80)
+@given(instances, selects, workloads, st.sampled_from(["off", "marks"]))
+def test_no_pod_is_moved_outside_every_select(instances, of_all, workloads, steer):
+    budget = disruption_budget("w0", "w0", allowed=9, namespace="n0", healthy=9)
+    objects, pods = [*NODES, budget], {}
     for index, (places, ruled, priority, kind) in enumerate(workloads):
         name, namespace = f"w{index}", f"n{index % 2}"
         nodes = [("a1", "a2", "b1", "b2")[place] for place in places]
@@ -349,10 +366,24 @@ def test_no_pod_is_moved_outside_the_select_of_its_strategy(instances, workloads
             "replicas": len(places),
             "kind": kind,
         }
-    policy = {f"s{i}": {"strategy": s, "select": select} for i, (s, select) in enumerate(instances)}
-    plan = planned(objects, f"strategies: {policy!r}".replace("'", '"'))
-    enforced = sum(not move.observed for move in plan.moves)
-    assert plan.lower_bound <= enforced + plan.backlog.moves
+    policy = {
+        f"s{i}": {
+            "strategy": s,
+            "select": select,
+            **({"mode": "observe"} if o else {}),
+            **OPTIONS[s],
+        }
+        for i, (s, select, o) in enumerate(instances)
+    }
+    whole = {"select": of_all, "steer": steer, "eagerness": "relentless", "strategies": policy}
+    plan = planned(
+        objects, "\n".join(f"{key}: {json.dumps(value)}" for key, value in whole.items())
+    )
+    # The bound is over all rules, also those that are only observed.
+    assert plan.lower_bound <= len(plan.moves) + plan.backlog.moves
     for move in plan.moves:
         pod = pods[move.owner.rpartition("/")[2]] | {"node": move.node}
-        assert is_selected(policy[move.strategy]["select"], pod), (move, policy)
+        assert is_selected(of_all, pod), (move, of_all)
+        mine = policy[move.strategy]
+        assert is_selected(mine["select"], pod), (move, policy)
+        assert move.observed == ("mode" in mine)

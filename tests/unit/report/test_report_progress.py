@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.evictor.executor import Progress as WhatTheExecutorCalls
+from rebalancer.evictor.executor import WaveProgress
 from rebalancer.plan.outcome import Status
 from rebalancer.report.progress import Progress
 from tests.unit.report.report_examples import move, outcome
@@ -104,7 +104,7 @@ def test_an_unknown_form_is_refused(clock):
 
 
 def test_it_has_every_method_that_the_executor_calls():
-    wanted = {name for name in vars(WhatTheExecutorCalls) if not name.startswith("_")}
+    wanted = {name for name in vars(WaveProgress) if not name.startswith("_")}
     assert wanted <= set(dir(Progress))
 
 

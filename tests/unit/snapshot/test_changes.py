@@ -7,10 +7,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.columns import StringColumn
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
 from rebalancer.wire.lists import decode_objects
 from rebalancer.wire.pods import PodRecord, decode_page
 from tests.same import contents
@@ -166,7 +171,7 @@ def follow(world: World, fold: Fold, what: str, change: Any) -> None:
         if before is not None:
             fold.remove(change[0], objects(change[0], [before])[0])
     else:
-        fold.settled()
+        seen(fold)
 
 
 def seen(fold: Fold) -> Snapshot:
@@ -184,6 +189,32 @@ def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str
         follow(world, fold, what, change)
     assert contents(seen(fold)) == contents(world.read().finish(**CAPTURE))
     assert contents(first) == before
+
+
+def planned(snapshot: Snapshot, registry: Registry) -> str:
+    """A plan, as a sequence of bytes that names all that it says."""
+    policy = load_policy(None, registry)
+    plan = Planning(policy, registry, Scope()).plan(snapshot, 0.0, Timings(SystemClock())).plan
+    said = (plan.moves, plan.skips, plan.before, plan.after, plan.lower_bound, plan.funnel)
+    return repr((*said, plan.warnings))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEP, max_size=15))
+def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(
+    steps: list[tuple[str, Any]],
+) -> None:
+    registry = Registry.installed()
+    world = World()
+    fold = world.read()
+    for what, change in [("look", None), *steps]:
+        follow(world, fold, what, change)
+        if what == "look":
+            # A run plans here: what it works out on the snapshot may be kept, too.
+            planned(seen(fold), registry)
+    fresh = world.read().finish(**CAPTURE)
+    assert planned(seen(fold), registry) == planned(fresh, registry)
+    assert planned(seen(fold), registry) == planned(fresh, registry)
 
 
 def test_classes_come_and_go_with_their_pods() -> None:

@@ -1,4 +1,4 @@
-"""Whether an owner is at rest: by the pods that are seen, whatever its status says."""
+"""Whether an owner is settled: by the pods that are seen, whatever its status says."""
 
 from typing import Any
 

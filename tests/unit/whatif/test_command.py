@@ -66,7 +66,7 @@ def test_a_zone_that_joins_is_one_eviction_in_any_form_of_file(path, capsys):
 def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, capsys):
     text = simulated(capsys, "--snapshot", str(path), "--cycles", "5")
     assert "0 evictions in 1 cycle;" in text
-    assert "Silent for good, even without memory a day later: Nothing to do" in text
+    assert "Silent from now on, even without memory a day later: Nothing to do" in text
 
 
 def test_edits_go_together(path, capsys):

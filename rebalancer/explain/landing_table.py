@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.base.plain_text import printable
 from rebalancer.report.text import wrapped
-from rebalancer.scheduler.explain import ExplainedNode, Explanation
+from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
 
 _SHOWN_NAMES = 4
 _SHOWN_LANDINGS = 10
 
 
-def explained_as_table(explanation: Explanation, node: str | None = None) -> str:
+def explained_as_table(explanation: LandingExplanation, node: str | None = None) -> str:
     """Return the explanation in 80 columns: nodes grouped where they are alike; or of one ``node``."""
     lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
     lines += [
@@ -57,7 +57,7 @@ def _scores(scores: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(scores.items())) or "not scored"
 
 
-def _landings(explanation: Explanation) -> list[str]:
+def _landings(explanation: LandingExplanation) -> list[str]:
     if not explanation.landings:
         return ["It would stay Pending: no node takes it."]
     lines = ["Where it would land"]
@@ -70,7 +70,7 @@ def _landings(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _pending(explanation: Explanation) -> list[str]:
+def _pending(explanation: LandingExplanation) -> list[str]:
     lines = [
         f"  {printable(one.pod)} on {printable(one.node)}"
         for one in explanation.pending[:_SHOWN_LANDINGS]

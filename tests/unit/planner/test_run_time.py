@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from rebalancer.plan.pace import Pace
 from rebalancer.plan.plan import Backlog, Code
-from rebalancer.planner.pace import Pace, RunTime
+from rebalancer.planner.run_time import RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
@@ -102,7 +103,7 @@ def test_a_run_at_the_measured_pace_plans_as_many_waves_as_fit():
         # 7.5 s for the lists, 5 ms to plan each move.
         (5000, 150_000, 2250),
         (1000, 30_000, 2826),
-        # The lists alone take longer than the run has: one move is planned all the same.
+        # The lists alone take longer than the run has: one move is planned anyway.
         (1000, 2_000_000, 1),
     ],
 )
