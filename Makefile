@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-scale \
+.PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
 	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
 
 PYTHON ?= python3
@@ -97,6 +97,10 @@ protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, then landings
 	$(BIN)/python -m benchmarks.scheduler.decisions
 	$(BIN)/python -m benchmarks.scheduler.landings
+
+bench-capacity: $(STAMP)  ## machines that capacity buys for pending pods, beside the proven optimum
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
+	$(BIN)/python -m benchmarks.capacity
 
 bench-decisions: $(STAMP)  ## peer, ours and the proven optimum on a real control plane
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
