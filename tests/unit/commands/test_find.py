@@ -65,7 +65,7 @@ def test_pods_and_nodes_are_located_or_a_like_one_is_named():
     assert SNAPSHOT.nodes.names[find_node(SNAPSHOT, "n-b")] == "n-b"
     with pytest.raises(PolicyError, match=r"no such node; did you mean n-b\?"):
         find_node(SNAPSHOT, "n-bb")
-    with pytest.raises(PolicyError, match=r"or it has finished; did you mean shop/api-0\?"):
+    with pytest.raises(PolicyError, match=r"or it has ended; did you mean shop/api-0\?"):
         find_pod(SNAPSHOT, "shop/apj-0")
     with pytest.raises(PolicyError, match="pod default/api-0: there is no such pod"):
         find_pod(SNAPSHOT, "api-0")
