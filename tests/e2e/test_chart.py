@@ -129,10 +129,6 @@ def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster
     assert f"--set sharedState={state}" in notes
     assert "any host on ports 443, 6443" in notes
     assert "WARNING" not in second.upgrade({**suspended, "sharedState": state})
-    # A Deployment runs as well as a CronJob.
-    first.upgrade({**suspended, "kind": "Deployment"})
-    alone = second.upgrade({**suspended, "kind": "Deployment"})
-    assert f"WARNING: this cluster has other releases of kube-rebalancer: {state}." in alone
     lease = {"group": "coordination.k8s.io", "resource": "leases", "namespace": NAMESPACE}
     answer = cluster.api.post(
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
@@ -148,6 +144,10 @@ def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster
         },
     )
     assert answer["status"]["allowed"]
+    # A Deployment runs as well as a CronJob.
+    first.upgrade({**suspended, "kind": "Deployment"})
+    alone = second.upgrade({**suspended, "kind": "Deployment"})
+    assert f"WARNING: this cluster has other releases of kube-rebalancer: {state}." in alone
     for release in (second, first):
         release.uninstall()
 
