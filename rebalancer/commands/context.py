@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
-from rebalancer.commands.identity import name_in_lasting_marks, own_pod
+from rebalancer.commands.identity import name_in_lasting_marks, name_in_marks, own_pod
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.terminal import bars_on
 from rebalancer.plan.plan import Method
@@ -42,6 +42,8 @@ class RunContext:
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     stop: Stop
+    name_in_marks: str
+    """Name in the marks that do not outlast this run, see :func:`rebalancer.commands.identity.name_in_marks`."""
     rules: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     timings: Timings
@@ -90,6 +92,9 @@ def run_context(
     reviewed = _reviewed_plan(options, loaded)
     offline = options.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
+    # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
+    knows_its_marks = not offline and (acts or options.lease is not None)
+    passing = name_in_marks(options.lease, environment)
     clock, bars = environment.clock, bars_on(environment, options)
     return RunContext(
         acts=acts,
@@ -102,10 +107,11 @@ def run_context(
             reviewed=None if reviewed is None else reviewed.moves,
             empty=() if reviewed is None else reviewed.empty,
             seconds=math.inf if options.whole else options.deadline,
-            run=name_in_lasting_marks(options.lease) if acts else None,
+            runs={name_in_lasting_marks(options.lease), passing} if knows_its_marks else None,
         ),
         reviewed=reviewed,
         lease=options.lease,
+        name_in_marks=passing,
         memory=options.memory,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),

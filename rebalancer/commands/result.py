@@ -40,6 +40,11 @@ def report(
     """
     run.environment.committed.set()
     try:
+        if run.environment.stop.is_set() and planned.plan.explanation.shorten():
+            # Who sends a signal waits some seconds; on thousands of nodes the reasons alone take as long.
+            run.notes.append(
+                "left out, because the run was stopped by a signal: why other pods stay, and the lower bound"
+            )
         planned.plan.explanation.made()
     except Exception:
         _say_evicted(run.environment, outcomes_of(planned, execution))

@@ -15,7 +15,7 @@ from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
-from rebalancer.commands.identity import instance, name_in_lasting_marks, name_in_marks
+from rebalancer.commands.identity import instance, name_in_lasting_marks
 from rebalancer.commands.options import Ending, Publishing, RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
@@ -194,7 +194,7 @@ def _marker(
     clock = run.environment.clock
     marker = Marker(
         client,
-        run=name_in_marks(run.lease, run.environment),
+        run=run.name_in_marks,
         clock=lambda: clock.unix() + reading.clock_skew,
         stop=run.stop,
     )

@@ -138,7 +138,10 @@ class PodTerm:
 
     def bounds(self) -> Iterable[Bound]:
         """See Term: each pod needs a move of its own."""
-        free = self._left() & self._view.movable[self._pods]
+        may_move = self._view.movable
+        if self.cause is Cause.STATE and self._view.unready is not None:
+            may_move = may_move | self._view.unready
+        free = self._left() & may_move[self._pods]
         for cls in self._classes.tolist():
             if moves := int(np.count_nonzero(free & (self._cls == cls))):
                 yield Bound(float(moves), np.array([cls], np.int32), 1.0)

@@ -79,6 +79,8 @@ class View:
     """What the strategy itself has seen in earlier runs (:class:`CountingRuns`); None if nothing is remembered."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
+    unready: Bools | None = None
+    """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 

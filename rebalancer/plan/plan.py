@@ -243,17 +243,32 @@ class Explanation:
 class Later:
     """An explanation that is made when it is first asked for, so that evictions need not wait for it."""
 
-    def __init__(self, make: Callable[[], Explanation]) -> None:
-        """``make`` is called once at most, and forgotten then with all that it refers to."""
+    def __init__(
+        self,
+        make: Callable[[], Explanation],
+        brief: Callable[[], Explanation] | None = None,
+    ) -> None:
+        """``make`` is called once at most, and forgotten then with all that it refers to.
+
+        ``brief`` makes one without the parts that take long; None: there is none.
+        """
         self._make: Callable[[], Explanation] | None = make
+        self._brief = brief
         self._made: Explanation | None = None
 
     def made(self) -> Explanation:
         """Return the explanation."""
         if self._made is None and self._make is not None:
-            self._made, self._make = self._make(), None
+            self._made, self._make, self._brief = self._make(), None, None
         assert self._made is not None  # noqa: S101  # the one or the other
         return self._made
+
+    def shorten(self) -> bool:
+        """Make the brief explanation, for a run that has to end at once; return False if it is made already."""
+        if self._made is not None or self._brief is None:
+            return False
+        self._made, self._make, self._brief = self._brief(), None, None
+        return True
 
     def __eq__(self, other: object) -> bool:
         """Return whether both explain the same."""

@@ -30,7 +30,10 @@ class Draft:
         self.problem, self.settings = problem, settings
         self.snapshot, self.scheduler = problem.snapshot, problem.scheduler
         self.state = ClusterState(problem.snapshot)
-        self.view = View(problem.snapshot, self.state, problem.scheduler, problem.movable)
+        unready = problem.unready & ~problem.disruptions.forbidden_pods(ready=False)
+        self.view = View(
+            problem.snapshot, self.state, problem.scheduler, problem.movable, unready=unready
+        )
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
             WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected)
@@ -47,16 +50,18 @@ class Draft:
         """The terms that judge single pods, in their order."""
         self.lifted = self._lifted()
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
-        blocked = problem.disruptions.forbidden_pods(ready=False)
-        self.movable = problem.movable | (self.lifted & ~blocked)
+        self.movable = problem.movable | (self.lifted & unready)
         """(P,) see :attr:`Problem.movable`."""
 
     def view_of(self, of: Contribution) -> View:
         """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
-        movable = self.view.movable
+        movable, unready = self.view.movable, self.view.unready
         if of.selected is not None:
-            movable = movable & of.selected.pods(self.snapshot)
-        return replace(self.view, streaks=of.streaks, movable=movable, selected=of.selected)
+            mine = of.selected.pods(self.snapshot)
+            movable, unready = movable & mine, None if unready is None else unready & mine
+        return replace(
+            self.view, streaks=of.streaks, movable=movable, selected=of.selected, unready=unready
+        )
 
     def _lifted(self) -> Bools:
         """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being settled.

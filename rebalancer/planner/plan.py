@@ -89,7 +89,17 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
         with collector_paused():
             return _explained(draft, result, moves, removals, before, bounds)
 
-    return Plan((*moves, *removals.moves), Later(explained), warnings=notices(draft))
+    def brief() -> Explanation:
+        return Explanation(
+            skips=(),
+            before=before,
+            after=draft.scores(),
+            lower_bound=0,
+            stopped="Not explained: the run had to end while it acted.",
+            funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
+        )
+
+    return Plan((*moves, *removals.moves), Later(explained, brief), warnings=notices(draft))
 
 
 def _explained(

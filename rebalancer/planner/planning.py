@@ -74,15 +74,15 @@ class Planning:
         empty: Collection[str] = (),
         seconds: float = math.inf,
         protections: Protections = protect,
-        run: str | None = None,
+        runs: Collection[str] | None = None,
     ) -> None:
         """``reviewed``: plan no moves but these, which people have seen; see :mod:`rebalancer.planner.review`.
 
         ``empty``: names of the nodes without pods that the reviewed plan marks. ``seconds``: the time of the run; no
-        more is planned than can be carried out in it. ``protections`` says which pods may not be moved. ``run`` is the
-        name in the marks of a run that acts, see :func:`rebalancer.snapshot.marks.as_planned_on`.
+        more is planned than can be carried out in it. ``protections`` says which pods may not be moved. ``runs`` are the
+        names in the marks of this run, see :func:`rebalancer.snapshot.marks.as_planned_on`.
         """
-        self._protections, self._run = protections, run
+        self._protections, self._runs = protections, runs
         self.seconds, self._pace = seconds, Pace()
         self._reviewed, self._empty = reviewed, empty
         self.loaded = loaded
@@ -262,7 +262,7 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
-        snapshot = as_planned_on(snapshot, removes_stale=self.steers, run=self._run)
+        snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self._runs)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)
         if marked is not None:

@@ -108,11 +108,16 @@ class _Review:
         """Yield the moves whose pod stands where it stood, with what is known of it now."""
         snapshot = self._snapshot
         rows = self._problem.rows_by_uid([move.uid for move in self._moves])
+        ended = _uids_of_ended(snapshot, {move.uid for move in self._moves})
         taken = _refs(snapshot, [move.pod for move in self._moves if move.uid not in rows])
         for move in self._moves:
             pod = rows.get(move.uid)
             if pod is None:
-                self._ended[move.uid] = _missing(move.ref in taken)
+                self._ended[move.uid] = (
+                    (Status.DROPPED, "it has ended, and no strategy removes it any more")
+                    if move.uid in ended
+                    else _missing(move.ref in taken)
+                )
             elif (why := _elsewhere(snapshot, pod, move)) is not None:
                 self._ended[move.uid] = why
             else:
@@ -205,6 +210,14 @@ def _missing(taken: bool) -> Why:
     if taken:
         return Status.CHANGED, "another pod has its name now"
     return Status.GONE, "the pod is gone"
+
+
+def _uids_of_ended(snapshot: Snapshot, uids: set[str]) -> set[str]:
+    """Return which of ``uids`` are of pods that have ended."""
+    if snapshot.finished is None:
+        return set()
+    column = snapshot.finished.pods.uid
+    return {column[row] for row in column.rows_of(uids).tolist()}
 
 
 def _refs(snapshot: Snapshot, names: Sequence[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -46,14 +46,16 @@ def expired(snapshot: Snapshot) -> str | None:
     return f"{many} expired ({shown}), which keep pods away: rebalancer marks --clear"
 
 
-def as_planned_on(snapshot: Snapshot, *, removes_stale: bool, run: str | None = None) -> Snapshot:
+def as_planned_on(
+    snapshot: Snapshot, *, removes_stale: bool, runs: Collection[str] | None = None
+) -> Snapshot:
     """Return the snapshot with the marks that landings are to be predicted by.
 
     Those that steer stand for seconds. Those that have expired, or whose value says nothing, stay until they are removed:
     they are left out only where ``removes_stale`` says that the run does so before anything moves.
 
-    ``run``: the name in the marks of a run that acts. What other runs have marked stands for it as any other taint does.
-    None: whose marks they are is not asked.
+    ``runs``: the names in the marks of this run, those that outlast it and those that do not. What other runs have marked
+    stands for it as any other taint does. None: whose marks they are is not asked.
     """
     nodes, now = snapshot.nodes, snapshot.captured_at
 
@@ -63,7 +65,7 @@ def as_planned_on(snapshot: Snapshot, *, removes_stale: bool, run: str | None = 
         mark = parse_mark(taint.value)
         if mark is None or mark.expires <= now:
             return None if removes_stale else taint
-        if run is not None and mark.run != run:
+        if runs is not None and mark.run not in runs:
             return Taint(key=taint.key, value=_OF_ANOTHER, effect=taint.effect)
         return None if mark.reason == STEER else taint
 

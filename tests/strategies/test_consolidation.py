@@ -9,6 +9,7 @@ from rebalancer.plan.plan import NodeCode
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.snapshot.marks import as_planned_on
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import (
@@ -29,10 +30,10 @@ MARK = {
 }
 
 
-def planning_of(options="{}", more="", others="", run=None):
+def planning_of(options="{}", more="", others="", runs=None):
     text = POLICY.format(options=options, more=more, others=others)
     loaded = load_text(text.encode(), "test", Registry.installed())
-    return Planning(loaded, Registry.installed(), Scope(), run=run)
+    return Planning(loaded, Registry.installed(), Scope(), runs=runs)
 
 
 def planned(objects, *args, **kwargs):
@@ -245,12 +246,20 @@ def test_a_node_that_another_release_empties_is_left_to_it_and_takes_no_pods(
         *workload("theirs", ["n1", "n1", "n1"], cpu="100m"),
         *workload("ours", ["n2", "n2"], cpu="100m"),
     ]
-    plan = planned(objects, run=run)
+    plan = planned(objects, runs=None if run is None else {run, "passing"})
     assert (left_by(plan), plan.emptied) == (left, emptied)
     assert "n1" not in {landing.node for move in plan.moves for landing in move.landings}
     assert code(plan, "n2") is verdict
     if run == "r2":
         assert plan.nodes["n1"].message == "another release keeps it empty"
+
+
+def test_marks_by_which_a_run_steers_are_its_own_between_its_waves_under_either_name():
+    steering = {**MARK, "key": "rebalancer/mark", "value": "steer.20280101T000000Z.r1"}
+    snapshot = snapshot_of([node("n0"), node("n1", taints=[steering])])
+    for runs, seen in (({"nolease", "r1"}, 0), ({"nolease", "r2"}, 1), (None, 0)):
+        taken = as_planned_on(snapshot, removes_stale=True, runs=runs)
+        assert [len(taken.nodes.taint_sets[of]) for of in taken.nodes.taint_set] == [0, seen]
 
 
 def test_moves_for_rules_come_first():

@@ -51,6 +51,7 @@ def test_a_stuck_pod_goes_to_another_node():
     (move,) = plan(objects).moves
     assert (move.pod, move.node, move.cause) == ("web-0", "n1", Cause.STATE)
     assert move.landings[0].node == "n3"
+    assert plan(objects).lower_bound == 1
     assert move.reason == (
         "default/web-0 is not Ready on n1 for 1h (CrashLoopBackOff), while its siblings elsewhere are"
     )

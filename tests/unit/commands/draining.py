@@ -3,7 +3,7 @@
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,6 +59,7 @@ def drained(
     stop: threading.Event | None = None,
     clock: SystemClock | None = None,
     err: io.StringIO | None = None,
+    environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Drained:
     """Drain the nodes; a refusal of the flags is an exit code, too."""
@@ -71,7 +72,7 @@ def drained(
         **options,
     }
     environment = Environment(
-        clock or SystemClock(), {}, out, err, threading.Event() if stop is None else stop
+        clock or SystemClock(), environ or {}, out, err, threading.Event() if stop is None else stop
     )
     try:
         code = int(drain(DrainOptions(**chosen), environment))

@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
@@ -163,3 +164,17 @@ def test_of_a_reviewed_plan_nothing_is_left_that_would_only_be_shown():
     assert [(move.pod, move.observed) for move in made.plan.moves] == [("dead", True)]
     assert made.plan.funnel["moves"] == 0
     assert made.plan.stopped == "Nothing to do: nothing is left of the plan (1 observed only)."
+
+
+def test_of_a_reviewed_plan_a_pod_that_is_no_longer_to_be_removed_is_not_called_gone():
+    objects = [*nodes(), failed("a"), failed("b")]
+    first = planning()
+    snapshot = snapshot_of(objects, finished=first.finished)
+    moves = first.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
+    made = planning("{reasons: [Other]}", reviewed=moves).plan(
+        snapshot_of([*nodes(), failed("a")], finished=first.finished), 0.0, Timings(SystemClock())
+    )
+    assert {o.move.pod: (o.status, o.message) for o in made.ended.values()} == {
+        "a": (Status.DROPPED, "it has ended, and no strategy removes it any more"),
+        "b": (Status.GONE, "the pod is gone"),
+    }

@@ -1,0 +1,125 @@
+"""Drains that are killed after any write, and two at once, in an embedded cluster."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.kube.client import Client
+from rebalancer.nodes import draining
+from rebalancer.testing.objects import deployment, job, pdb
+from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
+
+OLD = ("n1", "n2")
+# The threads of a process that was killed end, too.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "_PAUSE", 0.2)
+
+
+class Killed(BaseException):
+    """SIGKILL: nothing of the process reaches the API server any more."""
+
+
+class Killing:
+    """Has every request fail once so many writes were answered."""
+
+    def __init__(self, monkeypatch):
+        self.left = 0
+        self._call = Client._call
+        one = self._one
+
+        def call(client, *positional, **named):
+            return one(client, *positional, **named)
+
+        monkeypatch.setattr(Client, "_call", call)
+
+    def _one(self, client, method, *positional, **named):
+        if self.left <= 0:
+            raise Killed
+        answer = self._call(client, method, *positional, **named)
+        self.left -= method != "GET" and "selfsubject" not in str(positional)
+        if self.left <= 0:
+            raise Killed
+        return answer
+
+
+def annotation(cluster, node):
+    return (cluster.get("Node", node)["metadata"].get("annotations") or {}).get("rebalancer/drain")
+
+
+def crowded(cluster):
+    cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, min_available=5))
+    cluster.settle()
+
+
+def test_a_drain_that_is_killed_after_any_write_is_gone_on_with_by_the_next(monkeypatch):
+    with nodes(*OLD, "n3", "n4") as cluster:
+        crowded(cluster)
+        kills, done = 0, None
+        killing = Killing(monkeypatch)
+        while done is None:
+            # Each one gets a little further than the one before it: it does what is left, and one write more.
+            killing.left = 1 + kills
+            try:
+                done = drained(cluster, *OLD, timeout="600s")
+            except Killed:
+                kills += 1
+                assert is_cordoned(cluster, "n1")
+            assert kills < 40
+        assert done.code == 0, done.err
+        # One for each node that is cordoned, at least one for a pod, one for each annotation that goes.
+        assert kills >= 3
+        cluster.settle()
+        assert [pods_on(cluster, node) for node in OLD] == [[], []]
+        assert all(is_cordoned(cluster, node) and annotation(cluster, node) is None for node in OLD)
+        assert cluster.get("Deployment", "web")["status"]["readyReplicas"] == 6
+
+
+def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
+    with nodes(*OLD, timings=replace(FAST, job=600.0)) as cluster:
+        cluster.cordon(["n2"])
+        cluster.apply(job("sums"))
+        cluster.settle()
+        with monkeypatch.context() as patch:
+            killing = Killing(patch)
+            killing.left = 2
+            with pytest.raises(Killed):
+                drained(cluster, *OLD, timeout="600s")
+        assert [json.loads(annotation(cluster, node)).get("cordoned", False) for node in OLD] == [
+            True,
+            False,
+        ]
+        # The next one gives up, and gives back what a drain cordoned, and no more.
+        assert drained(cluster, *OLD, timeout="1s", uncordon_on_failure=True).code == 4
+        assert [is_cordoned(cluster, node) for node in OLD] == [False, True]
+
+
+def test_two_drains_at_once_empty_the_nodes_and_evict_nothing_else():
+    with nodes(*OLD, "n3", "n4") as cluster:
+        crowded(cluster)
+        there = {name for node in OLD for name in pods_on(cluster, node)}
+        with ThreadPoolExecutor(2) as pool:
+            both = list(
+                pool.map(
+                    lambda name: drained(cluster, *OLD, timeout="600s", environ={"POD_NAME": name}),
+                    ("one", "other"),
+                )
+            )
+        cluster.settle()
+        assert [done.code for done in both] == [0, 0], [done.err for done in both]
+        evicted = [
+            one["pod"]
+            for done in both
+            for one in done.report["outcomes"]
+            if one["outcome"] == "evicted"
+        ]
+        # Of a pod that both ask for in the same moment the server says yes to both; nothing else goes.
+        assert {name.rpartition("/")[2] for name in evicted} == there
+        assert [pods_on(cluster, node) for node in OLD] == [[], []]
+        assert all(is_cordoned(cluster, node) and annotation(cluster, node) is None for node in OLD)
+        assert cluster.get("Deployment", "web")["status"]["readyReplicas"] == 6
