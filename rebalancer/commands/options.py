@@ -38,7 +38,14 @@ class PolicyFlags:
             PolicyError: it is wrong, or a flag is.
         """
         changes = Changes(self.settings, self.only, self.mode)
-        loaded = load_policy(self.policy_path, registry, changes, sys.stdin.buffer)
+        loaded = load_policy(
+            self.policy_path,
+            registry,
+            changes,
+            sys.stdin.buffer,
+            signals=registry.signals,
+            steps=registry.steps,
+        )
         if (configuration := loaded.policy.scheduler.configuration) is not None:
             from rebalancer.scheduler.configured import not_followed  # noqa: PLC0415
 

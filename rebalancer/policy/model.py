@@ -14,6 +14,7 @@ from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.cluster import Landings, Safety, Scheduler
+from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
@@ -154,6 +155,13 @@ class Policy(Section):
         default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
+    signals: dict[str, SerializeAsAny[Params]] = Field(
+        default_factory=dict,
+        description="Who says that a machine will go, with the options of each: only rebalancer serve listens.",
+    )
+    interruption: InterruptionPolicy = Field(
+        default=InterruptionPolicy(), description="What is done when a machine will go."
+    )
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
         description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",
