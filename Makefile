@@ -63,7 +63,7 @@ check: $(STAMP)  ## formatting, lint, types, imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fix: $(STAMP)  ## format and mend what ruff can mend
+fix: $(STAMP)  ## format and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

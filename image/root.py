@@ -173,7 +173,7 @@ def _write_etc(root: Path) -> None:
 
 
 def _compile(root: Path) -> None:
-    """Compile everything: a read-only root keeps no cache, and compiling anew would take seconds."""
+    """Compile everything: a read-only root keeps no cache, and compiling again would take seconds."""
     compileall.compile_dir(
         root / PREFIX / "lib" / _VERSION,
         quiet=2,

@@ -17,8 +17,8 @@ from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
-from rebalancer.cost.signals import Signals
 from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Term, View
 from rebalancer.policy.params import Direction, Params, Percent
 from rebalancer.policy.select import LabelsField
@@ -54,10 +54,10 @@ __all__ = [
     "PodTerm",
     "PriceGroup",
     "SelectorText",
-    "Signals",
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
+    "Streaks",
     "Term",
     "View",
 ]

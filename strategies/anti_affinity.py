@@ -25,9 +25,9 @@ from rebalancer.api import (
 class AntiAffinityParams(Params):
     """Options of anti-affinity."""
 
-    required: bool = Field(default=True, description="Mend required anti-affinity (hard).")
+    required: bool = Field(default=True, description="Fix required anti-affinity (hard).")
     preferred: bool = Field(
-        default=True, description="Mend preferred anti-affinity (soft, by its weight)."
+        default=True, description="Fix preferred anti-affinity (soft, by its weight)."
     )
     cross_namespace: bool = Field(
         default=False,

@@ -23,10 +23,10 @@ class NodeAffinityParams(Params):
     """Options of node-affinity."""
 
     required: bool = Field(
-        default=True, description="Mend nodeSelector and required node affinity (hard)."
+        default=True, description="Fix nodeSelector and required node affinity (hard)."
     )
     preferred: bool = Field(
-        default=True, description="Mend preferred node affinity (soft, by its weight)."
+        default=True, description="Fix preferred node affinity (soft, by its weight)."
     )
 
 

@@ -24,9 +24,9 @@ from rebalancer.api import (
 class PodAffinityParams(Params):
     """Options of pod-affinity."""
 
-    required: bool = Field(default=True, description="Mend required pod affinity (hard).")
+    required: bool = Field(default=True, description="Fix required pod affinity (hard).")
     preferred: bool = Field(
-        default=True, description="Mend preferred pod affinity (soft, by its weight)."
+        default=True, description="Fix preferred pod affinity (soft, by its weight)."
     )
 
 
@@ -156,7 +156,7 @@ class NearGroup:
         self.label, self.weight = label, weight
         self.movers = own
         self.members = np.union1d(own, matched).astype(np.int32)
-        self.mended_by = self.members
+        self.fixed_by = self.members
         self._view = view
         self.domains = Domains.of(view, key, np.ones(len(view.snapshot.nodes), bool))
         self._own, self._matched = set(own.tolist()), set(matched.tolist())

@@ -36,7 +36,7 @@ class Restarts:
     """Replaces pods that were restarted too often, wherever the replacement lands.
 
     Those that were restarted most often go first. Where replacements are restarted as often, the fault is the
-    program's: the memory lets longer and longer times pass, and then gives up.
+    program's: the memory waits longer each time, and then gives up.
     """
 
     Params = RestartsParams

@@ -43,7 +43,7 @@ class TaintsParams(Params):
     """Options of taints. A taint is named by ``key``, or by ``key=value``."""
 
     prefer_no_schedule: bool = Field(
-        default=False, description="Also mend PreferNoSchedule (soft, one per taint)."
+        default=False, description="Also fix PreferNoSchedule (soft, one per taint)."
     )
     include: tuple[str, ...] = Field(
         default=(), description="Only these taints, as key or key=value; empty: all."

@@ -74,7 +74,7 @@ class _Model:
             self._spread(cls)
 
     def _spread(self, cls: int) -> None:
-        """Keep a class in any two zones within a skew of 1; what is skewed already need not be mended."""
+        """Keep a class in any two zones within a skew of 1; what is skewed already need not be fixed."""
         here, zone = self._here[cls], self._zone
         for one, other in itertools.permutations(sorted(set(zone.tolist())), 2):
             row = {self._x[cls, n]: 1.0 for n in self._nodes if zone[n] == one}

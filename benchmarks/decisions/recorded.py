@@ -174,7 +174,7 @@ def _deployment(index: int, app: App, replicas: int, nodes: Sequence[Size]) -> M
 
 
 def _wishes(cap: int | None, zones: int, labels: dict[str, str]) -> dict[str, Any]:
-    """Return the cap per node, and as ``zones`` is 1 or 2 the soft or the hard wish for even zones."""
+    """Return the cap per node, and as ``zones`` is 1 or 2 the soft or the hard rule for even zones."""
     spreads = [objects.spread(labels, hard=zones == 2)] if zones else []
     rules: dict[str, Any] = {}
     if cap == 1:

@@ -59,7 +59,7 @@ def _policy() -> tuple[LoadedPolicy, Registry]:
 
 
 class Course:
-    """The phases on one cluster. What a phase needs of those before it is made once, or anew if used up."""
+    """The phases on one cluster. What a phase needs of those before it is made once, or again if used up."""
 
     def __init__(self, shape: Shape) -> None:
         self.text = as_json(shape)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.resident 1000:30000`: what looks at a cluster in which nothing happens cost.
 
 The CronJob's runs and `rebalancer serve` look at one real control plane after the other, on a cluster with nothing to
-mend. Neither may act, so that both do the same; the API server's standing work is measured before and taken off.
+fix. Neither may act, so that both do the same; the API server's standing work is measured before and taken off.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _resident(
         kubeconfig=str(cluster.kubeconfig),
         quiet=True,
         deadline=60,
-        lease="default/turns",
+        lease=("default", "turns"),
     )
     environment = Environment(SystemClock(), {}, _Nowhere(), _Nowhere(), stop)
     vitals = Vitals(environment.clock, options.deadline)

@@ -15,7 +15,7 @@ NAMESPACE, APP, NODE, SUFFIX, HASH = "nszzzzz", "apzzzzzz", "nozzzzz", "pzzzz", 
 OLD_HASH = "ozzzzzzzz"
 REPLICA_SET, OLD_REPLICA_SET = f"{APP}-{HASH}", f"{APP}-{OLD_HASH}"
 KINDS = ("plain", "zone-soft", "zone-hard", "apart-soft", "apart-zone", "apart-hard")
-"""What an app may ask of the scheduler; the article's wish is ``apart-zone``."""
+"""What an app may ask of the scheduler; the article asks for ``apart-zone``."""
 _OLD = "2026-01-01T00:00:00Z"
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 

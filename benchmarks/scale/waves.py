@@ -1,6 +1,6 @@
 """`python -m benchmarks.scale.waves 1000:10000`: what a look at the cluster costs between two waves.
 
-Each wave, another process replaces some pods, as evictions do. Then the cluster is read anew, or what a
+Each wave, another process replaces some pods, as evictions do. Then the cluster is read again, or what a
 follower has heard is made into a snapshot; or there is no look, which is what has to be taken off. CPU is of the
 whole process, watches included, and of the API server.
 """
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hand = _Hand(plane, chosen.moves)
         spent = {
             "no look": _waves(plane, hand, chosen.waves, _no_look),
-            "read anew": _waves(plane, hand, chosen.waves, _reader),
+            "read again": _waves(plane, hand, chosen.waves, _reader),
             "followed": _waves(plane, hand, chosen.waves, _follower),
         }
         _say(_table(shape, spent))

@@ -1,4 +1,4 @@
-"""Nodes of three zones and workloads of every common wish, for landings after evictions."""
+"""Nodes of three zones and workloads with every common scheduling rule, for landings after evictions."""
 
 from __future__ import annotations
 

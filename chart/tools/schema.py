@@ -168,6 +168,7 @@ _OWN: dict[str, Schema] = {
     "podAnnotations": _TEXTS,
     "rbac": _closed(
         {
+            "autoscalers": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,
             "restarts": _FLAG,

@@ -1,1 +1,1 @@
-"""What everything else rests on: errors, output, clocks, ways to stop and to send."""
+"""What everything else uses: errors, output, clocks, ways to stop and to send."""

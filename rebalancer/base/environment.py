@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from rebalancer.base.signals import handle_signals
 from rebalancer.base.stop import Stop
+from rebalancer.base.termination import handle_termination
 
 
 class SystemClock:
@@ -81,7 +81,7 @@ def system_environment(patience: float = 0.0) -> Environment:
     the kubelet waits before it kills a pod.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
-    handle_signals(environment.stop, environment.committed, patience)
+    handle_termination(environment.stop, environment.committed, patience)
     return environment
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
 
+from rebalancer.base.durations import format_duration
 from rebalancer.base.environment import system_environment
+from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY_FLAGS, RUN, examples, with_flags
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE, run_once
@@ -25,7 +28,8 @@ from rebalancer.commands.run import PATIENCE, run_once
 @with_flags(RUN)
 @click.option(
     "--max-age",
-    default=DEFAULTS.max_age,
+    callback=named(duration),
+    default=format_duration(timedelta(seconds=DEFAULTS.max_age)),
     show_default=True,
     metavar="DURATION",
     help="Refuse a plan that was made on an older picture of the cluster: 90s, 5m, 1h30m.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 import sys
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -13,7 +11,8 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
-from rebalancer.commands.options import RunOptions, duration, reference, scope_of
+from rebalancer.commands.identity import name_in_lasting_marks, own_pod
+from rebalancer.commands.options import RunOptions
 from rebalancer.commands.terminal import bars_on
 from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
@@ -69,49 +68,6 @@ class RunContext:
         """Whether the run may restart rollouts."""
         return self.loaded.policy.method.single_replicas is Method.RESTART
 
-    @property
-    def instance(self) -> str:
-        """Name of this run in events and in the Lease."""
-        return instance(self.environment)
-
-    @property
-    def identity(self) -> str:
-        """Name of this run in the Lease, which no other ever has: another one each time."""
-        return identity(self.environment)
-
-    @property
-    def name_in_marks(self) -> str:
-        """Name for the marks of this run: that of its Lease, or another one each time.
-
-        Who has the Lease knows by it that a mark is left over from a run that had it before.
-        """
-        if self.lease is None:
-            return self.environment.random(4).hex()
-        return self.name_in_lasting_marks
-
-    @property
-    def name_in_lasting_marks(self) -> str:
-        """Name for marks that outlast this run: that of its Lease; those of runs without one are all alike."""
-        return _name_in_lasting_marks(self.lease)
-
-
-def _name_in_lasting_marks(lease: tuple[str, str] | None) -> str:
-    if lease is None:
-        return "nolease"
-    return hashlib.sha256("/".join(lease).encode()).hexdigest()[:8]
-
-
-def instance(environment: Environment) -> str:
-    """Return the name of this process in events."""
-    pod = environment.environ.get("POD_NAME")
-    return pod or f"{os.uname().nodename}-{os.getpid()}"
-
-
-def identity(environment: Environment) -> str:
-    """Return a name for a Lease's holder that no other holder ever has."""
-    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
-    return f"{instance(environment)}_{environment.random(4).hex()}"
-
 
 def run_context(
     options: RunOptions,
@@ -132,13 +88,11 @@ def run_context(
     if options.policy_path == options.snapshot_path == "-":
         raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     _refuse_cluster_flags(options)
-    max_age = duration("--max-age", options.max_age)
     registry = Registry.installed() if registry is None else registry
     loaded = options.load(registry) if loaded is None else loaded
-    reviewed = _reviewed_plan(options, loaded, max_age)
+    reviewed = _reviewed_plan(options, loaded)
     offline = options.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
-    lease = None if options.lease is None else reference("--lease", options.lease)
     clock, bars = environment.clock, bars_on(environment, options)
     return RunContext(
         acts=acts,
@@ -146,16 +100,16 @@ def run_context(
         planning=Planning(
             loaded,
             registry,
-            scope_of(options, environment),
+            options.scope(own_pod(environment)),
             lifted=options.lift_budgets,
             reviewed=None if reviewed is None else reviewed.moves,
             empty=() if reviewed is None else reviewed.empty,
             seconds=math.inf if options.whole else options.deadline,
-            run=_name_in_lasting_marks(lease) if acts else None,
+            run=name_in_lasting_marks(options.lease) if acts else None,
         ),
         reviewed=reviewed,
-        lease=lease,
-        memory=None if options.memory is None else reference("--memory", options.memory),
+        lease=options.lease,
+        memory=options.memory,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(
@@ -168,16 +122,14 @@ def run_context(
     )
 
 
-def _reviewed_plan(
-    options: RunOptions, loaded: LoadedPolicy, max_age: float
-) -> ReviewedPlan | None:
+def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
     if options.plan_path is None and options.confirmed_plan is None:
         return None
     from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
 
     if options.confirmed_plan is not None:
         plan = read_plan("-", BytesIO(options.confirmed_plan))
-        return replace(plan, name="shown above", max_age=max_age)
+        return replace(plan, name="shown above", max_age=options.max_age)
     if options.plan_path == options.policy_path == "-":
         raise PolicyError(["plan and --policy cannot both be standard input"])
     if options.plan_path == options.snapshot_path == "-":
@@ -185,7 +137,7 @@ def _reviewed_plan(
     plan = read_plan(options.plan_path or "", sys.stdin.buffer)
     if not isinstance(loaded.policy.scheduler.from_config, ConfigMapKey):
         plan.check_policy(loaded)
-    return replace(plan, max_age=max_age)
+    return replace(plan, max_age=options.max_age)
 
 
 def _refuse_cluster_flags(options: RunOptions) -> None:

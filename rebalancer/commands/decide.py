@@ -34,17 +34,17 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     store = MemoryStore(source.client, *run.memory)
     keeper = Keeper(store, "/".join(run.memory), run.notes.append)
     keeper.load(reading.snapshot)
-    signals = keeper.signals()
-    if not signals and run.loaded.policy.mode is not Mode.ENFORCE:
-        # Runs that only observe write nothing, so waiting for the next run would be in vain.
-        signals = None
+    streaks = keeper.streaks()
+    if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
+        # Runs that only observe write nothing, so there is no next run to wait for.
+        streaks = None
     unknown = keeper.hour_unknown
     if unknown is not None and not run.planning.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
     run.planning.remember(
         keeper.cooling(),
         keeper.moved_last_hour(),
-        signals,
+        streaks,
         hour_unknown=unknown,
         pace=keeper.pace(),
     )
@@ -61,7 +61,7 @@ def make_plan(
     if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
         run.notes.append(left)
     if memory is not None:
-        memory.saw(planned.signals)
+        memory.saw(planned.streaks)
     evicts = run.acts and not planned.standstill
     if not (evicts and any(not move.observed for move in planned.left)):
         # Only evictions come before the explanation; a run without any may still be ended at once here.

@@ -16,6 +16,7 @@ from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands import names
 from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
+from rebalancer.commands.flag_values import duration, label_selector, named, reference
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY,
@@ -26,7 +27,7 @@ from rebalancer.commands.flags import (
     output_flag,
     with_flags,
 )
-from rebalancer.commands.options import duration, label_selector, own_pod
+from rebalancer.commands.identity import own_pod
 from rebalancer.commands.run import PATIENCE
 from rebalancer.nodes.choice import Choice
 from rebalancer.nodes.preflight import refuses
@@ -86,7 +87,7 @@ def orders_of(
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
-        pod_selector=label_selector("--pod-selector", pod_selector) if pod_selector else None,
+        pod_selector=label_selector("--pod-selector", pod_selector or ""),
         own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 
@@ -256,7 +257,7 @@ EMPTYING: list[Callable[..., Any]] = [
     click.option(
         "--force",
         is_flag=True,
-        help="Also evict pods that nothing creates anew: those without a controller, those of a DaemonSet that is gone, "
+        help="Also evict pods that nothing recreates: those without a controller, those of a DaemonSet that is gone, "
         "and pods that opted out by an annotation.",
     ),
     click.option("--ignore-daemonsets", is_flag=True, help="Leave the pods of DaemonSets alone."),
@@ -300,6 +301,7 @@ EMPTYING: list[Callable[..., Any]] = [
     click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
     click.option(
         "--lease",
+        callback=named(reference),
         metavar="NS/NAME",
         help="Lease that keeps this and runs apart: each waits while the other evicts. It must exist.",
     ),

@@ -12,6 +12,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan
+from rebalancer.commands.identity import instance
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
@@ -58,7 +59,7 @@ class EmptyingOptions:
     grace_period: int = -1
     timeout: str = "0s"
     reason: str = ""
-    lease: str | None = None
+    lease: tuple[str, str] | None = None
     output: str = "table"
     max_requests: int = 8
     quiet: bool = False
@@ -244,7 +245,8 @@ class Emptying:
     def _act(
         self, run: RunContext, source: Source, reading: Reading, planned: Planned
     ) -> str | None:
-        grace = self.options.grace_period
+        asked = self.options.grace_period
+        seconds = None if asked < 0 else asked
         execution = act(
             run,
             source,
@@ -252,7 +254,7 @@ class Emptying:
             planned,
             None,
             ordered=True,
-            grace_seconds=None if grace < 0 else grace,
+            grace=lambda _: seconds,
         )
         if execution is None:
             return None
@@ -276,7 +278,7 @@ class Emptying:
         """Return what is written on nodes: the process that empties them, why and until when."""
         now, left = self.environment.clock.unix(), self.stop.left()
         return Order(
-            by=self.base.instance,
+            by=instance(self.base.environment),
             why=self.options.reason or "ordered on the command line",
             at=rfc3339(now),
             until="" if left == float("inf") else rfc3339(now + left),

@@ -16,11 +16,13 @@ from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.find import find_node, find_pod, find_workload
+from rebalancer.commands.find import find_ended, find_node, find_pod, find_workload
+from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
+from rebalancer.explain.ended import ended_data, ended_table
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.pods import decision_data, facts_of
@@ -35,6 +37,7 @@ from rebalancer.report.model import RunReport
 from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
 
@@ -46,7 +49,7 @@ class ExplainOptions(PolicyFlags):
     kubeconfig: str | None = None
     context_name: str | None = None
     snapshot_path: str | None = None
-    memory: str | None = None
+    memory: tuple[str, str] | None = None
     output: str = "table"
 
 
@@ -61,6 +64,8 @@ def explain_pod(
     """
     explaining = _Explaining(options, environment)
     snapshot, profile = explaining.snapshot, explaining.profile
+    if node is None and (ended := find_ended(snapshot, ref)) is not None:
+        return _explain_ended(explaining, *ended)
     pod = find_pod(snapshot, ref)
     if node is not None and node not in snapshot.nodes.index:
         raise PolicyError([f"--node {node}: there is no such node"])
@@ -77,6 +82,14 @@ def explain_pod(
         table = "\n".join([table, "In the plan of a dry run", *plan, ""])
     data = landing.as_json() | decision_data(facts)
     return explaining.write("PodExplanation", report, data, table)
+
+
+def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCode:
+    report = explaining.planned(None)
+    data = ended_data(report, ended, pod)
+    uid = ended.pods.uid[pod]
+    move = next((one for one in report.outcomes if one.move.uid == uid), None)
+    return explaining.write("PodExplanation", report, data, ended_table(data, move))
 
 
 def explain_node(name: str, options: ExplainOptions, environment: Environment) -> ExitCode:
@@ -120,7 +133,7 @@ class _Explaining:
         self.snapshot = self._reading.snapshot
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
-    def planned(self, onlooker: Onlooker) -> RunReport:
+    def planned(self, onlooker: Onlooker | None) -> RunReport:
         """Return the report that a dry run would write; ``onlooker`` is called before and after its moves."""
         memory = recall(self._run, self._source, self._reading)
         planned = make_plan(self._run, self._reading, memory, onlooker)
@@ -170,6 +183,7 @@ _EXPLAINED = [
     ),
     click.option(
         "--memory",
+        callback=named(reference),
         metavar="NS/NAME",
         help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
@@ -217,7 +231,7 @@ def _node(node: str, **options: Any) -> int:
 def _workload(workload: str, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 
-    Prints how many of its pods stand where, what its rules ask for and the fewest moves that mend them, its
+    Prints how many of its pods stand where, what its rules ask for and the fewest moves that fix them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
     return int(explain_workload(workload, ExplainOptions(**options), system_environment()))

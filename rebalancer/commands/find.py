@@ -31,16 +31,39 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     Raises:
         PolicyError: there is no such pod.
     """
-    namespace, _, name = text.rpartition("/")
-    namespace = namespace or "default"
+    namespace, name = _namespace_and_name(text)
     pods, classes = snapshot.pods, snapshot.classes
-    for pod in pods.name.rows_of({name}).tolist():
-        if classes[pods.cls[pod]].namespace == namespace:
-            return int(pod)
+    if (pod := _row(snapshot, namespace, name)) is not None:
+        return pod
     in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
     known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
     hint = _hint(name, known, lambda similar: f"{namespace}/{similar}")
-    raise PolicyError([f"pod {namespace}/{name}: there is no such pod, or it has finished{hint}"])
+    ended = "" if snapshot.finished is not None else ", or it has ended"
+    raise PolicyError([f"pod {namespace}/{name}: there is no such pod{ended}{hint}"])
+
+
+def find_ended(snapshot: Snapshot, text: str) -> tuple[Snapshot, int] | None:
+    """Return the pod ``NAMESPACE/NAME`` among those that have ended, with their snapshot; None if none is there.
+
+    They are read where a strategy of the policy is about them. One that runs and has the same name comes first.
+    """
+    named = _namespace_and_name(text)
+    if snapshot.finished is None or _row(snapshot, *named) is not None:
+        return None
+    pod = _row(snapshot.finished, *named)
+    return None if pod is None else (snapshot.finished, pod)
+
+
+def _namespace_and_name(text: str) -> tuple[str, str]:
+    namespace, _, name = text.rpartition("/")
+    return namespace or "default", name
+
+
+def _row(snapshot: Snapshot, namespace: str, name: str) -> int | None:
+    for pod in snapshot.pods.name.rows_of({name}).tolist():
+        if snapshot.classes[snapshot.pods.cls[pod]].namespace == namespace:
+            return int(pod)
+    return None
 
 
 def find_node(snapshot: Snapshot, name: str) -> int:

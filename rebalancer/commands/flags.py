@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from rebalancer.base.durations import format_duration
-from rebalancer.commands import names
+from rebalancer.commands import flag_values, names
+from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.options import FAIL_ON, RunOptions
 from rebalancer.commands.schedule import at_least_a_second
+from rebalancer.policy.load import parse_select
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
-Parsed = TypeVar("Parsed")
 
 
 def with_flags(
@@ -38,20 +39,6 @@ class Whole(click.IntRange):
         if isinstance(value, str) and not value.isascii():
             self.fail(f"{value!r} is no whole number", param, ctx)
         return super().convert(value, param, ctx)
-
-
-def parsed(
-    parse: Callable[[str], Parsed],
-) -> Callable[[click.Context, click.Parameter, str | None], Parsed | None]:
-    """Return a callback that reads a flag with ``parse``, whose ValueError says what is wrong; None without a value."""
-
-    def read(_context: click.Context, _flag: click.Parameter, text: str | None) -> Parsed | None:
-        try:
-            return None if text is None else parse(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return read
 
 
 def examples(*lines: str) -> str:
@@ -183,6 +170,7 @@ AT_THE_END = [
 ]
 """Flags of what a run says to others at its end."""
 
+
 SCOPE = [
     click.option(
         "-n",
@@ -194,11 +182,13 @@ SCOPE = [
     click.option(
         "-l",
         "--selector",
+        callback=named(flag_values.label_selector),
         metavar="LABELS",
         help="Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
     ),
     click.option(
         "--select",
+        callback=named(lambda flag, text: parse_select(text, flag)),
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),
@@ -220,10 +210,14 @@ def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
 
 STATE = [
     click.option(
-        "--lease", metavar="NS/NAME", help="Lease that keeps two runs apart. It must exist."
+        "--lease",
+        callback=named(reference),
+        metavar="NS/NAME",
+        help="Lease that keeps two runs apart. It must exist.",
     ),
     click.option(
         "--memory",
+        callback=named(reference),
         metavar="NS/NAME",
         help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
     ),

@@ -7,8 +7,9 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
+from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
-from rebalancer.commands.options import Access, reference
+from rebalancer.commands.options import Access
 from rebalancer.kube.memory import MemoryStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
@@ -43,13 +44,20 @@ def show_history(
     ),
 )
 @with_flags(CLUSTER)
-@click.option("--memory", metavar="NS/NAME", required=True, help="ConfigMap of run --memory.")
+@click.option(
+    "--memory",
+    callback=named(reference),
+    metavar="NS/NAME",
+    required=True,
+    help="ConfigMap of run --memory.",
+)
 @output_flag("table", "json", "yaml", of="history")
-def command(kubeconfig: str | None, context_name: str | None, memory: str, output: str) -> int:
+def command(
+    kubeconfig: str | None, context_name: str | None, memory: tuple[str, str], output: str
+) -> int:
     """Print what is remembered of earlier runs.
 
     Their moves, which workloads cool down until when, and which nodes were over-used.
     """
-    where = reference("--memory", memory)
     access = Access(kubeconfig=kubeconfig, context_name=context_name)
-    return int(show_history(access, where, output, system_environment()))
+    return int(show_history(access, memory, output, system_environment()))

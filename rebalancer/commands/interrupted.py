@@ -12,7 +12,8 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.commands.context import RunContext, instance
+from rebalancer.commands.context import RunContext
+from rebalancer.commands.identity import instance
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.signals.model import Attended, SignalError, SignalSource, Surroundings

@@ -6,14 +6,11 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rebalancer.base.durations import parse_duration
 from rebalancer.base.environment import Environment
-from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.policy.changes import Changes
-from rebalancer.policy.load import LoadedPolicy, load_policy, parse_select
+from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.select import Select
-from rebalancer.policy.selector_text import parse_selector
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.wire.objects import LabelSelector
@@ -102,29 +99,46 @@ class Ending:
     """Whether the report of a run is printed that had nothing to do, else one line."""
 
 
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """The flags that say where metrics and a notice of a run are sent."""
+
+    metrics_push: str | None
+    """URL of a Pushgateway."""
+    metrics_file: str | None
+    """File for a textfile collector."""
+    notify: str | None
+    """URL that gets a notice; a secret."""
+    notify_template: str
+    deadline: float
+    """Seconds that a run has, sending included."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(PolicyFlags):
     """The flags of ``run`` and ``apply``."""
 
     plan_path: str | None = None
     """The reviewed plan to apply; None: make one."""
-    max_age: str = "1h"
-    """Of a reviewed plan."""
+    max_age: float = 3600
+    """Seconds; of a reviewed plan."""
     kubeconfig: str | None = None
     context_name: str | None = None
     dry_run: bool = False
     snapshot_path: str | None = None
     namespace: str | None = None
-    selector: str | None = None
-    select: str | None = None
+    selector: LabelSelector | None = None
+    select: Select | None = None
     output: str = "table"
     lift_budgets: bool = False
     whole: bool = False
     """Plan all there is to do, not only what one run can carry out in its time; for dry runs."""
     detailed_exitcode: bool = False
     deadline: float = 600
-    lease: str | None = None
-    memory: str | None = None
+    lease: tuple[str, str] | None = None
+    """(namespace, name) of the Lease that keeps two runs apart."""
+    memory: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap that remembers earlier runs."""
     max_requests: int = 8
     compress: bool = False
     quiet: bool = False
@@ -133,11 +147,8 @@ class RunOptions(PolicyFlags):
     fail_on: tuple[str, ...] = ()
     """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
     metrics_push: str | None = None
-    """URL of a Pushgateway."""
     metrics_file: str | None = None
-    """File for a textfile collector."""
     notify: str | None = None
-    """URL that gets a notice; a secret."""
     notify_template: str = "plain"
     yes: bool = False
     """Evict without asking, on a terminal too."""
@@ -160,58 +171,20 @@ class RunOptions(PolicyFlags):
         """Return what the run prints."""
         return Ending(self.output, self.color, self.plan_out, self.detailed_exitcode, self.fail_on)
 
+    def publishing(self) -> Publishing:
+        """Return where metrics and a notice go."""
+        return Publishing(
+            self.metrics_push,
+            self.metrics_file,
+            self.notify,
+            self.notify_template,
+            self.deadline,
+        )
+
+    def scope(self, own_pod: tuple[str, str] | None) -> Scope:
+        """Return which pods the run may move; ``own_pod`` is never one of them."""
+        select = Select() if self.select is None else self.select
+        return Scope(self.namespace, self.selector, select, own_pod=own_pod)
+
 
 FAIL_ON = ("standstill", "unmet", "held")
-
-
-def reference(flag: str, text: str) -> tuple[str, str]:
-    """Return ``NAMESPACE/NAME`` as a pair.
-
-    Raises:
-        PolicyError: it is something else.
-    """
-    namespace, _, name = text.partition("/")
-    if not namespace or not name:
-        raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
-    return namespace, name
-
-
-def duration(flag: str, text: str) -> float:
-    """Return ``90s``, ``5m`` or ``1h30m`` in seconds.
-
-    Raises:
-        PolicyError: it is something else.
-    """
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise PolicyError([f"{flag}: {error}"]) from None
-
-
-def label_selector(flag: str, text: str) -> LabelSelector:
-    """Return the label selector that a flag gives.
-
-    Raises:
-        PolicyError: it is none.
-    """
-    try:
-        return parse_selector(text).wire()
-    except PolicyError as error:
-        raise PolicyError([f"{flag} {text}: {error}"]) from None
-
-
-def scope_of(options: RunOptions, environment: Environment) -> Scope:
-    """Return which pods the run may move."""
-    return Scope(
-        namespace=options.namespace,
-        selector=label_selector("-l", options.selector) if options.selector else None,
-        select=Select() if options.select is None else parse_select(options.select, "--select"),
-        own_pod=own_pod(environment),
-    )
-
-
-def own_pod(environment: Environment) -> tuple[str, str] | None:
-    """Return (namespace, name) of the pod that this process lives in, None outside of one."""
-    environ = environment.environ
-    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
-    return own if all(own) else None

@@ -11,7 +11,7 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.commands.options import RunOptions
+from rebalancer.commands.options import Publishing
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 class Publisher:
     """Sends what the flags ask for."""
 
-    options: RunOptions
     environment: Environment
     stop: Stop
     """The run's: what is sent takes a second at most once it has come."""
+    push_url: str | None
+    """Of a Pushgateway."""
+    file: str | None
+    """For a textfile collector."""
+    notify_url: str | None
     template: Any
     """Of the notice; None without one."""
 
@@ -39,7 +43,7 @@ class Publisher:
 
             now = self.environment.clock.unix()
             self._metrics(registry(of_report(report, memory, now)))
-        if self.options.notify is not None:
+        if self.notify_url is not None:
             from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415
 
             if (notice := notice_of(report)) is not None:
@@ -51,28 +55,28 @@ class Publisher:
             from rebalancer.metrics.collect import of_end, registry  # noqa: PLC0415
 
             self._metrics(registry(of_end(exit_code, self.environment.clock.unix())))
-        if self.options.notify is not None:
+        if self.notify_url is not None:
             from rebalancer.notices.message import of_error  # noqa: PLC0415
 
             self._notify(of_error(message, exit_code))
 
     @property
     def _measures(self) -> bool:
-        return self.options.metrics_push is not None or self.options.metrics_file is not None
+        return self.push_url is not None or self.file is not None
 
     def _metrics(self, metrics: CollectorRegistry) -> None:
         from rebalancer.metrics.deliver import push, write_file  # noqa: PLC0415
 
-        if (file := self.options.metrics_file) is not None:
+        if (file := self.file) is not None:
             self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
-        if (url := self.options.metrics_push) is not None:
+        if (url := self.push_url) is not None:
             self._try("--metrics-push", lambda: push(url, metrics, self.stop))
 
     def _notify(self, notice: Notice) -> None:
         from rebalancer.base.sending import send  # noqa: PLC0415
         from rebalancer.notices.template import filled  # noqa: PLC0415
 
-        url, body = self.options.notify or "", filled(self.template, notice.values())
+        url, body = self.notify_url or "", filled(self.template, notice.values())
         headers = {"Content-Type": "application/json"}
         self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
 
@@ -88,14 +92,14 @@ class Publisher:
             say(self.environment.err, f"rebalancer: {flag}: {why}; the run is not affected")
 
 
-def publisher(options: RunOptions, environment: Environment) -> Publisher | None:
-    """Return what publishes the run, None if no flag asks for it.
+def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
+    """Return what publishes a run that begins now, None if no flag asks for it.
 
     Raises:
         PolicyError: an address or the template is wrong.
     """
-    urls = {"--metrics-push": options.metrics_push, "--notify": options.notify}
-    if options.metrics_file is None and not any(urls.values()):
+    urls = {"--metrics-push": flags.metrics_push, "--notify": flags.notify}
+    if flags.metrics_file is None and not any(urls.values()):
         return None
     from rebalancer.base.sending import SendingError, checked  # noqa: PLC0415
 
@@ -107,10 +111,17 @@ def publisher(options: RunOptions, environment: Environment) -> Publisher | None
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
     template = None
-    if options.notify is not None:
+    if flags.notify is not None:
         from rebalancer.notices.template import load_template  # noqa: PLC0415
 
-        template = load_template(options.notify_template)
+        template = load_template(flags.notify_template)
     clock = environment.clock
-    stop = Stop(clock, clock.now() + options.deadline, environment.stop)
-    return Publisher(options, environment, stop, template)
+    stop = Stop(clock, clock.now() + flags.deadline, environment.stop)
+    return Publisher(
+        environment,
+        stop,
+        push_url=flags.metrics_push,
+        file=flags.metrics_file,
+        notify_url=flags.notify,
+        template=template,
+    )

@@ -20,8 +20,9 @@ from rebalancer.commands.drain import (
     orders_of,
 )
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
+from rebalancer.commands.flag_values import duration
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
-from rebalancer.commands.options import duration
+from rebalancer.commands.identity import instance
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.choice import Choice, version_of
@@ -107,7 +108,7 @@ class _Course:
         self._emptying, self._names, self._hook = emptying, names, hook
         self._wait_batch = wait_batch
         self._client = emptying.client()
-        self._by = emptying.base.instance
+        self._by = instance(emptying.base.environment)
         self._drain = Course(emptying, self._client, names, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None

@@ -22,10 +22,11 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.commands.context import RunContext, identity, run_context
+from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.early import Early
+from rebalancer.commands.identity import identity
 from rebalancer.commands.interrupted import Both, Interruptions
-from rebalancer.commands.options import RunOptions, reference
+from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import Ended, published, run_on
 from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.source import Followed, Source, release, require_rights, usage_source
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.follow import Follower
     from rebalancer.kube.lease import AcquiredLease
     from rebalancer.kube.metrics import UsageSource
+    from rebalancer.planner.planning import Planning
     from rebalancer.report.model import RunReport
 
 LEASE_SECONDS = 15
@@ -91,7 +93,7 @@ class Resident:
         self._options, self._environment, self._schedule = options, environment, schedule
         self._stop = Stop(environment.clock, signalled=environment.stop)
         self._policy = PolicyInForce(options, Registry.installed())
-        self._lease = None if options.lease is None else reference("--lease", options.lease)
+        self._lease = options.lease
         self._identity = identity(environment)
         self._early = Early(environment.clock)
         self._interruptions = Interruptions(environment, self._policy.registry)
@@ -105,6 +107,8 @@ class Resident:
         """Ends the following of the cluster."""
         self._finished: frozenset[str] = frozenset()
         """The phases of the pods that have ended and are followed, too."""
+        self._autoscalers = False
+        """Whether HorizontalPodAutoscalers are followed, too."""
         self._notes: tuple[str, ...] = ()
         """What was said of the last run."""
 
@@ -197,21 +201,28 @@ class Resident:
         Raises:
             ClusterReadError: it could not be read, or we may not.
         """
-        finished = self._context().planning.finished
-        if self.vitals.follower is None or not finished <= self._finished:
+        planning = self._context().planning
+        follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
+        if self.vitals.follower is None or not follows:
             self.vitals.follower = None
             self._following.close()
-            self.vitals.follower = self._following.enter_context(self._read(client, finished))
-            self._finished = finished
+            self.vitals.follower = self._following.enter_context(self._read(client, planning))
+            self._finished, self._autoscalers = planning.finished, planning.autoscalers
         return self.vitals.follower
 
-    def _read(self, client: Client, finished: frozenset[str]) -> Follower:
+    def _read(self, client: Client, planning: Planning) -> Follower:
         from rebalancer.kube.follow import Follower  # noqa: PLC0415
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         self._require_rights(client)
         clock = self._environment.clock.unix
-        kept = read_cluster(client, clock=clock, keep=True, finished=finished).kept
+        kept = read_cluster(
+            client,
+            clock=clock,
+            keep=True,
+            finished=planning.finished,
+            autoscalers=planning.autoscalers,
+        ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
         return Follower(
@@ -219,14 +230,19 @@ class Resident:
         )
 
     def _require_rights(self, client: Client) -> None:
-        from rebalancer.kube.access import FOLLOW_RULES, require  # noqa: PLC0415
+        from rebalancer.kube.access import (  # noqa: PLC0415
+            AUTOSCALER_FOLLOW_RULES,
+            FOLLOW_RULES,
+            require,
+        )
         from rebalancer.kube.resources import PODS, Rule  # noqa: PLC0415
 
         loaded = self._policy.loaded
         if self._allowed == loaded.policy_hash:
             return
-        follows = (*FOLLOW_RULES, Rule("watch", PODS.group, PODS.plural))
         run = self._context()
+        also = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
+        follows = (*FOLLOW_RULES, *also, Rule("watch", PODS.group, PODS.plural))
         if run.acts:
             also = self._interruptions.rules(loaded.policy)
             require_rights(run, client, self._usage(run, client), (*follows, *also))
@@ -256,7 +272,9 @@ class Resident:
         run.stop.add(self._interruptions.begin_run())
         try:
             ended = published(
-                self._options, self._environment, lambda: self._ended(run, client, lost)
+                self._options.publishing(),
+                self._environment,
+                lambda: self._ended(run, client, lost),
             )
         except RebalancerError as error:
             if self._stop.reason() is not None:

@@ -15,12 +15,14 @@ from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
-from rebalancer.commands.options import Ending, RunOptions
+from rebalancer.commands.identity import instance, name_in_lasting_marks, name_in_marks
+from rebalancer.commands.options import Ending, Publishing, RunOptions
 from rebalancer.commands.publish import publisher
 from rebalancer.commands.result import report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
+from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
 
 if TYPE_CHECKING:
@@ -41,16 +43,16 @@ def run_once(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
-    return published(options, environment, lambda: _run(options, environment)).code
+    return published(options.publishing(), environment, lambda: _run(options, environment)).code
 
 
-def published(options: RunOptions, environment: Environment, run: Callable[[], Ended]) -> Ended:
-    """Run, and say to other systems what came of it, if the flags ask for that.
+def published(flags: Publishing, environment: Environment, run: Callable[[], Ended]) -> Ended:
+    """Run, and send its metrics and notice where ``flags`` say.
 
     Raises:
         RebalancerError: the run's, or a flag is wrong.
     """
-    publish = publisher(options, environment)
+    publish = publisher(flags, environment)
     if publish is None:
         return run()
     try:
@@ -121,11 +123,11 @@ def act(
     memory: Keeper | None,
     *,
     ordered: bool = False,
-    grace_seconds: int | None = None,
+    grace: Callable[[str], int | None] | None = None,
 ) -> Execution | None:
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
-    ``ordered`` and ``grace_seconds``: see ``rebalancer.evictor.act.Acting``; what is not ordered has the policy's grace period.
+    ``ordered`` and ``grace``: see ``rebalancer.evictor.act.Acting``; without the latter pods have the policy's grace periods.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
@@ -143,14 +145,14 @@ def act(
                 planned.plan.emptied,
                 planned.plan.empty_for,
                 marks_on(reading.snapshot.nodes),
-                run.name_in_lasting_marks,
+                name_in_lasting_marks(run.lease),
             )
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
     clock = run.environment.clock
-    asked = run.loaded.policy.method.grace_period
-    if not ordered and asked is not None:
-        grace_seconds = int(asked.total_seconds())
+    if grace is None:
+        uids = {move.uid for move in planned.plan.moves}
+        grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
     run.environment.committed.set()
     started = clock.now()
 
@@ -165,14 +167,14 @@ def act(
         clock=clock,
         timings=run.timings,
         safety=run.loaded.policy.safety,
-        instance=run.instance,
+        instance=instance(run.environment),
         progress=run.progress,
         stop=run.stop,
         warn=run.notes.append,
         remember=remember,
         marker=marker,
         ordered=ordered,
-        grace_seconds=grace_seconds,
+        grace=grace,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 
@@ -192,7 +194,7 @@ def _marker(
     clock = run.environment.clock
     marker = Marker(
         client,
-        run=run.name_in_marks,
+        run=name_in_marks(run.lease, run.environment),
         clock=lambda: clock.unix() + reading.clock_skew,
         stop=run.stop,
     )

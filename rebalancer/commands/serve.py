@@ -9,6 +9,7 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.endpoints import answering, parse_address
+from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -21,7 +22,6 @@ from rebalancer.commands.flags import (
     deadline_flag,
     examples,
     output_flag,
-    parsed,
     with_flags,
 )
 from rebalancer.commands.options import RunOptions

@@ -28,10 +28,11 @@ def save_snapshot(
     *,
     usage: UsageSettings | None = None,
     finished: bool = False,
+    autoscalers: bool = False,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also what is really used, and say so.
 
-    ``finished``: with the pods that have ended.
+    ``finished``: with the pods that have ended; ``autoscalers``: with the HorizontalPodAutoscalers.
 
     Raises:
         RebalancerError: the cluster could not be read, or the file not be written.
@@ -52,6 +53,7 @@ def save_snapshot(
         clock=environment.clock.unix,
         usage=source,
         finished=FINISHED if finished else frozenset(),
+        autoscalers=autoscalers,
     )
     for note in captured.notes:
         say(environment.err, f"rebalancer: {note}")
@@ -84,6 +86,11 @@ def save_snapshot(
     "--finished", is_flag=True, help="Also pods that have ended, which failed-pods is about."
 )
 @click.option(
+    "--autoscalers",
+    is_flag=True,
+    help="Also HorizontalPodAutoscalers, which protect.afterScaling is about.",
+)
+@click.option(
     "--policy",
     "policy_path",
     type=click.Path(),
@@ -97,6 +104,7 @@ def command(
     *,
     usage: bool,
     finished: bool,
+    autoscalers: bool,
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
 
@@ -110,4 +118,13 @@ def command(
         loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
         settings = loaded.policy.usage
     access = Access(kubeconfig=kubeconfig, context_name=context_name)
-    return int(save_snapshot(access, path, system_environment(), usage=settings, finished=finished))
+    return int(
+        save_snapshot(
+            access,
+            path,
+            system_environment(),
+            usage=settings,
+            finished=finished,
+            autoscalers=autoscalers,
+        )
+    )

@@ -15,6 +15,7 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.commands.context import RunContext
+from rebalancer.commands.identity import identity
 from rebalancer.commands.options import Access
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.scheduler.configured import not_followed
@@ -115,6 +116,7 @@ class Source:
             keep=run.acts,
             usage=self.usage,
             finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
@@ -231,7 +233,7 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     if run.lease is None:
         return None
     clock = run.environment.clock.unix
-    taken = Lease(client, *run.lease, identity=run.identity, clock=clock).acquire()
+    taken = Lease(client, *run.lease, identity=identity(run.environment), clock=clock).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.lost)

@@ -76,7 +76,7 @@ class Vitals:
         return {**paths, "/report": self._last_report} if self.keeps_report else paths
 
     def ailment(self) -> str | None:
-        """Return why the process is better started anew, None if it is well."""
+        """Return why the process should be restarted, None if it is well."""
         still = self.clock.now() - self.seen
         if still > self.deadline + _SPARE:
             return f"nothing was done for {still:.0f} s"

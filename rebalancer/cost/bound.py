@@ -16,7 +16,7 @@ def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> 
     Groups that share no class need different moves, so their minima add up; of groups that share one only
     the larger counts. A state as good as ``after`` may leave as much unmended as it does, in whichever
     groups, so that is taken off (weighted: a group of little weight may be left for one of much). Where
-    hard rules stay broken, a better state may pay for mending them with any number of soft ones: then only
+    hard rules stay broken, a better state may pay for fixing them with any number of soft ones: then only
     the hard ones count.
     """
     hard_left = any(entry is Entry.HARD and bound.moves > 0 for entry, bound in after)

@@ -70,7 +70,7 @@ class DomainTerm:
         return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the groups' potentials; made anew only where a member's pods were moved since."""
+        """Return the groups' potentials; recomputed only where a member's pods were moved since."""
         changed = self._view.state.changed
         if self._values is None:
             self._values = self._begin(untouched=not changed)
@@ -130,7 +130,7 @@ class DomainTerm:
             return Candidates.none()
         values = self._potentials()
         for index in range(len(values)) if asked is None else asked:
-            # Where nothing is left to mend, nothing can be gained.
+            # Where nothing is left to fix, nothing can be gained.
             if values[index] <= 0:
                 continue
             group = self._groups[index]
@@ -192,7 +192,7 @@ class DomainTerm:
         """See Term: groups none of whose pods can be moved stay as they are in every plan."""
         for group, potential in zip(self._groups, self._potentials(), strict=True):
             if potential > 0 and self._view.any_movable(group.members):
-                classes = getattr(group, "mended_by", group.movers)
+                classes = getattr(group, "fixed_by", group.movers)
                 yield Bound(group.minimum(), classes, group.weight)
 
     def describe(self, cls: int, node: int) -> str:

@@ -100,13 +100,13 @@ class Group(Protocol):
     members: Int32s
     """Classes whose moves change the group."""
     movers: Int32s
-    """Classes that may be moved to mend it."""
+    """Classes that may be moved to fix it."""
 
     def potential(self) -> float:
-        """Return what is left to mend, in moves."""
+        """Return what is left to fix, in moves."""
 
     def unsatisfiable(self) -> str | None:
-        """Return what no placement can mend and why, without the label; None if there is nothing."""
+        """Return what no placement can fix and why, without the label; None if there is nothing."""
 
     def gains(self) -> Floats:
         """Return per node (N,) the most that one mover leaving it can gain.
@@ -118,9 +118,9 @@ class Group(Protocol):
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
 
     def minimum(self) -> float:
-        """Return a lower bound on the moves that mend the group.
+        """Return a lower bound on the moves that fix the group.
 
-        A group that moves of other classes than its movers mend as well, names them all in ``mended_by``.
+        A group that moves of other classes than its movers fix as well, names them all in ``fixed_by``.
         """
 
     def describe(self, node: int) -> str:
@@ -144,7 +144,7 @@ def seen_from(group: Group, node: int) -> Hashable:
 
 
 class Counted(Protocol):
-    """A group that knows by the extremes of its members' counts that nothing is to be mended.
+    """A group that knows by the extremes of its members' counts that nothing is to be fixed.
 
     Asked for thousands of groups at once, whose counts are made together.
     """

@@ -80,8 +80,8 @@ class PodTerm:
         return self._change(int(self._view.snapshot.pods.cls[pod]), destinations)
 
     def _change(self, cls: int, destinations: Int32s) -> Floats:
-        mended = ~np.isin(destinations, self._bad.get(cls, ()))
-        return -mended.astype(float)
+        fixed = ~np.isin(destinations, self._bad.get(cls, ()))
+        return -fixed.astype(float)
 
     # -- of classes and nodes: see Term ------------------------------------------------------------
 

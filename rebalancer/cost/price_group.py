@@ -14,7 +14,7 @@ class PriceGroup:
     """Classes that pay ``price`` for each of their pods, whatever else is on the node.
 
     A :class:`rebalancer.cost.groups.Group`. The potential is what its pods pay above what they must: what
-    no feasible node would spare them when the group is made is taken off, so that nothing is left to mend
+    no feasible node would spare them when the group is made is taken off, so that nothing is left to fix
     where nothing can be, yet a pod that leaves a good node still makes things worse.
     """
 

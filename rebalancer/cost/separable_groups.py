@@ -61,7 +61,7 @@ class _SeparableGroup:
         raise NotImplementedError
 
     def _hopeless(self, counts: Ints) -> int:  # noqa: ARG002  # most groups know no such thing
-        """Return how much of the potential no placement can mend, for role counts (roles, M)."""
+        """Return how much of the potential no placement can fix, for role counts (roles, M)."""
         return 0
 
     def _now(self) -> _Occupied:
@@ -88,9 +88,9 @@ class _SeparableGroup:
         return at, counts
 
     def _shown(self, words: Callable[[Ints], str], nothing: str, *, crowded: bool = False) -> str:
-        """Return ``words`` for the counts (roles,) of up to six domains, those with most to mend first.
+        """Return ``words`` for the counts (roles,) of up to six domains, those with most to fix first.
 
-        ``crowded``: only of domains where something is to be mended.
+        ``crowded``: only of domains where something is to be fixed.
         """
         now = self._now()
         order = np.lexsort((now.at, -now.counts.sum(axis=0), -now.covers))
@@ -242,7 +242,7 @@ class ConflictGroup(_SeparableGroup):
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
             self.members = self.movers = owners if len(owners) == 1 else np.unique(owners)
-            self.mended_by = self.movers
+            self.fixed_by = self.movers
             super().__init__(view, domains, [self.members, _NO_CLASSES, _NO_CLASSES, _NO_CLASSES])
             return
         both = np.intersect1d(owners, matched)
@@ -250,7 +250,7 @@ class ConflictGroup(_SeparableGroup):
         roles = [both, np.setdiff1d(owners, both), np.setdiff1d(free, both), np.unique(fixed)]
         self.members = np.union1d(owners, matched).astype(np.int32)
         self.movers = np.union1d(owners, free).astype(np.int32)
-        self.mended_by = self.members
+        self.fixed_by = self.members
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter

@@ -65,7 +65,7 @@ class SpreadGroup:
         self._max_skew, self._min_domains = max_skew, min_domains
         self._known: _SpreadNow | None = None
 
-    # Most groups are at ease and are never asked for what follows.
+    # Most groups hold trivially, and what follows is never computed for them.
 
     @cached_property
     def _counted(self) -> frozenset[int]:
@@ -174,7 +174,7 @@ class SpreadGroup:
             return now.gains
         counts = now.counts
         per_domain = np.zeros(len(counts) + 1)
-        # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is mended.
+        # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
         if now.minimum > 0:
             low = np.where(self._open, counts, np.iinfo(np.int64).max)
             # Domains of protected pods as well: the report says what holds them.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
@@ -56,12 +56,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What it takes to mend one group."""
+    """What it takes to fix one group."""
 
     moves: float
     """The fewest, in the present state; one move lowers it by at most one."""
     classes: Int32s
-    """Only pods of these classes can mend it."""
+    """Only pods of these classes can fix it."""
     weight: float
 
 
@@ -74,8 +74,8 @@ class View:
     scheduler: SchedulerModel
     movable: Bools
     """(P,) pods that no protection holds."""
-    signals: Signals | None = None
-    """What the strategy itself has seen in earlier runs (:class:`Signalling`); None if nothing is remembered."""
+    streaks: Streaks | None = None
+    """What the strategy itself has seen in earlier runs (:class:`CountingRuns`); None if nothing is remembered."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
@@ -204,7 +204,7 @@ class View:
 
 @runtime_checkable
 class Term(Protocol):
-    """One term of the cost over the view's state; reads the state anew at each call.
+    """One term of the cost over the view's state; reads the state at each call.
 
     All values are potentials before weighting: pods that still have to move (hard, soft) or squared
     deviation (imbalance). A term never changes the state.
@@ -216,10 +216,10 @@ class Term(Protocol):
         """Return the term's value now."""
 
     def violated(self) -> int:
-        """Return in how many groups something is left to mend."""
+        """Return in how many groups something is left to fix."""
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, in words, what no placement of the movable pods can mend."""
+        """Return, in words, what no placement of the movable pods can fix."""
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """Return the pairs that contribute; only rows of ``classes`` if given."""
@@ -234,7 +234,7 @@ class Term(Protocol):
         """Return the classes whose candidates change when a pod of ``cls`` moves."""
 
     def bounds(self) -> Iterable[Bound]:
-        """Yield what it takes to mend each group that some move can change."""
+        """Yield what it takes to fix each group that some move can change."""
 
     def describe(self, cls: int, node: int) -> str:
         """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
@@ -301,14 +301,14 @@ class Pricing(Protocol):
 
 
 @runtime_checkable
-class Signalling(Protocol):
+class CountingRuns(Protocol):
     """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
 
-    ``view.signals`` says for how many it has; what waits for more is no candidate yet.
+    ``view.streaks`` says for how many it has; what waits for more is no candidate yet.
     """
 
-    def signals(self) -> Signals | None:
-        """Return ``view.signals`` after this run, for the next one; None if this one could see nothing.
+    def streaks(self) -> Streaks | None:
+        """Return ``view.streaks`` after this run, for the next one; None if this one could see nothing.
 
         It is of the snapshot: moves that were planned since do not change it.
         """
@@ -345,7 +345,7 @@ class Unjudged(Protocol):
 
 
 class Strategy(Protocol):
-    """A plug-in, found by entry point group ``rebalancer.strategies``.
+    """A plug-in, listed under the entry point group ``rebalancer.strategies``.
 
     The first line of the class docstring is what ``rebalancer strategies`` shows.
     """

@@ -10,7 +10,7 @@ from typing import Protocol
 from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.cluster import ClusterActor, open_feed
+from rebalancer.evictor.cluster import ClusterActor, no_grace, open_feed
 from rebalancer.evictor.executor import Execution, Executor, Progress, Recheck, WavePace
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.evictor.marks import Marker
@@ -51,8 +51,8 @@ class Acting:
     """None where the policy does not steer."""
     ordered: bool = False
     """People have ordered that these pods go: see Attempt."""
-    grace_seconds: int | None = None
-    """Of the evicted pods; None leaves each its own."""
+    grace: Callable[[str], int | None] = no_grace
+    """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
 
     def execute(
         self, planned: Planned, kept: Kept | Follower, clock_skew: float
@@ -118,7 +118,7 @@ class Acting:
             clock=self.clock.unix,
             instance=self.instance,
             warn=self.warn,
-            grace_seconds=self.grace_seconds,
+            grace=self.grace,
             succeed=feed.succeed,
         )
 

@@ -24,6 +24,11 @@ _NEW_REPLICA_SET = 10.0
 _FIRST_WAIT = 0.05
 
 
+def no_grace(_uid: str) -> int | None:
+    """Leave each pod its own grace period."""
+    return None
+
+
 def _ignored(uid: str, controller: str) -> None:
     """Take no notice."""
 
@@ -39,22 +44,22 @@ class ClusterActor:
         clock: Callable[[], float],
         instance: str,
         warn: Callable[[str], None],
-        grace_seconds: int | None = None,
+        grace: Callable[[str], int | None] = no_grace,
         succeed: Callable[[str, str], None] = _ignored,
     ) -> None:
-        """``grace_seconds``: of the evicted pods; None leaves each its own.
+        """``grace``: uid of an evicted pod -> the seconds that it has to end; None leaves it its own.
 
         ``succeed`` is called with the uid of a pod and that of the ReplicaSet that a restart has brought for it.
         """
         self._clock, self._succeed = clock, succeed
         self._restarts: dict[str, Restart] = {}
-        self._client, self._warn, self._grace = client, warn, grace_seconds
+        self._client, self._warn, self._grace = client, warn, grace
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """See Actor."""
-        return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace)
+        return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace(uid))
 
     def restart(self, move: Move) -> EvictionAnswer:
         """See Actor."""
@@ -130,7 +135,7 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
 
 
 def _unready(snapshot: Snapshot, uids: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being at rest.
+    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being settled.
 
     Some of them may go for their own state; once such a one is Ready, the others count.
     """

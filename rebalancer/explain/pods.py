@@ -25,8 +25,8 @@ class Decision(enum.StrEnum):
     MOVES = "moves"
     STAYS = "stays"
     """A rule asks for a move, but a reason prevents it."""
-    MENDED = "mended"
-    """It breaks a rule now, but other moves of the plan mend it."""
+    FIXED = "mended"
+    """It breaks a rule now, but other moves of the plan fix it."""
     FINE = "fine"
     """No rule asks for a move."""
     NOTHING = "nothing"
@@ -101,12 +101,12 @@ def _facts(
         decision, message = Decision.NOTHING, "; ".join(protections.values())
     elif lasts and any(one.move.observed for one in report.outcomes):
         # Observed moves are planned after all others, so the last state includes them.
-        decision = Decision.MENDED
-        message = "the moves of others mend it, but not together with moves that are only observed"
+        decision = Decision.FIXED
+        message = "the moves of others fix it, but not together with moves that are only observed"
     elif lasts:
         decision, message = Decision.STAYS, "none of its moves was evaluated"
     elif breaches:
-        decision, message = Decision.MENDED, "the moves of others mend it"
+        decision, message = Decision.FIXED, "the moves of others fix it"
     return PodFacts(
         namespace=snapshot.classes[cls].namespace,
         name=pods.name[pod],

@@ -88,22 +88,22 @@ def unaffected_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
     """Yield the rules that a pod breaks, the plan's decision, and what forbids its eviction."""
     for breach in facts.breaches:
-        mended = not breach.lasts and facts.decision is Decision.STAYS
-        yield breach_words(breach, mended=mended, known=breach.strategy in known)
+        fixed = not breach.lasts and facts.decision is Decision.STAYS
+        yield breach_words(breach, fixed=fixed, known=breach.strategy in known)
     yield plan_words(report, facts)
     # The reason of a pod that stays names its protections already.
     if not facts.may_move and facts.decision not in (Decision.STAYS, Decision.NOTHING):
         yield f"may not move: {forbidden_words(facts)}"
 
 
-def breach_words(breach: Breach, *, mended: bool = False, known: bool = False) -> str:
-    """Return a broken rule with its strategy and gain; ``mended``: the moves of others mend it."""
+def breach_words(breach: Breach, *, fixed: bool = False, known: bool = False) -> str:
+    """Return a broken rule with its strategy and gain; ``fixed``: the moves of others fix it."""
     verb = "adds to imbalance" if breach.entry is Entry.IMBALANCE else "breaks a rule"
     unit = "" if breach.entry is Entry.IMBALANCE else f" {breach.entry.name.lower()}"
     notes = [f"{breach.strategy}, up to {words.number(breach.gain)}{unit}"]
     notes += ["which only observes"] * breach.observed
     notes += ["not for long enough yet"] * breach.waits
-    notes += ["the moves of others mend it"] * mended
+    notes += ["the moves of others fix it"] * fixed
     return f"{verb} ({', '.join(notes)}){'' if known else f': {breach.text}'}"
 
 
@@ -121,7 +121,7 @@ def plan_words(report: RunReport, facts: PodFacts) -> str:
         return f"the plan moves it to {move_words(report, facts)}"
     if facts.decision is Decision.STAYS:
         return f"stays, {facts.code}: {facts.message}" if facts.code else f"stays: {facts.message}"
-    if facts.decision is Decision.MENDED:
+    if facts.decision is Decision.FIXED:
         return f"need not move: {facts.message}"
     return f"{'fine' if facts.decision is Decision.FINE else 'not considered'}: {facts.message}"
 

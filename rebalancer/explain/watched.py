@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Candidates, Entry, Judging, Signalling, Term
+from rebalancer.cost.term import Candidates, CountingRuns, Entry, Judging, Term
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair
@@ -101,10 +101,10 @@ class Recorder:
 
 
 def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
-    """Yield (candidates, False) and, of a Signalling term, (pairs that wait for more runs, True)."""
+    """Yield (candidates, False) and, of a CountingRuns term, (pairs that wait for more runs, True)."""
     # Of all classes: asking for one class may make the term create further groups.
     yield term.candidates(), False
-    if isinstance(term, Signalling):
+    if isinstance(term, CountingRuns):
         yield term.waiting(), True
 
 

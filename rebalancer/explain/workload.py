@@ -31,9 +31,9 @@ class RuleState:
 
     standing: str
     unmet: float
-    """Pods that still have to move, without those of which no move mends the rule."""
+    """Pods that still have to move, without those of which no move fixes the rule."""
     unsatisfiable: str | None
-    """What no placement can mend and why, without the label; None if there is nothing."""
+    """What no placement can fix and why, without the label; None if there is nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class Rule:
     """One rule that counts the workload's pods."""
 
     strategy: str | None
-    """None for a rule that moves must not break, but that no strategy mends."""
+    """None for a rule that moves must not break, but that no strategy fixes."""
     entry: Entry
     weight: float
     observed: bool
     group: Group
     least: float
-    """Lower limit of the moves that mend it as far as possible."""
+    """Lower limit of the moves that fix it as far as possible."""
     now: RuleState
     after: RuleState | None = None
     """After the planned moves."""

@@ -102,7 +102,7 @@ def _states(rule: Rule) -> Iterator[str]:
     if now.unmet and rule.strategy is not None:
         least = words.number(rule.least)
         moves = f"{least} move{'' if least == '1' else 's'}"
-        yield f"now {_with(now.standing)}{_unmet(now)}; at least {moves} would mend it"
+        yield f"now {_with(now.standing)}{_unmet(now)}; at least {moves} would fix it"
     else:
         yield f"now {_with(now.standing)}{_unmet(now)}"
     if (after.standing, after.unmet) != (now.standing, now.unmet):
@@ -184,14 +184,14 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
 
 def _reason(pod: PodFacts) -> tuple[str, str]:
     why = f"{pod.code}: {pod.message}" if pod.code else pod.message
-    # Without rules that the moves of others mend.
+    # Without rules that the moves of others fix.
     return why, "; ".join(breach_words(breach) for breach in pod.breaches if breach.lasts)
 
 
 def _others(facts: WorkloadFacts) -> Iterator[str]:
     """Yield the numbers of the other pods that stay, and why."""
     for decision, heading in (
-        (Decision.MENDED, "Break a rule that the moves of others mend"),
+        (Decision.FIXED, "Break a rule that the moves of others fix"),
         (Decision.FINE, "No rule asks for a move"),
         (Decision.NOTHING, "Without a node, or terminating"),
     ):

@@ -18,6 +18,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import (
+    ASKED_FOR,
     CONFIG_MAPS,
     EVENTS,
     LEASES,
@@ -37,6 +38,12 @@ READ_RULES = (
 
 USAGE_RULES = tuple(Rule("list", resource.group, resource.plural) for resource in METRICS)
 """For a run, dry or not, whose policy judges nodes by what is really used."""
+
+AUTOSCALER_RULES = tuple(Rule("list", resource.group, resource.plural) for resource in ASKED_FOR)
+"""For a run, dry or not, whose policy has ``protect.afterScaling``."""
+
+AUTOSCALER_FOLLOW_RULES = tuple(replace(rule, verb="watch") for rule in AUTOSCALER_RULES)
+"""To follow them; see FOLLOW_RULES."""
 
 ACT_RULES = (
     Rule("get", "", PODS.plural),
@@ -120,7 +127,7 @@ def require(client: Client, rules: Iterable[Rule]) -> None:
 
 def missing_lists(
     client: Client,
-    resources: Sequence[Resource] = LISTED,
+    resources: Sequence[Resource],
     *,
     threads: int = 4,
     also: Sequence[Rule] = (),

@@ -17,7 +17,15 @@ from rebalancer.kube.lists import phase_selector
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
-from rebalancer.kube.resources import AFTER_PODS, ESSENTIAL, INDEPENDENT, METRICS, PODS, Resource
+from rebalancer.kube.resources import (
+    AFTER_PODS,
+    ASKED_FOR,
+    ESSENTIAL,
+    INDEPENDENT,
+    METRICS,
+    PODS,
+    Resource,
+)
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.file_format import Capture, StoredList
 from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing
@@ -48,11 +56,12 @@ def write_cluster_snapshot(
     page_size: int = 500,
     usage: UsageSource | None = None,
     finished: frozenset[str] = frozenset(),
+    autoscalers: bool = False,
 ) -> Captured:
     """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.file_format``).
 
     Lists are read one after the other, pods first (those that have ended only in the phases ``finished``), a page at a time. What
-    ``usage`` has measured comes last; where it does not answer, a note says so.
+    ``usage`` has measured comes last, and HorizontalPodAutoscalers only with ``autoscalers``; where it does not answer, a note says so.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -60,12 +69,13 @@ def write_cluster_snapshot(
         PolicyError: the file cannot be written.
     """
     started = client.monotonic()
+    kinds = _KINDS + (ASKED_FOR if autoscalers else ())
     version = read_version(client).numbers
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.
         restartable = may_restart and isinstance(target, Path)
-        listings = [Listing(resource) for resource in _KINDS]
+        listings = [Listing(resource) for resource in kinds]
         measured = [Listing(resource) for resource in METRICS if usage is not None]
         with opened_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
@@ -81,7 +91,7 @@ def write_cluster_snapshot(
                 captured_at=clock() if pods.server_date is None else pods.server_date,
                 version=version,
                 resource_version=pods.items_version,
-                kinds=tuple(resource.kind for resource in _KINDS),
+                kinds=tuple(resource.kind for resource in kinds),
                 source=client.server,
             )
             writer.close(capture, lists)
@@ -96,7 +106,7 @@ def write_cluster_snapshot(
         return restarting(attempt)
     except ForbiddenError as error:
         raise ForbiddenError(
-            {*error.missing, *missing_lists(client, also=usage.rules if usage else ())}
+            {*error.missing, *missing_lists(client, kinds, also=usage.rules if usage else ())}
         ) from None
 
 

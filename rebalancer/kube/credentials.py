@@ -52,7 +52,7 @@ class Credentials:
         return _bounded(lambda: ask("BearerToken"), self._runs, call)
 
     def renew(self, call: Call) -> bool:
-        """Read the credentials anew; return whether they are others than before. Raises as :meth:`authorization`."""
+        """Read the credentials again; return whether they are others than before. Raises as :meth:`authorization`."""
         before = self.authorization(call)
         with self._lock:
             fresh = self._load(call)

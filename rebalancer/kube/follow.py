@@ -156,7 +156,7 @@ class Follower:
     ) -> Snapshot:
         """Return the cluster as it is now, for a new run: what reading everything would give.
 
-        ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up begin anew.
+        ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up start again.
 
         Raises:
             ClusterReadError: something had to be read again, and could not be.
@@ -278,8 +278,8 @@ class Follower:
         while behind := [
             track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
-            mends = any(track.trouble is None for track in behind)
-            if mends and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
+            fixes = any(track.trouble is None for track in behind)
+            if fixes and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
                 continue
             listed |= self._list_all_again(behind, "their watch was broken or late")
             if self._pods.resource.kind in listed:
@@ -339,7 +339,7 @@ class Follower:
         return {kind for kind, listed in zip(watches, done, strict=True) if listed}
 
     def _list_again(self, track: _Track, watch: Watch[Any] | None, why: str) -> bool:
-        """Read a list anew and follow it from there, unless ``watch`` is no longer the list's."""
+        """Read a list again and follow it from there, unless ``watch`` is no longer the list's."""
         with track.renewing:
             if track.watch is not watch or self._leaving.is_set():
                 return False

@@ -23,7 +23,7 @@ from rebalancer.kube.failures import (
     understood,
 )
 from rebalancer.kube.pages import Listing, read_pages, restarting
-from rebalancer.kube.resources import ESSENTIAL, PODS, Resource
+from rebalancer.kube.resources import ASKED_FOR, ESSENTIAL, INDEPENDENT, PODS, Resource
 from rebalancer.kube.streamed import read_stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -59,6 +59,13 @@ class How:
     """Whether one long answer is tried first."""
     finished: frozenset[str] = frozenset()
     """Phases of pods that have ended and are read all the same."""
+    autoscalers: bool = False
+    """Whether HorizontalPodAutoscalers are read, too."""
+
+    @property
+    def independent(self) -> tuple[Resource, ...]:
+        """What is read beside the pods, in any order."""
+        return (*INDEPENDENT, *(ASKED_FOR if self.autoscalers else ()))
 
 
 def read_pods(
@@ -123,7 +130,7 @@ def _read(
 ) -> tuple[Listing, R]:
     """Read a list as one answer where that is wanted, else, or if that fails, in pages.
 
-    ``begin`` starts each attempt anew: it returns what will hold the objects, and what takes them in.
+    ``begin`` starts each attempt: it returns what will hold the objects, and what takes them in.
     """
     notes: list[str] = []
     if how.streams and PROTOBUF in decoders:

@@ -1,4 +1,4 @@
-"""The pods of a few nodes, read without the rest of the cluster: what a drain that waits looks at."""
+"""The pods of a few nodes, read without all others: what a drain that waits looks at."""
 
 from __future__ import annotations
 

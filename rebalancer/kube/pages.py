@@ -60,7 +60,7 @@ def read_pages(
 
     ``selector`` is a field selector. All pages are of one moment (the
     server keeps it by the continue token). If that moment is compacted away, :class:`ListExpiredError`
-    is raised and the caller starts anew; with ``may_restart`` false the remaining pages are taken from a newer
+    is raised and the caller starts again; with ``may_restart`` false the remaining pages are taken from a newer
     moment, and a note says so.
 
     Raises:

@@ -18,7 +18,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import AFTER_PODS, INDEPENDENT, METRICS, Rule
+from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, Rule
 from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
@@ -83,6 +83,7 @@ def read_cluster(
     keep: bool = False,
     usage: UsageSource | None = None,
     finished: frozenset[str] = frozenset(),
+    autoscalers: bool = False,
 ) -> ClusterReading:
     """Read all that a plan is based on.
 
@@ -92,7 +93,7 @@ def read_cluster(
     is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
     unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
     used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it. Of pods that
-    have ended only those in the phases ``finished`` are read.
+    have ended only those in the phases ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``.
 
     Raises:
         ForbiddenError: some lists are forbidden; every one of them is named.
@@ -101,11 +102,21 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    how = How(PAGE if page_size is None else page_size, _streams(version, page_size), finished)
+    how = How(
+        PAGE if page_size is None else page_size,
+        _streams(version, page_size),
+        finished,
+        autoscalers=autoscalers,
+    )
     try:
         fold, listings, missing, metrics = _read_lists(client, how, threads, usage)
     except ForbiddenError as error:
-        every = missing_lists(client, threads=threads, also=usage.rules if usage else ())
+        every = missing_lists(
+            client,
+            (PODS, *how.independent, *AFTER_PODS),
+            threads=threads,
+            also=usage.rules if usage else (),
+        )
         raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
@@ -170,7 +181,7 @@ def _read_lists(
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
         futures = [
-            pool.submit(read_objects, client, resource, how, stop) for resource in INDEPENDENT
+            pool.submit(read_objects, client, resource, how, stop) for resource in how.independent
         ]
         of_usage = [
             pool.submit(read_metrics, usage, resource, stop)

@@ -74,6 +74,7 @@ DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments")
 STATEFUL_SETS = Resource("StatefulSet", "apps", "v1", "statefulsets")
 JOBS = Resource("Job", "batch", "v1", "jobs")
 BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
+AUTOSCALERS = Resource("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers")
 STORAGE_CLASSES = Resource(
     "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
 )
@@ -104,7 +105,10 @@ AFTER_PODS = (REPLICA_SETS, JOBS)
 """Read when the pods are known: most ReplicaSets and Jobs own none any more, and are dropped at once."""
 
 LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
-"""All that a snapshot is made of."""
+"""All that every snapshot is made of."""
+
+ASKED_FOR = (AUTOSCALERS,)
+"""Read beside the pods, and followed, only where the policy asks for it."""
 
 ESSENTIAL = (PODS, NODES)
 """Without these there is no snapshot; a server that does not serve another of them has none of it."""

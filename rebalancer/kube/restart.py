@@ -56,7 +56,7 @@ class Restart:
     """Labels of the Deployment's ReplicaSets."""
 
     def ask(self) -> EvictionAnswer:
-        """Ask for the restart if the pod still belongs to the Deployment, and that is at rest and can surge.
+        """Ask for the restart if the pod still belongs to the Deployment, and the Deployment is settled and can surge.
 
         Never raises for what the server or the network does. The resourceVersion that was read is a precondition: the
         edit of another client is never overwritten.
@@ -203,7 +203,7 @@ def _opted_out(deployment: o.Workload, now: float) -> str:
 
 
 def _unsettled(deployment: o.Workload) -> str:
-    """Return why a Deployment is not one replica at rest, by its own status; empty if it is."""
+    """Return why a Deployment is not one settled replica, by its own status; empty if it is."""
     meta, spec, status = deployment.metadata, deployment.spec, deployment.status
     if meta.deletion_timestamp is not None:
         return "it is being deleted"

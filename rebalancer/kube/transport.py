@@ -363,6 +363,6 @@ def _os_reason(error: BaseException) -> str:
         if isinstance(seen, socket.gaierror | OSError) and seen.strerror:
             return str(seen.strerror)
         if isinstance(seen, http.client.IncompleteRead):
-            return "it ended amid the answer"
+            return "the connection ended before the answer was complete"
         seen = seen.__cause__ or seen.__context__
     return str(error).rsplit(": ", 1)[-1].strip("()'\" ") or type(error).__name__

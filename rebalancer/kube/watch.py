@@ -194,7 +194,7 @@ class Watch(Generic[T]):
 
 
 def _raise_error(status: Status) -> None:
-    """The server ends a stream with a Status: expired, or anything else that a new one may mend."""
+    """The server ends a stream with a Status: expired, or anything else that a new one may fix."""
     if status.code == 410 or status.reason in ("Expired", "Gone"):
         raise _ExpiredError
     raise TransportError(f"watch: {status.message}", sent=True)

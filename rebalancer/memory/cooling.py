@@ -24,7 +24,7 @@ def state_words(term: TermMemory, now: float) -> str:
     if term.given_up:
         until = rfc3339(term.last + FORGOTTEN_AFTER)
         return f"given up until its spec or the zones change, or {until}: {term.given_up}"
-    return f"rests until {rfc3339(term.until)}: {term.why}"
+    return f"cools down until {rfc3339(term.until)}: {term.why}"
 
 
 def cooling(document: Document, now: float) -> dict[str, str]:

@@ -70,8 +70,8 @@ class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     terms: dict[str, TermMemory] = {}
 
 
-class SignalMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
-    """What one strategy has seen that must last, see :class:`rebalancer.cost.signals.Signals`."""
+class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """What one strategy has seen that must last, see :class:`rebalancer.cost.streaks.Streaks`."""
 
     at: _Moment = 0.0
     """Only what is measured later counts as another run."""
@@ -97,7 +97,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """``Kind/namespace/name`` -> memory."""
     evictions: tuple[tuple[_Seconds, _Count], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
-    signals: dict[str, SignalMemory] = {}
+    streaks: dict[str, StreakMemory] = msgspec.field(name="signals", default_factory=dict)
     """Strategy -> what it has seen."""
     pace: PaceMemory | None = None
     """None until a run has evicted."""
@@ -116,7 +116,7 @@ class _Parts(msgspec.Struct):
     version: int = 0
     owners: msgspec.Raw = msgspec.Raw(b"{}")
     evictions: msgspec.Raw = msgspec.Raw(b"[]")
-    signals: msgspec.Raw = msgspec.Raw(b"{}")
+    streaks: msgspec.Raw = msgspec.field(name="signals", default=msgspec.Raw(b"{}"))
     pace: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -142,7 +142,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
     document = Document(
         owners=_each(parts.owners, OwnerMemory, "owners", lost),
         evictions=evictions or (),
-        signals=_each(parts.signals, SignalMemory, "signals", lost),
+        streaks=_each(parts.streaks, StreakMemory, "signals", lost),
         pace=_part(parts.pace, PaceMemory | None, "pace", lost),
     )
     if not lost:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.memory.remember import remember, struck, term_of
-from rebalancer.memory.signals import with_signals
+from rebalancer.memory.streaks import with_streaks
 from rebalancer.plan.outcome import Outcome
 from rebalancer.snapshot.model import Snapshot
 
@@ -27,24 +27,24 @@ _MOST = 4
 def after_run(
     document: Document,
     snapshot: Snapshot,
-    signals: Mapping[str, Signals],
+    streaks: Mapping[str, Streaks],
     outcomes: Iterable[Outcome],
     now: float,
 ) -> Document:
-    """Return the document after a run on ``snapshot``: what it saw (strategy -> signals), what came of its moves.
+    """Return the document after a run on ``snapshot``: what it saw (strategy -> streaks), what came of its moves.
 
     What was hoped of earlier moves is judged by what was seen, then this run's are remembered.
     """
     done = tuple(outcomes)
-    judged = _changed(document, {name: _Judge(seen, now) for name, seen in signals.items()})
+    judged = _changed(document, {name: _Judge(seen, now) for name, seen in streaks.items()})
     moved = remember(judged, snapshot, done, now)
-    return with_signals(_with_hopes(moved, signals, done), signals, done, now)
+    return with_streaks(_with_hopes(moved, streaks, done), streaks, done, now)
 
 
 class _Judge:
     """Judges what was hoped of one strategy's moves."""
 
-    def __init__(self, seen: Signals, now: float) -> None:
+    def __init__(self, seen: Streaks, now: float) -> None:
         self._seen, self._now = seen, now
 
     def __call__(self, term: TermMemory) -> TermMemory:
@@ -72,13 +72,13 @@ def _changed(document: Document, judges: Mapping[str, _Judge]) -> Document:
 
 
 def _with_hopes(
-    document: Document, signals: Mapping[str, Signals], outcomes: Iterable[Outcome]
+    document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome]
 ) -> Document:
     """Note which nodes took pods that were not over-used before."""
     owners = dict(document.owners)
     for outcome in outcomes:
         move, landed = outcome.move, outcome.landed
-        seen = signals.get(move.strategy)
+        seen = streaks.get(move.strategy)
         if seen is None or not outcome.status.is_carried_out or landed is None:
             continue
         name, owner = term_of(move), owners.get(move.owner)

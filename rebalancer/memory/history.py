@@ -41,7 +41,7 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
         ],
         "signals": [
             {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
-            for name, seen in sorted(document.signals.items())
+            for name, seen in sorted(document.streaks.items())
             for node, runs in sorted(seen.runs.items())
         ],
     }
@@ -70,11 +70,11 @@ def _table(document: Document, now: float) -> str:
             lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
             lines += [f"    {source} -> {target}" for source, target in term.trail]
             lines.append(f"    {state_words(term, now)}")
-    for name, seen in sorted(document.signals.items()):
+    for name, seen in sorted(document.streaks.items()):
         if seen.runs:
             lines += [
                 "",
-                f"{name}: seen on nodes for so many runs in a row, last {rfc3339(seen.at)}",
+                f"{name}: nodes, and in how many runs in a row it applied; last {rfc3339(seen.at)}",
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
     return printable_lines("\n".join(lines)) + "\n"
@@ -86,7 +86,7 @@ def _counts(term: TermMemory) -> str:
         (term.came_back, "came back"),
         (term.elsewhere, "elsewhere"),
         (term.blocked, "blocked"),
-        (term.vain, "in vain"),
+        (term.vain, "without effect"),
     )
     parts = [f"{number} {what}" for number, what in counts if number]
     head = f"{term.moves} move{'' if term.moves == 1 else 's'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.memory import MemoryStore, Remembered
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
@@ -17,7 +17,7 @@ from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
-from rebalancer.memory.signals import remembered
+from rebalancer.memory.streaks import remembered
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.pace import Pace
 from rebalancer.snapshot.model import Snapshot
@@ -41,7 +41,7 @@ class Keeper:
         self._snapshot: Snapshot | None = None
         self._sent: tuple[Mapping[str, str], frozenset[str]] | None = None
         """The data that was sent last, and whose outcomes are in it: the reply may be lost."""
-        self._seen: Mapping[str, Signals] = {}
+        self._seen: Mapping[str, Streaks] = {}
         self._timed: tuple[tuple[Outcome, ...], float] = ((), 0.0)
         """What was carried out when the last wave had ended, and the seconds that it took."""
         self._cut: tuple[tuple[Outcome, ...], float] = ((), 0.0)
@@ -87,7 +87,7 @@ class Keeper:
         """Return what earlier runs have used of the rolling hour."""
         return moved_last_hour(self.document, self._snapshot.captured_at) if self._snapshot else 0
 
-    def signals(self) -> dict[str, Signals] | None:
+    def streaks(self) -> dict[str, Streaks] | None:
         """Return strategy -> what it has seen in earlier runs; None if nothing can be kept for later ones."""
         return None if self._known is None else remembered(self.document)
 
@@ -95,9 +95,9 @@ class Keeper:
         """Return how fast the last run was, the usual pace if nothing is known of it."""
         return pace_of(self.document.pace)
 
-    def saw(self, signals: Mapping[str, Signals]) -> None:
+    def saw(self, streaks: Mapping[str, Streaks]) -> None:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
-        self._seen = signals
+        self._seen = streaks
 
     def record(
         self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0, *, cut: bool = False
@@ -164,7 +164,7 @@ class Keeper:
         )
         self.document = after = with_pace(with_pace_of_cut(after, *self._cut), *self._timed)
         # That an hour went by is no reason to write: an idle cluster is left alone.
-        changed = (after.owners, after.signals) != (before.owners, before.signals)
+        changed = (after.owners, after.streaks) != (before.owners, before.streaks)
         data = encode(self.document)
         if (fresh or flaw or changed) and data != known.data:
             uids = frozenset(outcome.move.uid for outcome in outcomes)

@@ -12,7 +12,7 @@ import msgspec
 
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory, bounded
 from rebalancer.memory.hour import counted
-from rebalancer.memory.signals import without_old
+from rebalancer.memory.streaks import without_old
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.snapshot.labels import ZONE_KEYS

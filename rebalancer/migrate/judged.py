@@ -94,7 +94,7 @@ def _are_read(use: Use, notes: Notes) -> None:
 
 
 def _backs_off(use: Use, notes: Notes) -> None:
-    text = "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
+    text = "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
     notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
 
 

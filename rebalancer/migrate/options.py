@@ -131,7 +131,7 @@ def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
         notes.add(args.at("nodeAffinityType"), Fate.IDLE, text)
     options = {ours: theirs in types for ours, theirs in _AFFINITY.items()}
     if options["required"]:
-        text = "a nodeSelector is mended like required node affinity"
+        text = "a nodeSelector is fixed like required node affinity"
         notes.add(args.at("nodeAffinityType"), Fate.DIFFERS, text)
     return options if any(options.values()) else None
 

@@ -61,7 +61,7 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
-    """Return False if all profiles disable it, else None; notes profiles that disable it in vain."""
+    """Return False if all profiles disable it, else None; notes profiles that disable it without effect."""
     disabling = [evictor for evictor in evictors if evictor.value.switched(protection)]
     if disabling and len(disabling) == len(evictors):
         return False

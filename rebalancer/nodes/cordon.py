@@ -30,7 +30,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     cordoned: bool = False
     """Whether a drain has cordoned the node, and not another client before it."""
     ended: bool = False
-    """The drain gave up, in good order: the next one begins anew."""
+    """The drain gave up, in good order: the next one starts from the beginning."""
 
 
 def order_of(node: NodeView) -> Order | None:

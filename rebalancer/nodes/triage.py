@@ -170,7 +170,7 @@ def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tup
         text = "its emptyDir would be lost: --delete-emptydir-data says it may"
         yield Fate.REFUSE, Why.LOCAL_DATA, text
     if not cls.controller_kind and not orders.force:
-        text = "no controller would create it anew: --force evicts it all the same"
+        text = "no controller would recreate it: --force evicts it all the same"
         yield Fate.REFUSE, Why.NO_CONTROLLER, text
     if (own := _opted_out(snapshot, cls)) is not None and not orders.force:
         yield Fate.REFUSE, Why.OPTED_OUT, f"{own}: --force evicts it all the same"

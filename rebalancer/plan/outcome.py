@@ -1,4 +1,4 @@
-"""What came of each planned move, in words that stay: reports, metrics and the memory use them."""
+"""The outcome of each planned move; the words are stable: reports, metrics and the memory use them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Status(enum.StrEnum):
     CHANGED = "changed"
     """The name belongs to another pod by now, or the pod is on another node."""
     GONE = "gone"
-    """The pod was gone, or going, without us."""
+    """The pod was already gone or terminating, for another reason."""
     MISCONFIGURED = "misconfigured"
     """More than one PodDisruptionBudget selects the pod: the API refuses every eviction of it."""
     REFUSED = "refused"
-    """We may not: the API server forbade it."""
+    """The API server forbade it: a right is missing."""
     FAILED = "failed"
-    """The API server gave an error, or kept us waiting, up to the deadline."""
+    """The API server answered with errors, or asked to wait, up to the deadline."""
     LOST = "lost"
-    """The reply was lost, and what became of the pod could not be read."""
+    """The reply was lost, and the pod could not be read afterwards."""
     DROPPED = "dropped"
-    """Looked at again before its eviction, it no longer paid, or is protected now."""
+    """Judged again before its eviction: it gains too little by now, or the pod is protected now."""
     NOT_ATTEMPTED = "not-attempted"
     """The run ended before its turn."""
     OBSERVED = "observed"
@@ -59,7 +59,7 @@ _FAILURES = frozenset({Status.MISCONFIGURED, Status.REFUSED, Status.FAILED, Stat
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one move."""
+    """The outcome of one move."""
 
     move: Move
     status: Status

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 
 class Code(enum.StrEnum):
-    """Why a pod that a strategy would rather see elsewhere was not moved. Stable: users alert on them."""
+    """Why a pod was not moved although a strategy prefers another place. Stable: users alert on them."""
 
     PROTECTED = "Protected"
     """A protection forbids it; the message names which."""
     NOT_RECREATED = "NotRecreated"
-    """A protection, too: its controller is not known to create it anew once it is evicted."""
+    """A protection, too: its controller is not known to recreate it once it is evicted."""
     CANNOT_SURGE = "CannotSurge"
     """A protection, too: a single replica that the policy lets move by a restart, and whose rollout would leave a gap."""
+    JUST_SCALED = "JustScaled"
+    """A protection, too: a HorizontalPodAutoscaler has just scaled its workload, or is scaling it (``protect.afterScaling``)."""
     NOT_SELECTED = "NotSelected"
     """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
     NO_ROOM = "NoRoom"
@@ -67,17 +69,17 @@ class Cause(enum.StrEnum):
     """What is wrong with a pod that a move is for."""
 
     PLACE = "place"
-    """It stands where it should not."""
+    """It runs where it should not."""
     AGE = "age"
     """It is to be replaced by a new one, wherever that lands."""
     STATE = "state"
-    """It does not fare well; it need not be Ready to be evicted, and its replacement should fare better."""
+    """Its state is bad; it need not be Ready to be evicted, and its replacement should be better."""
     ENDED = "ended"
-    """It has ended; nothing replaces it, for its controller has made another, or is done."""
+    """It has ended; nothing replaces it, because its controller has made another, or is done."""
 
 
 class NodeCode(enum.StrEnum):
-    """What becomes of a node where nodes are emptied. Stable: users alert on them."""
+    """What happens to a node where nodes are emptied. Stable: users alert on them."""
 
     EMPTY = "Empty"
     """Nothing is on it but pods that belong to it; it is marked, so that it stays empty."""
@@ -88,7 +90,7 @@ class NodeCode(enum.StrEnum):
     NO_PLACE = "NoPlaceToMovePods"
     """Its pods have no landings elsewhere that break nothing, together with those of the other nodes."""
     LOW_GAIN = "LowGain"
-    """What is saved is too little for what is disturbed."""
+    """Too little is saved for the number of pods disturbed."""
     NOT_ELIGIBLE = "NotEligible"
     """The node itself, or an option of the strategy, says that it stays."""
     WAITS = "Waits"
@@ -97,7 +99,7 @@ class NodeCode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What becomes of a node, and why."""
+    """What happens to a node, and why."""
 
     code: NodeCode
     message: str
@@ -106,11 +108,11 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """How few nodes hold pods, those that belong to their node left out."""
+    """How many nodes have pods, apart from pods that belong to their node."""
 
     holding: int
     needed: int
-    """At least so many have to."""
+    """Lower bound of that number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Move:
     """``Kind/namespace/name`` of the top controller."""
     node: str
     landings: tuple[Landing, ...]
-    """Most probable first; none where the pod goes without one being foreseen, and none is waited for."""
+    """Most probable first; empty where the pod leaves without a predicted landing, and none is waited for."""
     strategy: str
     """The strategy with the largest share of the gain."""
     reason: str
@@ -161,7 +163,7 @@ class Move:
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets (``namespace/name``) that count the eviction as a disruption: none or one."""
     observed: bool = False
-    """Belongs to a strategy that only observes: shown, never carried out."""
+    """Its strategy only observes: shown, never carried out."""
 
     makes_way_for: str = ""
     """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
@@ -183,7 +185,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A pod that some strategy would rather see elsewhere, and why it stays."""
+    """A pod for which some strategy prefers another place, and why it stays."""
 
     namespace: str
     pod: str
@@ -195,34 +197,34 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one strategy sees: its cost, in how many groups, and what no placement can mend."""
+    """What one strategy sees: its cost, in how many groups, and what no placement can fix."""
 
     cost: Cost
     violated: int
-    """Groups (a constraint of a workload, a node) with something left to mend."""
+    """Groups (a constraint of a workload, a node) with something left to fix."""
     unsatisfiable: tuple[str, ...] = ()
     """Constraints that cannot be met, in words."""
     not_judged: tuple[str, ...] = ()
-    """Why the strategy could not judge its rules, in words: what is not judged is never called fine."""
+    """Why the strategy could not judge its rules, in words: what is not judged is never reported as fine."""
     nodes: NodeCount | None = None
     """Of a strategy that empties nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What the budgets and the time of a run keep from its plan: an estimate, it is not planned."""
+    """What budgets and time leave out of the plan of a run: an estimate, it is not planned."""
 
     moves: int = 0
     """Moves that are left to further runs."""
     runs: int = 0
     """How many further runs these take."""
     more: bool = False
-    """At least so many: a lower bound on what it takes to mend what is left."""
+    """Whether ``moves`` is only a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What carrying a plan out does not need: reasons, scores, bounds."""
+    """What the executor of a plan does not need: reasons, scores, bounds."""
 
     skips: tuple[Skip, ...]
     before: Mapping[str, Score]
@@ -230,7 +232,7 @@ class Explanation:
     after: Mapping[str, Score]
     """Strategy -> score if every move lands where it most probably does."""
     lower_bound: int
-    """At least so many moves are needed to reach a state as good as after this plan and its backlog."""
+    """Lower bound on the moves needed to reach a state as good as after this plan and its backlog."""
     stopped: str
     """One line: why the plan ends here, or why it is empty."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -273,11 +275,11 @@ class Plan:
     warnings: tuple[str, ...] = ()
     """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""
     emptied: tuple[str, ...] | None = None
-    """Nodes that are to be marked until they are empty, and then stay so; None: marks are left as they are."""
+    """Nodes to mark until they are empty and as long as they stay empty; None: marks are left as they are."""
     empty_for: float = 0.0
     """Seconds for which these marks last."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
-    """Node -> what becomes of it, where a strategy empties nodes."""
+    """Node -> what happens to it, where a strategy empties nodes."""
 
     @property
     def skips(self) -> tuple[Skip, ...]:

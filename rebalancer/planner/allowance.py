@@ -65,15 +65,15 @@ class _Tally:
             return len(self._snapshot.pods)
         return min(self._per_run, self._hour_left) - self._run
 
-    def waits(self, owner: int, node: int) -> str | None:
-        """Return which limit makes a move wait for what is in flight."""
-        if self.full():
+    def waits(self, owner: int, node: int, *, itself: bool = False) -> str | None:
+        """Return which limit makes a move wait for what is in flight; ``itself``: the pod is a part of that."""
+        if self._in_flight - itself >= self._in_flight_most:
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
         if self._nodes[node] >= most:
             return f"perNode {most}"
         most = self._most_of_owner(self._snapshot.owners[owner].replicas)
-        if self._owners[owner] >= most:
+        if self._owners[owner] - itself >= most:
             return f"perOwner {most}"
         return self.places.waits(node)
 
@@ -93,6 +93,12 @@ class _Tally:
         self._starting[owner] = pods
         self._in_flight += pods
         self._owners[owner] += pods
+
+    def give_up(self, owner: int) -> None:
+        """Count one of the replacements that are not Ready no more: it is to go."""
+        self._starting[owner] -= 1
+        self._in_flight -= 1
+        self._owners[owner] -= 1
 
     def count(self, cls: int) -> None:
         """Count a move of a pod of ``cls`` in this run."""
@@ -170,6 +176,8 @@ class Allowance:
         self._moved = False
         self._stopped: str | None = None
         self._disrupted: Counter[int] = Counter()
+        self._starting: Counter[tuple[int, int]] = Counter()
+        """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
         self._seen_in_flight()
         self.begins_in_flight = self._all.in_flight > 0
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
@@ -194,6 +202,9 @@ class Allowance:
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
             self._all.start(of, count)
+        self._starting.update(
+            zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
+        )
         for pod in np.flatnonzero(going & (pods.node >= 0) & (owner_of >= 0)).tolist():
             if pods.uid[pod] in self._planned:
                 continue
@@ -267,8 +278,11 @@ class Allowance:
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return which limit makes a move of a pod, ``ready`` or not, wait for a later wave, if one does."""
         owner = self._snapshot.classes[cls].owner
+        itself = not ready and self._starting[cls, node] > 0
         for tally in self._tallies(strategy):
-            if (limit := tally.waits(owner, node)) is not None:
+            if (
+                limit := tally.waits(owner, node, itself=itself and tally is self._all)
+            ) is not None:
                 return limit
         for index in self._disruptions.spent_by(cls, ready=ready):
             budget = self._snapshot.budgets[index]
@@ -284,6 +298,9 @@ class Allowance:
         """Count one move of a pod, ``ready`` or not."""
         self._time.evict()
         self._moved = True
+        if not ready and self._starting[cls, node] > 0:
+            self._starting[cls, node] -= 1
+            self._all.give_up(self._snapshot.classes[cls].owner)
         for tally in self._tallies(strategy):
             tally.count(cls)
             tally.fly(self._snapshot.classes[cls].owner, node)

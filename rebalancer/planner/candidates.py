@@ -117,7 +117,7 @@ class Candidates:
         self._moves += 1
 
     def refresh(self, pair: Pair) -> list[Pair]:
-        """Ask the terms anew about every class that a move from ``pair`` concerns; return their pairs."""
+        """Ask the terms again about every class that a move from ``pair`` concerns; return their pairs."""
         cls = pair[0]
         related = self.related(cls)
         if len(related) > _MANY:
@@ -156,7 +156,7 @@ class Candidates:
         return np.unique(np.concatenate(parts))
 
     def _ask(self, classes: Int32s) -> list[Pair]:
-        """Ask the terms anew about ``classes``, and return the pairs they name."""
+        """Ask the terms again about ``classes``, and return the pairs they name."""
         self._stale.difference_update(classes.tolist())
         return self._promises.refresh(classes)
 

@@ -55,7 +55,7 @@ class ChainWaves:
         return chosen
 
     def _move_before(self, pair: Pair, wave: int, made: int) -> Chosen | bool:
-        """Make a move that helps a pod of ``pair``; else return whether looking for one was in vain.
+        """Make a move that helps a pod of ``pair``; else return whether no such move exists.
 
         ``made``: so many moves are in the wave already.
         """

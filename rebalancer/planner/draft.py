@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
-from rebalancer.cost.signals import Signals
-from rebalancer.cost.term import Entry, Judging, Packing, Signalling, Unjudged, View
+from rebalancer.cost.streaks import Streaks
+from rebalancer.cost.term import CountingRuns, Entry, Judging, Packing, Unjudged, View
 from rebalancer.plan.plan import Cause, Code, NodeCount, Score
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.ended import EndedPods
@@ -56,10 +56,10 @@ class Draft:
         movable = self.view.movable
         if of.selected is not None:
             movable = movable & of.selected.pods(self.snapshot)
-        return replace(self.view, signals=of.signals, movable=movable, selected=of.selected)
+        return replace(self.view, streaks=of.streaks, movable=movable, selected=of.selected)
 
     def _lifted(self) -> Bools:
-        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being at rest.
+        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being settled.
 
         Their eviction takes no Ready pod away. What else keeps them in place still does.
         """
@@ -166,11 +166,11 @@ class Draft:
             cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed
         )
 
-    def signals(self) -> dict[str, Signals]:
+    def streaks(self) -> dict[str, Streaks]:
         """Return what each strategy has seen for how many runs in a row, this one included."""
-        signals: dict[str, Signals] = {}
+        streaks: dict[str, Streaks] = {}
         for weighted in self.terms:
             term, name = weighted.term, weighted.strategy
-            if isinstance(term, Signalling) and (seen := term.signals()) is not None:
-                signals[name] = signals[name].joined(seen) if name in signals else seen
-        return signals
+            if isinstance(term, CountingRuns) and (seen := term.streaks()) is not None:
+                streaks[name] = streaks[name].joined(seen) if name in streaks else seen
+        return streaks

@@ -2,7 +2,7 @@
 
 A node is worth what Karpenter's Balanced asks (designs/balanced-consolidation.md): the share of the cluster's capacity
 that is saved, over the share of its disruption that this takes. All nodes that are to be emptied are marked at once, so
-that no pod lands on one of them; the rest is tried, pod after pod, with the prediction and the rules of every plan. Work
+that no pod lands on one of them; every other node is tried, pod after pod, with the prediction and the rules of every plan. Work
 is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any machine.
 """
 

@@ -28,7 +28,7 @@ _BY_LANDING = (
     Code.AVOIDED_NODE,
 )
 
-_UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not mend that"
+_UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not fix that"
 
 
 class Examination:

@@ -18,12 +18,12 @@ from rebalancer.snapshot.columns import Bools, Int32s
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
-# mends so much less than was hoped for breaks one rule as it mends another.
+# fixes so much less than was hoped for breaks one rule as it fixes another.
 GAMBLE = 0.05
 # More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
 _UNWANTED_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
-# So many nodes that draw a replacement in vain are noted.
+# At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
 # So many landings are kept with the verdicts on them.
 _KEPT_LANDINGS = 2_000_000
@@ -42,7 +42,7 @@ class Verdict:
     """Expected gain of each strategy in the entry that decides."""
     refused: tuple[Code, str] | None
     vain: tuple[int, ...] = ()
-    """Where it is refused: a few nodes of its landings where no rule is mended, the most probable first."""
+    """Where it is refused: a few nodes of its landings where no rule is fixed, the most probable first."""
     marks: tuple[int, ...] = ()
     """Nodes that are to be marked for this landing, ascending; without marks it would be another one."""
 
@@ -68,7 +68,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Known:
-    """A verdict, and what it rests on."""
+    """A verdict, and what it was computed from."""
 
     version: int
     """Of the state in which it was last seen to hold."""
@@ -245,7 +245,7 @@ class Judge:
             return Verdict(prediction, _NOTHING, _NOTHING, {}, missing)
         before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
         with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
-            # A pending pod may mend a rule by its landing: that is no gain of the move.
+            # A pending pod may fix a rule by its landing: that is no gain of the move.
             worse = [
                 max(0.0, weighted.term.potential() - was)
                 for weighted, was in zip(self._terms, before, strict=False)

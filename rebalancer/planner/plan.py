@@ -12,7 +12,7 @@ import numpy as np
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.cost.bound import EntryBounds, lower_bound
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
@@ -56,7 +56,7 @@ class Decision:
     """A plan, and what the planner leaves to others beside it."""
 
     plan: Plan
-    signals: Mapping[str, Signals] = field(default_factory=dict)
+    streaks: Mapping[str, Streaks] = field(default_factory=dict)
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
@@ -68,7 +68,7 @@ def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = Non
     with callbacks.phase("terms"):
         draft = Draft(problem, settings)
     with callbacks.phase("plan"):
-        return Decision(_plan(draft, callbacks), draft.signals())
+        return Decision(_plan(draft, callbacks), draft.streaks())
 
 
 def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
@@ -125,7 +125,7 @@ def _bound(
     backlog: Backlog,
 ) -> int:
     """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
-    # What waits for a further run is still to be mended; the others have been tried.
+    # What waits for a further run is still to be fixed; the others have been tried.
     waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     bound = lower_bound(before, tried)

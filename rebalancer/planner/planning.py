@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Method, Move, Plan
@@ -45,7 +45,7 @@ class Planned:
     snapshot: Snapshot
     plan: Plan
     standstill: tuple[str, ...]
-    signals: Mapping[str, Signals] = field(default_factory=dict)
+    streaks: Mapping[str, Streaks] = field(default_factory=dict)
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
@@ -92,7 +92,7 @@ class Planning:
         self._lifted = lifted
         self._moved_last_hour = 0
         self._hour_unknown: str | None = None
-        self._signals: Mapping[str, Signals] | None = None
+        self._streaks: Mapping[str, Streaks] | None = None
         self._planned: frozenset[str] = frozenset()
         self._movable: int | None = None
         self._emptied: frozenset[str] | None = None
@@ -107,6 +107,11 @@ class Planning:
     def finished(self) -> frozenset[str]:
         """The phases of the pods that have ended and that a strategy of the policy looks at."""
         return finished_phases(self._policy, self._registry)
+
+    @property
+    def autoscalers(self) -> bool:
+        """Whether the policy asks what HorizontalPodAutoscalers have done."""
+        return self._policy.protect.after_scaling is not None
 
     @property
     def namespace(self) -> str | None:
@@ -141,20 +146,20 @@ class Planning:
         self,
         cooling: Mapping[str, str],
         moved_last_hour: int,
-        signals: Mapping[str, Signals] | None = None,
+        streaks: Mapping[str, Streaks] | None = None,
         hour_unknown: str | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, signals, pace.
+        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, streaks, pace.
 
-        ``signals`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
+        ``streaks`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
         the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
         """
         self._hour_unknown = hour_unknown
         self._pace = pace or Pace()
         self._scope = replace(self._scope, cooling=cooling)
         self._moved_last_hour = moved_last_hour
-        self._signals = signals
+        self._streaks = streaks
 
     def plan(
         self,
@@ -177,7 +182,7 @@ class Planning:
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot, self._scope))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *self._idle(), *notes))
-        return Planned(snapshot, noted, reasons, made.signals, made.ended)
+        return Planned(snapshot, noted, reasons, made.streaks, made.ended)
 
     def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
         """Return the decision, and what it was made on."""
@@ -290,7 +295,7 @@ class Planning:
         )
 
     def _contributions(self, snapshot: Snapshot) -> Iterator[Contribution]:
-        remembered = self._signals
+        remembered = self._streaks
         for name in _active(self._policy):
             of_strategy = self._policy.strategies[name]
             observes = self._policy.mode_of(name) is Mode.OBSERVE
@@ -301,7 +306,7 @@ class Planning:
                 weight=of_strategy.weight,
                 observed=observes or not self._policy.allows(name, snapshot.captured_at),
                 terms=_terms(self._registry, self._policy.strategy_of(name), of_strategy.params),
-                signals=None if remembered is None else remembered.get(name, Signals()),
+                streaks=None if remembered is None else remembered.get(name, Streaks()),
                 selected=selected(snapshot, of_strategy.select),
                 emptiable=self._emptiable(name),
                 ended=self._ended(name, snapshot),

@@ -88,7 +88,7 @@ class Postponed:
 
 
 def falls_short(promise: Promise, verdict: Verdict) -> bool:
-    """Return whether the pod would break a rule where it lands as it mends another where it was.
+    """Return whether the pod would break a rule where it lands as it fixes another where it was.
 
     It, or another of its class, would have to be moved again. Once others have moved, it may land better.
     """

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Candidates, Emptiable, Ended, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.eviction_cost import eviction_cost
@@ -51,8 +51,8 @@ class Contribution:
     weight: float
     observed: bool
     terms: Callable[[View], Sequence[Term]]
-    signals: Signals | None = None
-    """What it has seen in earlier runs, see ``View.signals``."""
+    streaks: Streaks | None = None
+    """What it has seen in earlier runs, see ``View.streaks``."""
     selected: Selected | None = None
     """The pods that it may move; None: all."""
     emptiable: Callable[[View], Emptiable] | None = None

@@ -68,7 +68,7 @@ def _is_behind(key: Key, other: Key) -> bool:
     """Return whether ``other`` promises more than ``key``.
 
     Imbalance is compared only where nothing else is at stake: its promises are optimistic by nature, and
-    judging every candidate anew for a thousandth of a squared share would cost most of a plan's time.
+    judging every candidate again for a thousandth of a squared share would cost most of a plan's time.
     """
     for mine, theirs in zip(key[:2], other[:2], strict=True):
         if abs(mine - theirs) > TOLERANCE:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from rebalancer.cost.term import Judging, Signalling
+from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import CANNOT_SURGE, NOT_RECREATED, text_of
+from rebalancer.snapshot.protect import CANNOT_SURGE, JUST_SCALED, NOT_RECREATED, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     """Return the pairs that wait until what is seen of them has lasted for enough runs."""
     waiting: dict[Pair, Refusal] = {}
     for weighted in draft.terms:
-        if not isinstance(weighted.term, Signalling):
+        if not isinstance(weighted.term, CountingRuns):
             continue
         rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
@@ -128,4 +128,6 @@ def protection_code(names: Container[str]) -> Code:
     """Return the reason code for a pod with the protections of these names."""
     if NOT_RECREATED in names:
         return Code.NOT_RECREATED
-    return Code.CANNOT_SURGE if CANNOT_SURGE in names else Code.PROTECTED
+    if CANNOT_SURGE in names:
+        return Code.CANNOT_SURGE
+    return Code.JUST_SCALED if JUST_SCALED in names else Code.PROTECTED

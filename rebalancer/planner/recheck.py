@@ -21,7 +21,7 @@ from rebalancer.snapshot.protect import TEXTS
 # worse landing is no reason to put off what pays.
 _CLEARLY_LESS = 0.3
 
-_ROOM_IS_WANTED = "left to the next run: a move before it that mends a rule could not go as planned, and may need the room"
+_ROOM_IS_WANTED = "left to the next run: a move before it that fixes a rule could not go as planned, and may need the room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def rechecked(
     """Judge each move again on ``draft``'s fresh snapshot; the draft then holds those that may go placed.
 
     Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
-    pays, and mends what it was planned for, comes back with the landings and the gain expected now. Behind a
-    move for a rule that cannot go as planned, none goes for balance alone: the next run may mend that rule
+    pays, and fixes what it was planned for, comes back with the landings and the gain expected now. Behind a
+    move for a rule that cannot go as planned, none goes for balance alone: the next run may fix that rule
     with the room there is, and evens out the nodes by the same move.
     """
     check = _Check(draft, moves, limits)
@@ -164,7 +164,7 @@ class _Check:
         if verdict.refused is not None:
             return f"{verdict.refused[0].value}: {verdict.refused[1]}"
         if not move.makes_way_for and _mends_less(verdict, move):
-            return "it would mend less than planned where it would land now: left to the next run"
+            return "it would fix less than planned where it would land now: left to the next run"
         return verdict
 
     def _judged(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
@@ -213,7 +213,7 @@ class _Check:
 
 
 def _mends_less(verdict: Verdict, move: Move) -> bool:
-    """Return whether a move mends clearly less than it was planned for.
+    """Return whether a move fixes clearly less than it was planned for.
 
     Replacements landed elsewhere than expected, and its own would now break a rule, so that it had to be
     moved again. The next run plans with where they are.

@@ -86,13 +86,13 @@ class _Review:
         )
         moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
-        return Decision(plan, draft.signals(), outcomes)
+        return Decision(plan, draft.streaks(), outcomes)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the moves that may go, in their waves, and the draft whose state holds them carried out.
 
-        What a budget holds back, and what would go first in vain, was carried out in the state when those
-        behind it were judged: these are judged again without it.
+        The state included moves that a budget defers, and moves that only help a deferred one, when later moves
+        were judged. Those later moves are judged again without them.
         """
         moves = self._linked(moves)
         while True:
@@ -268,5 +268,5 @@ def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -
     of = "1 move" if planned == 1 else f"{planned} moves"
     if left == planned:
         return f"Left of the plan: all of it, {of}."
-    again = " Apply it again later for the rest." if counts[Status.NOT_ATTEMPTED] else ""
+    again = " Apply it again later for the remaining moves." if counts[Status.NOT_ATTEMPTED] else ""
     return f"Left of the plan: {left} of {of} ({why}).{again}"

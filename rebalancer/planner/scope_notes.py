@@ -26,6 +26,7 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
         *closed_windows(policy, snapshot.captured_at),
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
+        *_not_read(policy, snapshot),
     ]
 
 
@@ -34,12 +35,22 @@ def _missing_namespace(snapshot: Snapshot, namespace: str | None) -> Iterator[st
         yield f"-n {namespace}: there is no such namespace, so that nothing may move"
 
 
+def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    if policy.protect.after_scaling is not None and snapshot.autoscalers is None:
+        yield (
+            "protect.afterScaling protects no pod: the file has no HorizontalPodAutoscalers;"
+            " `rebalancer snapshot --autoscalers` keeps them"
+        )
+
+
 def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
     """Yield every ``select`` of the policy that leaves pods out, with its key in the file."""
     if policy.select:
         yield "select", policy.select
     for index, one in enumerate(policy.protect.pods):
         yield f"protect.pods[{index}]", one
+    for index, of in enumerate(policy.method.grace_periods):
+        yield f"method.gracePeriods[{index}].select", of.select
     for name, field in type(policy.protect).model_fields.items():
         value = getattr(policy.protect, name)
         if isinstance(value, Exempting):

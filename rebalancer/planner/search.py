@@ -131,7 +131,7 @@ class _Pass:
     ) -> list[Chosen]:
         """Return the moves of one wave.
 
-        Moves that might land badly, or break one rule as they mend another, wait until no other is left:
+        Moves that might land badly, or break one rule as they fix another, wait until no other is left:
         each replacement that lands makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []

@@ -26,7 +26,7 @@ class Threshold:
 
 
 # One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
-# worth 0.1; careful still mends that, and what a system-critical pod (cost 10) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
+# worth 0.1; careful still fixes that, and what a system-critical pod (cost 10) violates as a whole. A node at 60 % above a threshold of 50 % gains 0.02 when a pod of 1 % leaves.
 THRESHOLDS: Mapping[Eagerness, Threshold] = {
     Eagerness.TIMID: Threshold(0.25, 0.02, better=0.9, worse=0.05),
     Eagerness.CAREFUL: Threshold(0.05, 0.002, better=0.75, worse=0.1),
@@ -56,7 +56,7 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
     """How fast earlier runs were."""
     steer: bool = False
-    """Marks may choose landings where the scheduler's choice mends nothing."""
+    """Marks may choose landings where the scheduler's choice fixes nothing."""
 
     planned: frozenset[str] = frozenset()
     """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which

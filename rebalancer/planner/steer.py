@@ -1,6 +1,6 @@
-"""Landings that are chosen: where the scheduler's own choice mends nothing, marks on other nodes make a better one.
+"""Landings that are chosen: where the scheduler's own choice fixes nothing, marks on other nodes make a better one.
 
-Only rules are worth marks, not balance: of all feasible nodes the one that mends most is taken, and of those alike the
+Only rules are worth marks, not balance: of all feasible nodes the one that fixes most is taken, and of those alike the
 one that needs the fewest marks. What counts is the scheduler model's prediction while the marks stand, pending pods
 that the move feeds included; it is judged as any other landing is.
 """
@@ -35,7 +35,7 @@ class Steer:
     def landing(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can give it.
 
-        None if it mends no rule anywhere, if marks cannot do it, or if it would take too many of them.
+        None if it fixes no rule anywhere, if marks cannot do it, or if it would take too many of them.
         """
         if self._left <= 0:
             return None
@@ -56,7 +56,7 @@ class Steer:
         return None
 
     def _best(self, steering: Steering, pod: int, node: int) -> list[int]:
-        """Return the places in ``steering.nodes`` that mend most, then need the fewest marks, then even out most."""
+        """Return the places in ``steering.nodes`` that fix most, then need the fewest marks, then even out most."""
         nodes, marks = steering.nodes, steering.marks
         all_nodes = self._view.snapshot.nodes
         open_ = (marks <= self._most) & (nodes != node) & ~all_nodes.leaving[nodes]
@@ -67,8 +67,8 @@ class Steer:
             return []
         changes = np.round(self._judge.changes(pod, node, nodes[places]), 9)
         order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
-        mends = signs(changes[:2])[order] < 0
-        return [int(place) for place in places[order[mends]][:_TRIES]]
+        fixes = signs(changes[:2])[order] < 0
+        return [int(place) for place in places[order[fixes]][:_TRIES]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
         """Return the sets of marks to try: those that stand, if they hold all that are needed; then the fewest."""

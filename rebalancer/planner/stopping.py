@@ -47,7 +47,7 @@ def stopped(
     head += " yet" if any(map(_waits, skips)) else ""
     stay = "stays" if left == 1 else "stay"
     return (
-        f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would mend more'}).{end}"
+        f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"
     )
 
 

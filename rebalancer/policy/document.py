@@ -154,7 +154,7 @@ def _compose(raw: bytes) -> yaml.Node:
     except yaml.MarkedYAMLError as error:
         raise _UnusableError(*_syntax(error)) from None
     if node is None:
-        raise _UnusableError(0, "is empty; a policy has at least apiVersion and kind")
+        raise _UnusableError(0, "is empty; it needs at least apiVersion and kind")
     return node
 
 

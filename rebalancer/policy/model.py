@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
@@ -62,7 +62,20 @@ class Steer(enum.StrEnum):
     OFF = "off"
     """The scheduler chooses."""
     MARKS = "marks"
-    """Soft taints of a run keep replacements off nodes where they would mend nothing."""
+    """Soft taints of a run keep replacements off nodes where they would fix nothing."""
+
+
+class SelectedGrace(Section):
+    """The grace period of some pods."""
+
+    select: Select = Field(description="Pods that it is for.")
+    grace_period: GracePeriod = Field(description="As method.gracePeriod; the least of all holds.")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> SelectedGrace:
+        if not self.select:
+            raise ValueError("select names no pods; method.gracePeriod is for all")
+        return self
 
 
 class Methods(Section):
@@ -76,6 +89,9 @@ class Methods(Section):
     grace_period: GracePeriod | None = Field(
         default=None,
         description="gracePeriodSeconds of the evictions, from 1s; absent: each pod's own.",
+    )
+    grace_periods: tuple[SelectedGrace, ...] = Field(
+        default=(), description="The same for pods that are selected, in the place of gracePeriod."
     )
 
 
@@ -140,7 +156,7 @@ class Policy(Section):
     )
     steer: Annotated[Steer, BeforeValidator(_mode)] = Field(
         default=Steer.OFF,
-        description="off, or marks: where a replacement would mend nothing, soft taints on other nodes choose its landing."
+        description="off, or marks: where a replacement would fix nothing, soft taints on other nodes choose its landing."
         " Needs get and patch on nodes.",
     )
     method: Methods = Field(default=Methods(), description="How pods are moved.")

@@ -79,13 +79,18 @@ class Protect(Section):
     min_pod_age: Duration = Field(
         default=timedelta(minutes=5), description="Pods younger than this; 0s protects none."
     )
+    after_scaling: Duration | None = Field(
+        default=None,
+        description="Pods of workloads that a HorizontalPodAutoscaler has scaled less than this time ago, or is scaling;"
+        " absent: none. Needs list on horizontalpodautoscalers.",
+    )
     system_critical: Switch = Field(
         default=True, description="Pods of system-critical priority (2,000,000,000 and more)."
     )
     jobs: Switch = Field(default=True, description="Pods of Jobs: their work starts again.")
     recreated_by: tuple[GroupKind, ...] = Field(
         default=(),
-        description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that create a pod anew once it"
+        description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that recreate a pod once it"
         " is evicted, beside ReplicaSet, StatefulSet and ReplicationController; pods of any other kind stay, and pods"
         " whose restartPolicy is not Always stay whatever is named here.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
@@ -13,6 +14,8 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
 from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
+from rebalancer.policy.kube_scheduler import API_VERSION as SCHEDULER_VERSION
+from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 
 _MAIN_FILE = "rebalancer.yaml"
 
@@ -58,6 +61,9 @@ class Sources:
             )
 
     def _read_entry(self, entry: Traversable, file: str) -> None:
+        if entry.name == self._scheduler_file():
+            # Read with the scheduler's keys; it may lie beside the strategies.
+            return
         if entry.name.endswith((".yml", ".json")):
             self.files.append(file)
             rename = f"rename it to {entry.name.rpartition('.')[0]}.yaml"
@@ -66,6 +72,12 @@ class Sources:
             self.warnings.append(f"{file}: is no .yaml file, ignored")
         else:
             self.read(entry, file, "Policy" if entry.name == _MAIN_FILE else "Strategy")
+
+    def _scheduler_file(self) -> str | None:
+        """Return the file of the directory that ``scheduler.fromConfig`` names, if it names one."""
+        scheduler = self.main.data.get("scheduler") if self.main is not None else None
+        named = scheduler.get("fromConfig") if isinstance(scheduler, dict) else None
+        return os.path.normpath(named) if isinstance(named, str) and named else None
 
     def read(self, entry: Traversable, file: str, kind: str) -> None:
         """Read one file; messages name it ``file``."""
@@ -130,6 +142,13 @@ class Sources:
             return (
                 "is a policy of the descheduler;"
                 f" rebalancer policy migrate {document.file} turns it into one of ours"
+            )
+        if (data.get("apiVersion"), data.get("kind")) == (SCHEDULER_VERSION, SCHEDULER_KIND):
+            name = document.file.rpartition("/")[2]
+            return (
+                "is the configuration of kube-scheduler; a policy names it:"
+                f" scheduler: {{fromConfig: {name}}}"
+                + (f" in {_MAIN_FILE}" if kind == "Strategy" else "")
             )
         if kind == "Strategy" and (data.get("apiVersion"), data.get("kind")) == (
             API_VERSION,

@@ -18,13 +18,14 @@ _OF_PROTECTION: Mapping[str, str] = {
     "cannotSurge": "a second replica, or a Deployment with maxSurge 1 and maxUnavailable 0, lets them move",
     "systemCritical": "an exception in `protect.systemCritical` lets them move",
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
-    "ownerUnsettled": "they can move once their owners are at rest: look at what keeps these from being ready",
-    "coolDown": "earlier moves did not do what was predicted: `rebalancer history` shows until when they rest",
+    "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
+    "coolDown": "earlier moves did not do what was predicted: `rebalancer history` shows until when they cool down",
 }
 """Name of a protection -> what lifts it."""
 
 _OF_CODE: Mapping[Code, str] = {
-    Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that create their pods anew",
+    Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
+    Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
     Code.NO_ROOM: "more room on other nodes, or smaller requests, would let them move",
     Code.LOW_GAIN: "a more eager policy (`eagerness`) would move them",
     Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",

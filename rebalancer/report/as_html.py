@@ -320,7 +320,7 @@ def _row(report: RunReport, outcome: Outcome, rank: int, strings: _Strings) -> l
 
 
 def _tone(outcome: Outcome) -> int:
-    """Return 3 for what failed, 2 for what landed elsewhere, 1 for what was done, 0 for the rest."""
+    """Return 3 for what failed, 2 for what landed elsewhere, 1 for what was done, 0 for all others."""
     if outcome.status.is_failure:
         return 3
     if outcome.predicted is False:

@@ -32,7 +32,7 @@ _MOST_BYTES = 128 << 20
 _MOST_YAML_BYTES = 16 << 20
 _MOST_MOVES = 100_000
 _MOST_DEPTH = 16
-_ANEW = "make the plan anew: rebalancer run --dry-run -o json"
+_ANEW = "make a new plan: rebalancer run --dry-run -o json"
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 """No name in a cluster is longer, and no uid."""

@@ -9,8 +9,9 @@ from rebalancer.plan.plan import Code, Skip
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
-    Code.NOT_RECREATED: "its controller is not known to create it anew",
+    Code.NOT_RECREATED: "its controller is not known to recreate it",
     Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
+    Code.JUST_SCALED: "a HorizontalPodAutoscaler has just scaled its workload",
     Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
@@ -31,6 +32,8 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.WINDOW: "the strategy's window is closed",
 }
 """What each code means, as a heading over its examples."""
+
+_OF_PROTECTIONS = (Code.PROTECTED, Code.NOT_RECREATED, Code.CANNOT_SURGE, Code.JUST_SCALED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,5 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return how many of the candidates no protection holds."""
-    kept = sum(
-        funnel.get(code.value, 0)
-        for code in (Code.PROTECTED, Code.NOT_RECREATED, Code.CANNOT_SURGE, Code.NOT_SELECTED)
-    )
+    kept = sum(funnel.get(code.value, 0) for code in (*_OF_PROTECTIONS, Code.NOT_SELECTED))
     return funnel.get("candidates", 0) - kept

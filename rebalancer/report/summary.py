@@ -35,7 +35,7 @@ class Rule:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was left to mend at first, nor is later."""
+        """Whether nothing was left to fix at first, nor is later."""
         return words.holds(self.before) and words.holds(self.planned)
 
     @property
@@ -120,10 +120,10 @@ class Summary:
         will = sum(rule.planned.violated for rule in self.rules)
         if was > will:
             least = "all" if not will else f"{was - will:,}"
-            return f" to mend {least} of {count(was, 'unmet rule')}"
+            return f" to fix {least} of {count(was, 'unmet rule')}"
         pairs = [(rule.before.cost, rule.planned.cost) for rule in self.rules]
         if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
-            return f" to mend a part of {count(was, 'unmet rule')}"
+            return f" to fix a part of {count(was, 'unmet rule')}"
         evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
         return " to even nodes out" if evened else ""
 

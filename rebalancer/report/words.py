@@ -63,7 +63,7 @@ def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 def holds(score: Score) -> bool:
-    """Return whether nothing is left to mend that can be mended, as far as that could be judged."""
+    """Return whether nothing is left to fix that can be fixed, as far as that could be judged."""
     return not score.violated and not score.not_judged
 
 

@@ -12,7 +12,7 @@ from rebalancer.scheduler.resources import Resources
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.state import ClusterState
 
-# How many nodes all kept columns may cover before they are made anew.
+# How many nodes all kept columns may cover before they are rebuilt.
 _KEPT_NODES = 1_000_000
 
 

@@ -15,7 +15,7 @@ from rebalancer.snapshot.state import ClusterState
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
-# How many numbers all arrays of one cache may hold before it starts anew.
+# How many numbers all arrays of one cache may hold before it is emptied.
 _CACHED_NUMBERS = 8_000_000
 _Array = TypeVar("_Array")
 

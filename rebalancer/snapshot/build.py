@@ -12,6 +12,7 @@ from typing import Any, Required, TypedDict, Unpack
 
 import msgspec
 
+from rebalancer.snapshot.autoscaled import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
@@ -76,6 +77,10 @@ class Fold:
     def add_budgets(self, budgets: Iterable[o.PodDisruptionBudget]) -> None:
         """Fold PodDisruptionBudgets."""
         self._add("PodDisruptionBudget", budgets)
+
+    def add_autoscalers(self, autoscalers: Iterable[o.HorizontalPodAutoscaler]) -> None:
+        """Fold HorizontalPodAutoscalers; none at all is something else than never asked for."""
+        self._add("HorizontalPodAutoscaler", autoscalers)
 
     def add_namespaces(self, namespaces: Iterable[o.Namespace]) -> None:
         """Fold namespaces, for their labels."""
@@ -154,7 +159,7 @@ class Fold:
         self._of(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
-        """Forget all objects of a kind, to be fed anew."""
+        """Forget all objects of a kind, before they are fed again."""
         self._objects.pop(kind, None)
 
     def take_pods(self, other: Fold) -> None:
@@ -260,7 +265,8 @@ class Settled:
             ended = Settled(self.finished, self._without_metrics(), PodUse())
             finished = ended.snapshot(captured_at=captured_at, version=version, missing=missing)
         workloads = list(self._workloads())
-        of_pods = Classes(self.pods.classes, Ownership(workloads))
+        ownership = Ownership(workloads)
+        of_pods = Classes(self.pods.classes, ownership)
         classes, owners = of_pods.with_owners(self.pods.cls, self.pods.flags)
         csi_nodes = {item.metadata.name: item for item in self._all("CSINode")}
         nodes = fold_nodes(self._all("Node"), csi_nodes, of_pods.resources)
@@ -283,6 +289,9 @@ class Settled:
             scored=of_pods.scored(),
             owners=owners,
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
+            autoscalers=None
+            if (autoscalers := self.objects.get("HorizontalPodAutoscaler")) is None
+            else fold_autoscalers(autoscalers, owners, of_pods.controllers(classes), ownership),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
             opt_outs={

@@ -29,7 +29,7 @@ def with_usage_of(first: Snapshot, later: Snapshot) -> Snapshot:
 def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     """Return the use in ``later``, None where none was measured for ``first``.
 
-    Of nodes that ``first`` does not have, or that were made anew under their old name, nothing is known.
+    Of nodes that ``first`` does not have, or that were recreated under the same name, nothing is known.
     What a node uses is an estimate here: it may fall below 0 where those that left it used less than
     others of their class.
     """

@@ -9,7 +9,13 @@ import numpy as np
 
 from rebalancer.snapshot.columns import Int32s, Ints
 from rebalancer.snapshot.model import Owner, PodClass, PodFlag
-from rebalancer.snapshot.owners import Counted, Ownership, assumptions, replacement_spec
+from rebalancer.snapshot.owners import (
+    Controller,
+    Counted,
+    Ownership,
+    assumptions,
+    replacement_spec,
+)
 from rebalancer.snapshot.pod_table import ClassSpec
 from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
 
@@ -107,6 +113,13 @@ class Classes:
                 owner_of[member] = len(owners)
             owners.append(self._ownership.owner(*top[1:], counted))
         return self._built(owner_of), tuple(owners)
+
+    def controllers(self, built: Sequence[PodClass]) -> dict[int, set[Controller]]:
+        """Return owner -> the direct controllers of its pods, given the classes with their owners."""
+        controllers: dict[int, set[Controller]] = {}
+        for cls, of_class in zip(built, self._specs, strict=True):
+            controllers.setdefault(cls.owner, set()).add(of_class.controller)
+        return controllers
 
     def _built(self, owner_of: Sequence[int]) -> list[PodClass]:
         return [

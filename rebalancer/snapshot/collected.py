@@ -13,7 +13,7 @@ import msgspec
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
-from rebalancer.snapshot.file_format import API_VERSIONS, METRICS
+from rebalancer.snapshot.file_format import API_VERSIONS, ASKED_FOR, AUTOSCALERS, METRICS
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.unusable import UNUSABLE, unusable_object
 from rebalancer.wire.decoder import JsonDecoder
@@ -137,10 +137,12 @@ class Collected:
         """
         for kind, workload in self._late:
             feed(self._fold, kind, (workload,))
+        if AUTOSCALERS in kinds:
+            self._fold.add_autoscalers(())
         missing = tuple(
             f"{kind}: none in the file"
             for kind in API_VERSIONS
-            if not self.seen[kind] and kind not in kinds and kind not in METRICS
+            if not self.seen[kind] and kind not in kinds and kind not in ASKED_FOR
         )
         try:
             snapshot = self._fold.finish(

@@ -29,6 +29,7 @@ def feed(fold: Fold, kind: str, objects: Iterable[Any]) -> None:
         "StorageClass": fold.add_storage_classes,
         "CSINode": fold.add_csi_nodes,
         "PodDisruptionBudget": fold.add_budgets,
+        "HorizontalPodAutoscaler": fold.add_autoscalers,
         "NodeMetrics": fold.add_node_metrics,
         "PodMetrics": fold.add_pod_metrics,
     }

@@ -31,6 +31,7 @@ API_VERSIONS = {
     "StatefulSet": "apps/v1",
     "Job": "batch/v1",
     "PodDisruptionBudget": "policy/v1",
+    "HorizontalPodAutoscaler": "autoscaling/v2",
     "StorageClass": "storage.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
     "NodeMetrics": "metrics.k8s.io/v1beta1",
@@ -39,6 +40,8 @@ API_VERSIONS = {
 """The kinds of a snapshot file."""
 
 METRICS = frozenset({"NodeMetrics", "PodMetrics"})
+AUTOSCALERS = "HorizontalPodAutoscaler"
+ASKED_FOR = METRICS | {AUTOSCALERS}
 """Kinds that are there only if they were asked for."""
 
 CAPTURED_AT = "rebalancer/captured-at"

@@ -104,7 +104,7 @@ def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
         return loader
     with Path(path).open("rb") as stream:
         loader.read(stream, Path(path))
-    again = loader.anew()
+    again = loader.restarted()
     return loader if again is None else _read(again, path, stdin)
 
 
@@ -132,7 +132,7 @@ class _Loader:
         else:
             self._read_yaml(b"".join(chunks(plain, head)))
 
-    def anew(self) -> _Loader | None:
+    def restarted(self) -> _Loader | None:
         """Return a loader to read the file again with, if something was passed over that matters."""
         if not self._objects.passed_over_an_owner:
             return None
@@ -167,7 +167,7 @@ class _Loader:
 
     def _envelope(self, text: bytes, *, complete: bool) -> _Envelope:
         if not complete:
-            raise PolicyError([f"{self._name}: cut off: it ends amid object {self._number + 1}"])
+            raise PolicyError([f"{self._name}: cut off: it ends inside object {self._number + 1}"])
         try:
             return _envelopes.decode(text)
         except msgspec.DecodeError as error:

@@ -239,6 +239,33 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler, and what it last did to the owner that it scales."""
+
+    namespace: str
+    name: str
+    owner: int
+    scaled_at: float
+    """Unix seconds, 0 if never."""
+    current: int
+    """Replicas that it counted last."""
+    desired: int
+    """Replicas that it wants; 0 also before it has wanted any."""
+    is_able: bool = True
+    """Whether it reads its metrics and can scale; else it wants what it wanted last."""
+
+    @property
+    def ref(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_scaling(self) -> bool:
+        """Whether what it wants is not there yet."""
+        return self.is_able and self.current != self.desired > 0
+
+
+@dataclass(frozen=True, slots=True)
 class DisruptionBudget:
     """A PodDisruptionBudget and the classes it selects."""
 
@@ -326,6 +353,8 @@ class Snapshot:
     """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
     """What is really used; None where it was not asked for, or nothing measures it."""
+    autoscalers: tuple[Autoscaler, ...] | None = None
+    """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 

@@ -280,7 +280,7 @@ class PodTable:
 
 
 def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int], Int32s]:
-    """Return the column numbered anew, the old numbers (of ``size``) in that order, and old -> new, -1 for none."""
+    """Return the column renumbered, the old numbers (of ``size``) in that order, and old -> new, -1 for none."""
     numbers = np.frombuffer(column, np.int32)
     old, first = np.unique(numbers, return_index=True)
     old = old[np.argsort(first)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from rebalancer.policy.protect import Exempting, Protect
 from rebalancer.policy.select import Select
+from rebalancer.snapshot.autoscaled import just_scaled, scaling_text
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
@@ -20,7 +21,7 @@ from rebalancer.wire.opt_outs import OptOut
 SYSTEM_CRITICAL = 2_000_000_000
 
 RECREATING = frozenset({"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController"})
-"""Controllers that create a pod anew once it is evicted."""
+"""Controllers that recreate a pod once it is evicted."""
 JOB = "Job.batch"
 
 NAMES = (
@@ -49,16 +50,21 @@ NAMES = (
     "evictionInProgress",
     "pods",
     "cannotSurge",
+    "justScaled",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
 """The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
-PASSING = sum(_BIT[name] for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress"))
+PASSING = sum(
+    _BIT[name]
+    for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress", "justScaled")
+)
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
 """The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
+JUST_SCALED = "justScaled"
 """The protections that have reason codes of their own."""
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
@@ -72,7 +78,7 @@ TEXTS: Mapping[str, str] = {
     "localStorage": "holds data in emptyDir or hostPath",
     "volumes": "uses persistent volumes",
     "singleReplica": "the only replica of its owner",
-    "ownerUnsettled": "its owner is not at rest",
+    "ownerUnsettled": "its owner is not settled",
     "young": "younger than protect.minPodAge",
     "notSelected": "not among the pods that the policy's select matches",
     "selector": "left out by -n, -l or --select",
@@ -80,7 +86,7 @@ TEXTS: Mapping[str, str] = {
     CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
-    NOT_RECREATED: "its controller is not known to create it anew (protect.recreatedBy names such kinds)",
+    NOT_RECREATED: "its controller is not known to recreate it (protect.recreatedBy names such kinds)",
 }
 
 
@@ -108,6 +114,9 @@ class Scope:
 def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
     """Return the protections (P,) that hold each pod, as bits in the order of ``NAMES``."""
     of_class = np.array([_of_class(snapshot, c, rules, scope) for c in snapshot.classes], np.int32)
+    if rules.after_scaling is not None:
+        scaled = just_scaled(snapshot, rules.after_scaling.total_seconds())
+        of_class[np.array([c.owner in scaled for c in snapshot.classes], bool)] |= _BIT[JUST_SCALED]
     bits = of_class[snapshot.pods.cls] if len(of_class) else np.zeros(0, np.int32)
     bits = bits | _of_pods(snapshot, rules)
     for name, lifted in _exceptions(snapshot, rules):
@@ -162,6 +171,8 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return f"{cls.controller}: {TEXTS[name]}"
     if name == CANNOT_SURGE:
         return f"{TEXTS[name]}: {cls.cannot_surge}"
+    if name == JUST_SCALED:
+        return scaling_text(snapshot, cls.owner)
     if name in _BY_ANNOTATION:
         return "; ".join(_annotated(snapshot, cls, name))
     return TEXTS[name]

@@ -99,7 +99,7 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 def priority_of_class(snapshot: Snapshot, name: str) -> int | None:
     """Return the value of a PriorityClass, as admission wrote it into pods; None if no pod has the class.
 
-    Of a class that was made anew with another value, pods have both; the lower one selects fewer.
+    Pods of a class that was recreated with another value have both values; the lower one selects fewer.
     """
     if (known := _SYSTEM_CLASSES.get(name)) is not None:
         return known

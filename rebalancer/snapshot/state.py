@@ -20,7 +20,7 @@ from rebalancer.snapshot.usage import MEASURED
 
 # Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
 _CACHED_COUNTS = 32_000_000
-# Classes with more pods than this are counted per node once and kept, rather than anew each time.
+# Classes with more pods than this are counted per node once and kept, rather than again each time.
 _MANY = 256
 # Of so many classes it is remembered where their pods are.
 _CACHED_CLASSES = 8192

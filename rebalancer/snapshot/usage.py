@@ -30,7 +30,7 @@ class Usage:
     at: float
     """Unix seconds at which the newest measurement of a node was made, or began; 0 if there is none."""
     measured: tuple[bool, ...] = (True,) * len(MEASURED)
-    """(M,) what was measured at all; of the rest nothing is known, and ``classes`` has the requests."""
+    """(M,) what was measured at all; of all others nothing is known, and ``classes`` has their requests."""
     why_unknown: Mapping[str, str] = field(default_factory=dict)
     """Node -> why what was answered of it is no measurement, where that is known."""
     others: tuple[str, ...] = ()

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cost.inspection import Described, Gauge, Gauging, Grouped
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import (
     Candidates,
     Concerned,
+    CountingRuns,
     Judging,
     Measuring,
     Noting,
-    Signalling,
     Strategy,
     Term,
     View,
@@ -85,10 +85,10 @@ def check_strategy(
 
 
 def _views(snapshot: Snapshot) -> Iterator[View]:
-    """Yield the view without memory, in a first run, and after a thousand runs with signals of all nodes."""
+    """Yield the view without memory, in a first run, and after a thousand runs with streaks of all nodes."""
     runs = dict.fromkeys(snapshot.nodes.names, 1000)
-    for signals in (None, Signals(), Signals(1.0, runs)):
-        yield replace(view_of(snapshot), signals=signals)
+    for streaks in (None, Streaks(), Streaks(1.0, runs)):
+        yield replace(view_of(snapshot), streaks=streaks)
 
 
 def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
@@ -121,8 +121,8 @@ def _check_protocols(view: View, term: Term, twin: Term, where: str) -> None:
     """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.inspection``)."""
     if isinstance(term, Concerned):
         _check_concerns(view, term, where)
-    if isinstance(term, Signalling) and isinstance(twin, Signalling):
-        _check_signals(view, term, twin, where)
+    if isinstance(term, CountingRuns) and isinstance(twin, CountingRuns):
+        _check_streaks(view, term, twin, where)
     if isinstance(term, Noting):
         lines = all(note.strip() and "\n" not in note for note in term.notes())
         _require(lines, f"{where}: a note is not one line")
@@ -183,9 +183,9 @@ def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
         _require(bool(line), f"{where}: the note of a gauge is not one line")
 
 
-def _check_signals(view: View, term: Signalling, twin: Signalling, where: str) -> None:
-    seen = term.signals()
-    _require(seen == twin.signals(), f"{where}: signals are not deterministic")
+def _check_streaks(view: View, term: CountingRuns, twin: CountingRuns, where: str) -> None:
+    seen = term.streaks()
+    _require(seen == twin.streaks(), f"{where}: streaks are not deterministic")
     if seen is not None:
         known = set(seen.runs) <= set(view.snapshot.nodes.names)
         _require(known, f"{where}: a signal of an unknown node")

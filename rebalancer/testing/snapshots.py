@@ -23,6 +23,7 @@ Object = Mapping[str, Any]
 
 _KINDS: Mapping[str, type[Any]] = {
     "CSINode": o.CSINode,
+    "HorizontalPodAutoscaler": o.HorizontalPodAutoscaler,
     "Namespace": o.Namespace,
     "Node": o.Node,
     "NodeMetrics": NodeMetrics,

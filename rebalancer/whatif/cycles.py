@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rebalancer.base.environment import Timings
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.evictor.executor import WavePace
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import moved_last_hour
 from rebalancer.memory.remember import refreshed
-from rebalancer.memory.signals import remembered
+from rebalancer.memory.streaks import remembered
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.planner.planning import Planned, Planning
@@ -181,11 +181,11 @@ class Loop:
             return False
         before, now = self._document, self._world.now
         # A run that stands still ends before it remembers anything.
-        seen = {} if planned.standstill else planned.signals
+        seen = {} if planned.standstill else planned.streaks
         self._document = after_run(before, planned.snapshot, seen, outcomes, now)
         return any(
-            of.runs and (name not in before.signals or of.runs != before.signals[name].runs)
-            for name, of in self._document.signals.items()
+            of.runs and (name not in before.streaks or of.runs != before.streaks[name].runs)
+            for name, of in self._document.streaks.items()
         )
 
     def _plan(self) -> Planned:
@@ -255,7 +255,7 @@ class Loop:
             later = _later(self._world.snapshot, _LATER)
             planning = self._make_planning()
             planned = planning.plan(later, 0.0, self._timings)
-            if self._pace.memory and (lasting := _lasting(planned.signals)):
+            if self._pace.memory and (lasting := _lasting(planned.streaks)):
                 planning.remember({}, 0, lasting)
                 planned = planning.plan(later, 0.0, self._timings)
             moves = planned.plan.moves
@@ -270,8 +270,8 @@ def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
     return measured_at(replace(snapshot, captured_at=at), at)
 
 
-def _lasting(signals: Mapping[str, Signals]) -> dict[str, Signals]:
-    """Return the same signals, seen for long enough for every rule."""
+def _lasting(streaks: Mapping[str, Streaks]) -> dict[str, Streaks]:
+    """Return the same streaks, seen for long enough for every rule."""
     return {
-        name: Signals(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in signals.items() if of.runs
+        name: Streaks(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in streaks.items() if of.runs
     }

@@ -115,7 +115,7 @@ def _model(objects: Objects, new: NewNode) -> Json:
         if is_ready(node) and not (node.get("spec") or {}).get("taints")
     ] or objects.of_kind("Node")
     if not usable:
-        raise PolicyError([f"--add-node {new.name}: there is no node to copy the rest from"])
+        raise PolicyError([f"--add-node {new.name}: there is no node to copy everything else from"])
     shapes = Counter(_shape(node) for node in usable)
     return min(usable, key=lambda node: (-shapes[_shape(node)], node["metadata"]["name"]))
 

@@ -79,7 +79,7 @@ def is_ready(item: Mapping[str, Any]) -> bool:
 
 
 def unscheduled(pod: Json) -> Json:
-    """Return the pod as it is created anew: without node, status and times of its own."""
+    """Return the pod as its controller recreates it: without node, status and times of its own."""
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
 

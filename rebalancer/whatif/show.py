@@ -189,7 +189,7 @@ def _silence_line(course: Course) -> str:
     if course.silent is None and last and last.resting and not last.evictions:
         resting = count(last.resting, "workload")
         return (
-            f"Silent while the memory lets {resting} rest; a run a day later that remembered nothing would "
+            f"Silent while the memory lets {resting} cool down; a run a day later without memory would "
             f"make {course.later} more moves."
         )
     if course.silent is None:

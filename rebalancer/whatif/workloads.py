@@ -57,7 +57,7 @@ def scale(objects: Objects, wanted: Scale) -> None:
     """Add waiting pods, or take pods away as the controller would, until the number is right.
 
     Raises:
-        PolicyError: there is no such workload, it is amid a rollout, or there is nothing to copy a pod from.
+        PolicyError: there is no such workload, it is in the middle of a rollout, or there is nothing to copy a pod from.
     """
     workload = objects.find(wanted.kind, wanted.name, wanted.namespace)
     if workload is None:
@@ -87,7 +87,7 @@ def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
     sets = [one for one in objects.of_kind("ReplicaSet") if controller(one).get("uid") == uid]
     used = [one for one in sets if objects.pods_of({one["metadata"]["uid"]})]
     if len(used) > 1:
-        raise PolicyError([f"--scale {wanted.ref}: it is amid a rollout"])
+        raise PolicyError([f"--scale {wanted.ref}: it is in the middle of a rollout"])
     if not (used or sets):
         raise PolicyError([f"--scale {wanted.ref}: its ReplicaSet is not in the snapshot"])
     newest = max(sets, key=lambda one: str(one["metadata"].get("creationTimestamp") or ""))

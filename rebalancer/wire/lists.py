@@ -22,6 +22,7 @@ DECODED: dict[str, type[Any]] = {
     "StorageClass": o.StorageClass,
     "CSINode": o.CSINode,
     "PodDisruptionBudget": o.PodDisruptionBudget,
+    "HorizontalPodAutoscaler": o.HorizontalPodAutoscaler,
     "ReplicaSet": o.Workload,
     "Deployment": o.Workload,
     "StatefulSet": o.Workload,

@@ -351,6 +351,28 @@ class PodDisruptionBudget(_Wire, frozen=True):
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
+class ScaleTarget(_Wire, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class AutoscalerSpec(_Wire, frozen=True):
+    scale_target_ref: ScaleTarget = ScaleTarget()
+
+
+class AutoscalerStatus(_Wire, frozen=True):
+    last_scale_time: str | None = None
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    conditions: tuple[Condition, ...] | None = None
+
+
+class HorizontalPodAutoscaler(_Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: AutoscalerSpec = AutoscalerSpec()
+    status: AutoscalerStatus = AutoscalerStatus()
+
+
 class ServiceSpec(_Wire, frozen=True):
     selector: Labels | None = None
 

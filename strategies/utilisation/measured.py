@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.api import MEASURED, Candidates, Gauge, Signals, View
+from rebalancer.api import MEASURED, Candidates, Gauge, Streaks, View
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
 
@@ -35,7 +35,7 @@ class MeasuredTerm(UtilisationTerm):
         self._texts: tuple[int, dict[int, str]] = (-1, {})
         """Version of the state -> node -> description."""
         super().__init__(view, params)
-        self._signals = self._counted()
+        self._streaks = self._counted()
         self._lasts = self._lasting()
 
     # -- what is used ------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class MeasuredTerm(UtilisationTerm):
         return over if self._lasts[over].all() else over & self._give_now()
 
     def waiting(self) -> Candidates:
-        """See Signalling."""
+        """See CountingRuns."""
         share = self._share(self._used())
         over = self._over_nodes(share) & ~self._lasts
         return self._leaving(self._where(share, over & ~self._give_now()), None)
@@ -128,17 +128,17 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- runs in a row -----------------------------------------------------------------------------
 
-    def signals(self) -> Signals | None:
-        """See Signalling: the nodes over-used by measured usage."""
-        return self._signals if self._known.any() else None
+    def streaks(self) -> Streaks | None:
+        """See CountingRuns: the nodes over-used by measured usage."""
+        return self._streaks if self._known.any() else None
 
-    def _counted(self) -> Signals:
+    def _counted(self) -> Streaks:
         used = super()._share(np.split(self._used(), 2)[1])
         over = (used > self._over) & self._counts & self._known
         names = self._view.snapshot.nodes.names
         rows = [row for row, _ in self._measured]
         seen = [names[node] for node in np.flatnonzero(over[rows].any(axis=0)).tolist()]
-        return (self._view.signals or Signals()).after(seen, self._at, self._needed)
+        return (self._view.streaks or Streaks()).after(seen, self._at, self._needed)
 
     def _lasting(self) -> NDArray[np.bool_]:
         """Return the nodes (N,) that may give pods by usage."""
@@ -147,7 +147,7 @@ class MeasuredTerm(UtilisationTerm):
             return np.zeros(count, bool)
         if self._needed == 1:
             return np.ones(count, bool)
-        runs = self._signals.runs
+        runs = self._streaks.runs
         names = self._view.snapshot.nodes.names
         enough = [runs.get(name, 0) >= self._needed for name in names] if runs else [False] * count
         return np.array(enough, bool)
@@ -155,7 +155,7 @@ class MeasuredTerm(UtilisationTerm):
     @property
     def _outdated(self) -> bool:
         """Whether pods were moved after the measurement."""
-        return self._at < self._signals.at
+        return self._at < self._streaks.at
 
     # -- texts -------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class MeasuredTerm(UtilisationTerm):
                 "nothing is moved by usage until the next measurement: "
                 "the last one is older than the last moves"
             )
-        if self._needed > 1 and self._view.signals is None:
+        if self._needed > 1 and self._view.streaks is None:
             return (
                 f"nothing is moved by usage until nodes were over-used in {self._needed} runs in a row, and "
                 "earlier runs are not known: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
@@ -252,7 +252,7 @@ class MeasuredTerm(UtilisationTerm):
         return bool(self._give_now(np.array([node], np.int32))[0])
 
     def _so_far(self, node: int) -> str:
-        runs = self._signals.runs.get(self._view.snapshot.nodes.names[node], 0)
+        runs = self._streaks.runs.get(self._view.snapshot.nodes.names[node], 0)
         return f"so far in {runs} of {self._needed} runs in a row"
 
     def _what(self, row: int, node: int) -> str:

@@ -11,6 +11,8 @@ from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
     ACT_RULES,
+    AUTOSCALER_FOLLOW_RULES,
+    AUTOSCALER_RULES,
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
@@ -233,6 +235,32 @@ def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(value
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == {*READ_RULES, *usage}
     acting = rules(one(manifests, "ClusterRole", name))
     assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"protect": {"minPodAge": "10m"}}}, False),
+        ({"policy": {"protect": {"afterScaling": "10m"}}}, True),
+        ({"rbac": {"autoscalers": True}}, True),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, True),
+    ],
+)
+def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wanted, kind):
+    manifests = render({**values, "kind": kind})
+    name = f"rebalancing-{NAME}"
+    reads, follows = (
+        set(each) if wanted else set() for each in (AUTOSCALER_RULES, AUTOSCALER_FOLLOW_RULES)
+    )
+    observing = rules(one(manifests, "ClusterRole", f"{name}-observe"))
+    autoscalers = {rule for rule in observing if rule.resource == "horizontalpodautoscalers"}
+    assert autoscalers == reads | (follows if kind == "Deployment" else set())
+    acting = rules(one(manifests, "ClusterRole", name))
+    every = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES}
+    assert acting == every | reads | follows
 
 
 @pytest.mark.parametrize(
@@ -483,6 +511,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
+    "rbac.autoscalers": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,
@@ -606,3 +635,11 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
 def test_wrong_values_are_refused_and_named(values, message):
     with pytest.raises(HelmError, match=message):
         render(values)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_deployment_on_the_hosts_network_lets_an_old_pod_go_first(on_host):
+    manifests = render({"kind": "Deployment", "serve": {"replicas": 2}, "hostNetwork": on_host})
+    spec = one(manifests, "Deployment")["spec"]
+    first = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert spec.get("strategy") == (first if on_host else None)

@@ -339,7 +339,7 @@ def test_a_pod_that_fits_nowhere_says_so_and_goes_on_when_it_does(ground: Ground
 
 
 def refused_pod(ground: Ground, name: str) -> dict[str, Any] | None:
-    """Return a pod once the scheduler has looked at it in vain."""
+    """Return a pod once the scheduler has looked at it without success."""
     pod = ground.pod(name)
     return pod if condition(pod, "PodScheduled").get("status") == "False" else None
 

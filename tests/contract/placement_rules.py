@@ -1,15 +1,17 @@
 """Reports of users of other deschedulers, played on a cluster: the whole product against a placement.
 
 Pods are put where the report has them (``spec.nodeName``), and adopted by a ReplicaSet; then the command
-runs, really evicts, and the cluster's own controllers and scheduler answer. Run twice: what is not mended
+runs, really evicts, and the cluster's own controllers and scheduler answer. Run twice: what is not fixed
 at once must not be tried for ever.
 """
 
 import json
+import time
 from typing import Any
 
 import pytest
 
+from rebalancer.wire.times import rfc3339
 from tests.contract.ground import Ground
 from tests.controlplane import objects, operations
 from tests.controlplane.objects import prefer_apart, require_apart, spread
@@ -263,3 +265,35 @@ def explained(ground: Ground, pod: str) -> dict[str, Any]:
     )
     assert done.code == 0, done.err
     return dict(json.loads(done.out))
+
+
+AUTOSCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+
+def test_what_an_autoscaler_has_just_scaled_stays(ground, run):
+    nodes(ground, **{"node-0": "a", "node-1": "a"})
+    place(ground, "web", ["node-0", "node-0"])
+    ground.apply(
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"},
+                "maxReplicas": 5,
+            },
+        }
+    )
+
+    def scaled(ago: float) -> None:
+        """Let the autoscaler have scaled so many seconds ago."""
+        last = rfc3339(time.time() - ago)
+        status = {"currentReplicas": 2, "desiredReplicas": 2, "lastScaleTime": last}
+        ground.api.patch(f"{AUTOSCALERS}/web/status", {"status": status})
+
+    scaled(ago=60)
+    done = run("--set=protect.afterScaling=1h")
+    assert done.evicted == []
+    assert {skip["code"] for skip in done.report["skipped"]} == {"JustScaled"}
+    scaled(ago=7200)
+    assert landed(run("--set=protect.afterScaling=1h")) == [("node-0", "node-1")]

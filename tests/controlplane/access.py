@@ -54,7 +54,7 @@ def is_allowed(api: ApiClient, account: str, namespace: str, what: Mapping[str, 
 
 
 def is_known(client: ApiClient) -> bool:
-    """Whether the server takes the token of a client: of an account made anew it may know the last one only."""
+    """Whether the server takes the token of a client: of a recreated account it may know the last one only."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)

@@ -25,7 +25,7 @@ def pages() -> list[Path]:
 
 
 def rewritten(text: str, write: Callable[[str], str]) -> str:
-    """Return a page with each written part made anew by ``write``, given what the part is.
+    """Return a page with each written part written again by ``write``, given what the part is.
 
     Raises:
         ValueError: a part has no end.

@@ -129,6 +129,10 @@ def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster
     assert f"--set sharedState={state}" in notes
     assert "any host on ports 443, 6443" in notes
     assert "WARNING" not in second.upgrade({**suspended, "sharedState": state})
+    # A Deployment runs as well as a CronJob.
+    first.upgrade({**suspended, "kind": "Deployment"})
+    alone = second.upgrade({**suspended, "kind": "Deployment"})
+    assert f"WARNING: this cluster has other releases of kube-rebalancer: {state}." in alone
     lease = {"group": "coordination.k8s.io", "resource": "leases", "namespace": NAMESPACE}
     answer = cluster.api.post(
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
@@ -198,10 +202,10 @@ def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
     assert objects_of_the_release(cluster.api) == first
     # What the first chart's runs did not get yet: the memory, and the strategies that came later.
     assert f"--memory={NAMESPACE}/{installed.name}-memory" in container(installed)["args"]
-    mended = installed.run()
-    assert mended.code == 0, mended.err
-    assert len(mended.evicted) == 1
-    assert set(mended.report["before"]) == ON_BY_DEFAULT
+    fixed = installed.run()
+    assert fixed.code == 0, fixed.err
+    assert len(fixed.evicted) == 1
+    assert set(fixed.report["before"]) == ON_BY_DEFAULT
     assert "owners" in cluster.api.get(memory)["data"]["memory.json"]
 
     installed.release.upgrade({"mode": "observe"}, "--reuse-values")
@@ -224,7 +228,7 @@ def zones(plane):
     )
 
 
-def test_the_installed_run_mends_the_story_and_is_silent_then(cluster, tmp_path):
+def test_the_installed_run_fixes_the_story_and_is_silent_then(cluster, tmp_path):
     drift.article(cluster)
     installed = Installed(cluster, tmp_path)
     first = installed.run()

@@ -1,4 +1,4 @@
-"""Pods of controllers that Kubernetes does not bring: what nothing creates anew stays."""
+"""Pods of controllers that Kubernetes does not bring: what nothing recreates stays."""
 
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.api import ApiError
@@ -35,7 +35,7 @@ def _served(api, path):
 
 
 def _steps(cluster, count):
-    """Make pods of one Workflow, which nothing would create anew."""
+    """Make pods of one Workflow, which nothing would recreate."""
     path = f"/apis/{GROUP}/v1/namespaces/default/workflows"
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     if cluster.api.find(f"{definitions}/workflows.{GROUP}") is None:

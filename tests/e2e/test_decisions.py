@@ -19,7 +19,7 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     objects = observe(cluster)
     instance, pods = read(objects), len(objects.pods)
     before = instance.violations(counted(instance, placement(objects)))
-    assert sum(before.values()) > 5, "the scenario left nothing to mend"
+    assert sum(before.values()) > 5, "the scenario left nothing to fix"
     checkpoint = Checkpoint(cluster, tmp_path / "etcd")
     checkpoint.save()
     settle(cluster, pods)
@@ -34,14 +34,14 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     mine, theirs = ours.runs[-1].violations, peer.runs[-1].violations
     assert hard(mine) <= hard(theirs)
     assert soft(mine) <= soft(theirs)
-    # No plan mends all this with fewer moves than the first run's bound says.
+    # No plan fixes all this with fewer moves than the first run's bound says.
     assert ours.until_silence >= (ours.runs[0].lower_bound or 0) > 0
 
 
 def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path: Path):
     SCENARIOS["scale-down"](cluster, seed=0, nodes=9)
     ran = outlast(cluster, "scale-down, 0", tmp_path, runs=3)
-    assert sum(ran.until) > 5, "the scenario left nothing to mend"
+    assert sum(ran.until) > 5, "the scenario left nothing to fix"
     assert ran.remembered > 0
     assert {phase.name: phase.evictions for phase in ran.phases} == {
         "memory kept": (0, 0, 0),

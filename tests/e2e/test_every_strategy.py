@@ -132,7 +132,7 @@ def test_on_a_healthy_cluster_no_run_moves_anything(product):
         assert done.report["stopped"].startswith("Nothing to do"), done.report["stopped"]
 
 
-def test_on_one_that_drifted_few_runs_mend_all_and_then_none_moves_anything(cluster, product):
+def test_on_one_that_drifted_few_runs_fix_all_and_then_none_moves_anything(cluster, product):
     wrong = drift(cluster)
     evictions: list[int] = []
     while not evictions or evictions[-1]:

@@ -88,7 +88,7 @@ def test_without_the_right_to_watch_it_lists_again_and_says_so(cluster, product)
     assert "nodes" in said
 
 
-def test_a_followed_cluster_is_the_one_that_is_read_anew(cluster):
+def test_a_followed_cluster_is_the_one_that_is_read_again(cluster):
     crowd.gather(cluster, APPS)
     client = connect(kubeconfig=cluster.kubeconfig, environ={})
     kept = read_cluster(client, clock=time.time, keep=True).kept

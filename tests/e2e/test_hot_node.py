@@ -25,7 +25,7 @@ def per_node(plane):
 
 
 def measure(plane):
-    """Have everything measured anew: each pod uses a fifth of a node."""
+    """Have everything measured again: each pod uses a fifth of a node."""
     # A measurement is of a second; what was moved within it is not in it.
     time.sleep(1.1)
     plane.api.delete(f"{metrics.ROOT}/nodes")

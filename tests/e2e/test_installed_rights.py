@@ -5,7 +5,13 @@ The last tests of the suite: they look back at the runs of all tests before them
 
 import pytest
 
-from rebalancer.kube.access import DRAIN_RULES, USAGE_RULES, lease_rules
+from rebalancer.kube.access import (
+    AUTOSCALER_FOLLOW_RULES,
+    AUTOSCALER_RULES,
+    DRAIN_RULES,
+    USAGE_RULES,
+    lease_rules,
+)
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.resources import Rule
 from rebalancer.kube.restart import RESTART_RULES
@@ -14,6 +20,7 @@ from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
 
 APPS = 2
+OPTIONAL = {"usage": True, "restarts": True, "autoscalers": True}
 ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 
@@ -71,7 +78,8 @@ def unused(rules, wanted):
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp_path, mode):
     crowd.gather(cluster, APPS)
-    installed = Installed(cluster, tmp_path, mode=mode, policy=crowd.SLOWLY)
+    policy = {**crowd.SLOWLY, "protect": {"minPodAge": "0s", "afterScaling": "10m"}}
+    installed = Installed(cluster, tmp_path, mode=mode, policy=policy)
     rules = granted(installed, acting=mode == "enforce")
     log = audit.AuditLog(cluster.audit_log)
 
@@ -85,10 +93,10 @@ def test_one_run_uses_all_that_its_mode_is_allowed_and_nothing_else(cluster, tmp
 def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     cluster, all_runs, tmp_path, record_property
 ):
-    # The chart grants these where the policy looks at usage, or restarts rollouts, as its own tests show.
-    installed = Installed(cluster, tmp_path, rbac={"usage": True, "restarts": True})
+    # The chart grants these where the policy asks for what needs them, as its own tests show.
+    installed = Installed(cluster, tmp_path, rbac=OPTIONAL)
     rules = granted(installed, acting=True)
-    assert {*USAGE_RULES, *RESTART_RULES} <= rules
+    assert {*USAGE_RULES, *RESTART_RULES, *AUTOSCALER_RULES, *AUTOSCALER_FOLLOW_RULES} <= rules
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     assert installed.run().code == 0

@@ -1,4 +1,4 @@
-"""Landings that are chosen, on a real scheduler: marks send a replacement where it mends a rule, and none is left."""
+"""Landings that are chosen, on a real scheduler: marks send a replacement where it fixes a rule, and none is left."""
 
 import json
 import random
@@ -129,7 +129,7 @@ def test_coredns_in_one_zone_gets_one_eviction_the_other_zone_and_silence(cluste
     cluster.apply([*nodes, *(objects.node(f"b{i}", zone="b") for i in range(2))])
     operations.wait_nodes_ready(cluster.api, 5)
     put(cluster, coredns, ["a0", "a1"])
-    # The idle a2 is better by far than b0 and b1, and mends nothing.
+    # The idle a2 is better by far than b0 and b1, and fixes nothing.
     cluster.apply([full(node, "6") for node in ("b0", "b1")])
     operations.wait_pods_ready(cluster.api, 4, 60)
     product = Steered(cluster, tmp_path, DNS)
@@ -191,7 +191,7 @@ def duplicates(plane):
     )
 
 
-def test_duplicates_that_have_come_to_rest_are_mended_and_no_kill_leaves_a_mark_for_long(
+def test_duplicates_that_have_come_to_rest_are_fixed_and_no_kill_leaves_a_mark_for_long(
     rested, tmp_path
 ):
     product = Steered(rested, tmp_path, DUPLICATES)

@@ -126,7 +126,7 @@ def until_silent(product, most=8):
         ({"spec": {"replicas": 12}}, 12),
         ({"spec": {"template": {"metadata": {"annotations": {"release": "2"}}}}}, 10),
     ],
-    ids=["scaled up by an autoscaler", "amid a rollout"],
+    ids=["scaled up by an autoscaler", "in a rollout"],
 )
 def test_an_unsettled_workload_waits_and_the_others_do_not(cluster, tmp_path, change, pods):
     crowded(cluster, {"busy": {READY_AFTER: "8s"}, "calm": {}})

@@ -54,4 +54,4 @@ def test_a_list_that_the_server_ends_is_read_on_in_pages(
     assert ran.report["funnel"]["pods"] == PODS
     (note,) = ran.report["warnings"]
     assert note.startswith("the list of pods was read in pages, as one answer failed: ")
-    assert note.endswith("broke: it ended amid the answer")
+    assert note.endswith("broke: the connection ended before the answer was complete")

@@ -57,7 +57,7 @@ def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, l
         assert "every rule holds" in silent.report["stopped"]
 
 
-def test_a_reviewed_plan_mends_the_same_and_applied_again_evicts_nothing(cluster, tmp_path):
+def test_a_reviewed_plan_fixes_the_same_and_applied_again_evicts_nothing(cluster, tmp_path):
     drift.article(cluster)
     product = Product(cluster, tmp_path)
     planned = product.run("--dry-run")

@@ -31,7 +31,7 @@ def _read(data: bytes) -> None:
     keeper.load(_SNAPSHOT)
     keeper.cooling()
     keeper.moved_last_hour()
-    keeper.saw(keeper.signals() or {})
+    keeper.saw(keeper.streaks() or {})
     keeper.record((), _SNAPSHOT.captured_at)
 
 

@@ -28,13 +28,13 @@ def install(ground, **more):
 
 
 def moving(ground, job, spec=None, **container):
-    """Start a run and wait until it is amid its moves."""
+    """Start a run and wait until it is in the middle of its moves."""
     ground.start_job(job, spec, **container)
     wait_until(lambda: crowd.moved(ground.plane), 40, "the first move")
 
 
 def finish(ground, watcher):
-    """Whatever happened before: the next runs mend the rest, and no budget was broken.
+    """Whatever happened before: the next runs fix the rest, and no budget was broken.
 
     One alone may not: after a run that its deadline cut off in a wave, it plans no more than it could do at that pace.
     """

@@ -16,7 +16,7 @@ def drifted(ground: Ground) -> Iterator[Ground]:
     ground.clear()
 
 
-def test_the_cron_job_mends_twice_in_a_row_and_then_is_silent(drifted):
+def test_the_cron_job_fixes_twice_in_a_row_and_then_is_silent(drifted):
     assert sorted(drifted.zones().values()) == [1, 2]
     drifted.release().install(drifted.values())
 

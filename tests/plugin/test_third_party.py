@@ -1,4 +1,4 @@
-"""A strategy in a package of its own, installed beside, found by entry point, used by a policy."""
+"""A strategy in a package of its own, installed beside, listed by its entry point, used by a policy."""
 
 import json
 import os

@@ -62,7 +62,7 @@ _NEWER = '{"version": 99, "owners": [], "evictions": {"hour": 20}}'
 
 
 class World:
-    """Workloads in a namespace of their own, made anew for every scenario."""
+    """Workloads in a namespace of their own, recreated for every scenario."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane, self._api = plane, plane.api

@@ -14,7 +14,7 @@ from rebalancer.api import (
     Entry,
     Gauge,
     Params,
-    Signals,
+    Streaks,
     Term,
     View,
 )
@@ -61,8 +61,8 @@ class Idle(DomainTerm):
 class Forgetful(DomainTerm):
     """A term of duplicates that says of whom it names that they wait."""
 
-    def signals(self):
-        return Signals(1.0, dict.fromkeys(self._view.snapshot.nodes.names, 1))
+    def streaks(self):
+        return Streaks(1.0, dict.fromkeys(self._view.snapshot.nodes.names, 1))
 
     def waiting(self):
         return self.candidates()
@@ -71,8 +71,8 @@ class Forgetful(DomainTerm):
 class Stranger(Forgetful):
     """Has a signal of a node that does not exist."""
 
-    def signals(self):
-        return Signals(1.0, {"nowhere": 1})
+    def streaks(self):
+        return Streaks(1.0, {"nowhere": 1})
 
     def waiting(self):
         return Candidates.none()

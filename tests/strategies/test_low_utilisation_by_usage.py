@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Code
 from rebalancer.planner.plan import plan as plan_on
 from rebalancer.planner.settings import Settings
@@ -41,30 +41,30 @@ def even(*counts, **options):
     return cluster(*([1.0] * count for count in counts), **options)
 
 
-def decided(snapshot, signals=None, **params):
-    """The decision on a snapshot: plan and signals."""
-    problem = problem_of(snapshot, **options_of(signals, **params))
+def decided(snapshot, streaks=None, **params):
+    """The decision on a snapshot: plan and streaks."""
+    problem = problem_of(snapshot, **options_of(streaks, **params))
     return plan_on(problem, Settings())
 
 
-def planned(snapshot, signals=None, **params):
+def planned(snapshot, streaks=None, **params):
     """The plan on a snapshot."""
-    return decided(snapshot, signals, **params).plan
+    return decided(snapshot, streaks, **params).plan
 
 
-def options_of(signals=None, **params):
+def options_of(streaks=None, **params):
     chosen = LowUtilisationParams(**{"signal": "usage", "runs": 1, **params})
     return {
         "strategies": ["low-utilisation"],
         "params": {"low-utilisation": chosen},
         "protections": Protect(single_replicas=False),
-        "signals": signals,
+        "streaks": streaks,
     }
 
 
-def ends(snapshot, signals=None, **params):
+def ends(snapshot, streaks=None, **params):
     """Pods per node, once the plan is carried out as predicted."""
-    return planned_draft(snapshot, **options_of(signals, **params)).state.lasting_count.tolist()
+    return planned_draft(snapshot, **options_of(streaks, **params)).state.lasting_count.tolist()
 
 
 # -- what counts -------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_pods_count_whatever_the_signal():
     )
     assert sorted(ends(crowded, runs=1)) == [3, 5]
     # What is no measurement need not last, and is seen in one run.
-    assert sorted(ends(crowded, Signals(), runs=3)) == [3, 5]
+    assert sorted(ends(crowded, Streaks(), runs=3)) == [3, 5]
 
 
 def test_an_overload_is_not_carried_to_where_the_scheduler_sees_room_but_work_is_done():
@@ -204,14 +204,14 @@ def test_where_nothing_is_measured_nothing_is_moved_and_one_line_says_why(signal
     snapshot = cluster([1.0] * 8, [], requested=asked, unknown=unknown or ())
     if unknown is None:
         snapshot = replace(snapshot, usage=None)
-    made = decided(snapshot, Signals(1.0, {"n0": 3}), signal=signal)
+    made = decided(snapshot, Streaks(1.0, {"n0": 3}), signal=signal)
     plan = made.plan
     assert (plan.moves, plan.skips) == ((), ())
     (line,) = plan.warnings
     assert line.startswith(f"low-utilisation: with signal: {signal} nothing is moved")
     assert "metrics.k8s.io" in line
     # What was seen before is neither counted nor forgotten.
-    assert made.signals == {}
+    assert made.streaks == {}
 
 
 # -- for how many runs -------------------------------------------------------------------------------------
@@ -221,11 +221,11 @@ def test_where_nothing_is_measured_nothing_is_moved_and_one_line_says_why(signal
     ("earlier", "gives"), [(0, False), (1, False), (2, True), (3, True), (50, True)]
 )
 def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
-    signals = Signals(AT - 120, {"n0": earlier} if earlier else {})
-    made = decided(even(8, 0), signals, runs=3)
+    streaks = Streaks(AT - 120, {"n0": earlier} if earlier else {})
+    made = decided(even(8, 0), streaks, runs=3)
     plan = made.plan
     assert bool(plan.moves) is gives
-    assert made.signals == {"low-utilisation": Signals(AT, {"n0": min(3, earlier + 1)})}
+    assert made.streaks == {"low-utilisation": Streaks(AT, {"n0": min(3, earlier + 1)})}
     if not gives:
         assert {skip.code for skip in plan.skips} == {Code.TOO_FEW_RUNS}
         text = f"node n0: cpu 80% used (over 50%), so far in {earlier + 1} of 3 runs in a row"
@@ -236,30 +236,30 @@ def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
 
 
 def test_only_those_that_have_lasted_give():
-    made = decided(even(8, 8, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+    made = decided(even(8, 8, 0), Streaks(AT - 120, {"n0": 2}), runs=3)
     plan = made.plan
     assert {move.node for move in plan.moves} == {"n0"}
     assert {(skip.node, skip.code) for skip in plan.skips} == {("n1", Code.TOO_FEW_RUNS)}
 
 
-def test_a_node_that_was_not_over_used_once_begins_anew():
-    made = decided(even(5, 0), Signals(AT - 120, {"n0": 2}), runs=3)
+def test_a_node_that_was_not_over_used_once_starts_again():
+    made = decided(even(5, 0), Streaks(AT - 120, {"n0": 2}), runs=3)
     assert made.plan.moves == ()
-    assert made.signals == {"low-utilisation": Signals(AT, {})}
+    assert made.streaks == {"low-utilisation": Streaks(AT, {})}
 
 
 def test_the_same_measurement_is_not_another_run():
-    made = decided(even(8, 0), Signals(AT, {"n0": 2}), runs=3)
+    made = decided(even(8, 0), Streaks(AT, {"n0": 2}), runs=3)
     assert made.plan.moves == ()
-    assert made.signals == {"low-utilisation": Signals(AT, {"n0": 2})}
+    assert made.streaks == {"low-utilisation": Streaks(AT, {"n0": 2})}
 
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_what_was_measured_before_the_last_moves_moves_nothing_more(runs):
-    made = decided(even(8, 0), Signals(AT + 20, {"n0": 3}), runs=runs)
+    made = decided(even(8, 0), Streaks(AT + 20, {"n0": 3}), runs=runs)
     plan = made.plan
     assert plan.moves == ()
-    assert made.signals == {"low-utilisation": Signals(AT + 20, {"n0": 3})}
+    assert made.streaks == {"low-utilisation": Streaks(AT + 20, {"n0": 3})}
     (line,) = plan.warnings
     assert "until the next measurement" in line
 
@@ -276,7 +276,7 @@ def test_without_memory_nothing_is_moved_and_one_line_says_what_to_do():
 
 def test_by_the_larger_only_what_is_used_has_to_last():
     snapshot = cluster([1.0] * 8, [], [1.0] * 8, [], requested=([1.0] * 8, (), [0.25] * 8, ()))
-    plan = planned(snapshot, Signals(), signal="larger", runs=3)
+    plan = planned(snapshot, Streaks(), signal="larger", runs=3)
     assert {move.node for move in plan.moves} == {"n0"}
     assert {skip.node for skip in plan.skips if skip.code is Code.TOO_FEW_RUNS} == {"n2"}
 

@@ -8,10 +8,12 @@ from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.plan import plan as planned
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, numbered, workload
+from rebalancer.wire.times import rfc3339
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
 from tests.unit.planner.conftest import plan_of, problem_of
@@ -225,3 +227,30 @@ def test_pods_of_another_namespace_that_name_the_same_statefulset_are_no_sibling
     other = next(item for item in objects if item["metadata"]["name"] == "web-1")
     other["metadata"]["namespace"] = "intruder"
     assert plan([*nodes(), *objects]).before[NAME].violated == 0
+
+
+@pytest.mark.parametrize("age", [301, 599, 601])
+def test_a_pod_that_is_stuck_early_does_not_wait_for_itself(age):
+    objects = [*nodes(), *workload("fill", ["n1", "n1"], cpu="1"), *web(["n1", "n2"], 0)]
+    for each in objects:
+        if each["metadata"]["name"] == "web-0":
+            each["metadata"]["creationTimestamp"] = rfc3339(snapshot_of(objects).captured_at - age)
+            for one in each["status"]["conditions"]:
+                one["lastTransitionTime"] = each["metadata"]["creationTimestamp"]
+    one_at_once = Settings(budgets=Budgets(per_owner=Limit.parse(1)))
+    assert [m.pod for m in plan(objects, one_at_once, after="30s").moves] == ["web-0"]
+
+
+def test_of_two_that_are_stuck_early_none_goes_beyond_the_budget():
+    on = ["n1", "n1", "n2", "n3"]
+    objects = [*nodes(), *workload("fill", ["n1", "n1"], cpu="1"), *web(on, 0, 1)]
+    for each in objects:
+        if each["metadata"]["name"] in ("web-0", "web-1"):
+            each["metadata"]["creationTimestamp"] = rfc3339(snapshot_of(objects).captured_at - 300)
+            for one in each["status"]["conditions"]:
+                one["lastTransitionTime"] = each["metadata"]["creationTimestamp"]
+    assert (
+        plan(objects, Settings(budgets=Budgets(per_owner=Limit.parse(1))), after="30s").moves == ()
+    )
+    both = plan(objects, Settings(budgets=Budgets(per_owner=Limit.parse(2))), after="30s").moves
+    assert [move.pod for move in both][:1] == ["web-0"]

@@ -113,7 +113,7 @@ def planned(log):
     return sum(int(observed or acted) for observed, acted in matches)
 
 
-def test_two_ticks_mend_and_the_next_five_evict_nothing_while_an_observer_only_reports(
+def test_two_ticks_fix_and_the_next_five_evict_nothing_while_an_observer_only_reports(
     ground, drifted
 ):
     evictions = audit.AuditLog(drifted.audit_log)

@@ -60,6 +60,13 @@ JOB = Kind("batch", "v1", "Job", "jobs", True, True, ("status",))
 BUDGET = Kind(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, True, ("status",)
 )
+AUTOSCALER = Kind(
+    "autoscaling",
+    "v2",
+    "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers",
+    subresources=("status",),
+)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False)
 CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False)
@@ -83,6 +90,7 @@ KINDS = (
     DAEMON_SET,
     JOB,
     BUDGET,
+    AUTOSCALER,
     STORAGE_CLASS,
     CSI_NODE,
     PRIORITY_CLASS,

@@ -60,7 +60,7 @@ class ListFrames:
             BrokenListError: it ended too early.
         """
         if self._left is None or self._left > 0:
-            raise BrokenListError(f"it ends after {self.received} bytes, amid the list")
+            raise BrokenListError(f"it ends after {self.received} bytes, inside the list")
         with as_broken_list("its metadata are none"):
             meta = message("ListMeta").FromString(self._metadata)
             return ListMeta(

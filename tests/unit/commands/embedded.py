@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.commands.flag_values import reference
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Timings
@@ -40,6 +41,14 @@ def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
         cluster.add_node("n-c", "c")
         cluster.settle()
         yield cluster
+
+
+def run_options(**flags: Any) -> RunOptions:
+    """Return the options of a run; Lease and memory as on the command line."""
+    for name in {"lease", "memory"} & flags.keys():
+        if flags[name] is not None:
+            flags[name] = reference(f"--{name}", flags[name])
+    return RunOptions(**flags)
 
 
 class ClusterClock(SystemClock):
@@ -86,7 +95,7 @@ class Runner:
             **options,
         }
         self.environment = Environment(self._clock, {}, out, err, stop)
-        code = run_once(RunOptions(**chosen), self.environment)
+        code = run_once(run_options(**chosen), self.environment)
         return int(code), json.loads(out.getvalue())
 
     def planned(self, **options: Any) -> tuple[str, dict[str, Any]]:

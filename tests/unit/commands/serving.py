@@ -10,11 +10,10 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.resident import Resident
 from rebalancer.commands.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
-from tests.unit.commands.embedded import NOW_POLICY
+from tests.unit.commands.embedded import NOW_POLICY, run_options
 
 BUSY = 240.0
 """Seconds that something may take on a machine that does much else."""
@@ -50,7 +49,7 @@ class Served:
         }
         environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
         self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
-        self.resident = Resident(RunOptions(**chosen), environment, lambda _: every, self.vitals)
+        self.resident = Resident(run_options(**chosen), environment, lambda _: every, self.vitals)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 

@@ -144,7 +144,7 @@ def test_what_is_shown_is_what_is_left_of_the_plan(tmp_path, capsys):
     plan = ["apply", str(tmp_path / "plan.json"), *cluster]
     assert command([*plan, "--select", "{labels: {app: api}}"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("2 evictions in 2 waves to mend ")
+    assert shown.startswith("2 evictions in 2 waves to fix ")
     # Neither the moves that the flag leaves out, nor their workloads.
     rows = [line.split() for line in shown.splitlines() if "/default/" in line and " -> " in line]
     assert rows == [["Deployment/default/api", "2", "3/3/0", "->", "2/2/2"]]
@@ -214,8 +214,12 @@ def test_a_plan_that_is_too_old_is_refused_unless_its_user_allows_it(drifted, ru
     hours_ago = rfc3339(drifted.clock.now() - 7210)
     path = run.written({**planned, "capturedAt": hours_ago})
     assert "is 2h old, older than --max-age 1h" in refused(drifted, run, path)
-    assert "--max-age" in refused(drifted, run, path, max_age="soon")
-    assert run(plan_path=path, max_age="3h", dry_run=True)[1]["moves"]
+    assert run(plan_path=path, max_age=3 * 3600, dry_run=True)[1]["moves"]
+
+
+def test_an_age_that_is_no_duration_is_refused(capsys):
+    assert command(["apply", "plan.json", "--max-age=soon"]) == int(ExitCode.USAGE)
+    assert "--max-age" in capsys.readouterr().err
 
 
 def test_a_plan_of_another_cluster_is_reported_and_moves_nothing(drifted, run):

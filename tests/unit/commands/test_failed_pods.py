@@ -1,10 +1,12 @@
 """Pods that have failed, from the API server to the report, on an embedded cluster."""
 
 import io
+import json
 import threading
 from contextlib import contextmanager
 
 from rebalancer.base.environment import Environment
+from rebalancer.cli import command
 from rebalancer.commands.options import Access
 from rebalancer.commands.simulate import SimulateOptions, simulate
 from rebalancer.commands.snapshot import save_snapshot
@@ -140,3 +142,31 @@ def test_a_snapshot_holds_them_if_asked_and_simulations_remove_them(tmp_path):
         )
         simulate(options, out, io.BytesIO())
         assert '"evictions":2' in out.out.getvalue().replace(" ", "")
+
+
+def test_explain_pod_knows_pods_that_have_ended(tmp_path, capsys):
+    policy = tmp_path / "policy.yaml"
+    with failed() as cluster:
+        (dead,) = names(cluster, "Failed")
+        flags = [f"--kubeconfig={cluster.kubeconfig}", f"--policy={policy}"]
+
+        def explained(text, *more):
+            policy.write_text(text)
+            code = command(["explain", "pod", dead, *flags, *more])
+            captured = capsys.readouterr()
+            return code, captured.out + captured.err
+
+        code, said = explained(POLICY)
+        assert code == 0
+        assert f"default/{dead} has ended: Failed (Evicted), on n-a" in said
+        assert "the plan removes it in wave 2 (failed-pods)" in said
+        report = json.loads(explained(POLICY, "-o", "json")[1])
+        assert (report["kind"], report["phase"]) == ("PodExplanation", "Failed")
+        assert report["plan"]["move"]["pod"] == dead
+        _, said = explained(POLICY.replace("minPodLifetime: 0s", "minPodLifetime: 9h"))
+        assert "it stays: no strategy asks for it" in said
+        _, said = explained(POLICY, "--set=protect.pods=[{namespaces: [default]}]")
+        assert "it stays: Protected: pods: named by protect.pods" in said
+        code, said = explained(POLICY.replace("  failed-pods: {minPodLifetime: 0s}\n", ""))
+        assert code == 2
+        assert "there is no such pod, or it has ended" in said

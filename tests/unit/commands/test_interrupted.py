@@ -59,9 +59,7 @@ def test_a_node_that_says_it_will_go_is_cordoned_emptied_and_reported(cluster, t
         steps = {name: step["status"] for name, step in state(cluster, "n-a")["steps"].items()}
         assert steps == {"cordon": "done", "exclude": "done", "leave": "done"}
         assert not [
-            pod
-            for pod in cluster.objects("Pod", "default")
-            if pod["spec"].get("nodeName") == "n-a"
+            pod for pod in cluster.objects("Pod", "default") if pod["spec"].get("nodeName") == "n-a"
         ]
         metrics = ""
 
@@ -93,7 +91,9 @@ def test_a_node_that_stays_gets_back_what_was_taken_and_nothing_else(cluster, tm
         for name in ("n-a", "n-b"):
             say(cluster, name)
         soon(
-            lambda: all(LEAVE in cluster.get("Node", n)["metadata"]["annotations"] for n in ("n-a", "n-b")),
+            lambda: all(
+                LEAVE in cluster.get("Node", n)["metadata"]["annotations"] for n in ("n-a", "n-b")
+            ),
             served.err.getvalue,
         )
         for name in ("n-a", "n-b"):

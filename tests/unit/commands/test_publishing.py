@@ -8,10 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from tests.unit.base.test_sending import SECRET, server
-from tests.unit.commands.embedded import MEMORY, NOW_POLICY, third_zone_joined
+from tests.unit.commands.embedded import MEMORY, NOW_POLICY, run_options, third_zone_joined
 
 
 def run(cluster, folder, err=None, **options):
@@ -21,7 +20,7 @@ def run(cluster, folder, err=None, **options):
     if cluster is not None:
         chosen["kubeconfig"] = str(cluster.kubeconfig)
     environment = Environment(SystemClock(), {}, io.StringIO(), err or io.StringIO())
-    return run_once(RunOptions(**chosen), environment)
+    return run_once(run_options(**chosen), environment)
 
 
 def values(text):

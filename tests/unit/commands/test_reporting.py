@@ -7,10 +7,9 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.memory.document import decode
-from tests.unit.commands.embedded import MEMORY, NOW_POLICY, Runner, third_zone_joined
+from tests.unit.commands.embedded import MEMORY, NOW_POLICY, Runner, run_options, third_zone_joined
 
 
 class Broken(io.StringIO):
@@ -27,7 +26,7 @@ class Broken(io.StringIO):
 def run(cluster, folder, out, err, **options):
     policy = folder / "policy.yaml"
     policy.write_text(NOW_POLICY)
-    chosen = RunOptions(
+    chosen = run_options(
         policy_path=str(policy), kubeconfig=str(cluster.kubeconfig), output="json", **options
     )
     return run_once(chosen, Environment(SystemClock(), {}, out, err))

@@ -147,7 +147,7 @@ def test_a_pod_that_is_going_already_counts_as_gone():
     }
 
 
-def test_what_has_been_mended_meanwhile_is_dropped():
+def test_what_has_been_fixed_meanwhile_is_dropped():
     [move] = moves_of(lopsided())
     now = [*lopsided()[:2], *workload("web", ["n0", "n1"], spec=spread("web", hard=True))]
     [(status, why)] = fates(reviewed([move], now)).values()
@@ -237,7 +237,7 @@ def test_a_file_that_names_every_pod_moves_none_that_a_run_would_not(seed, waves
 
 
 def test_the_cost_is_the_clusters_and_not_the_files():
-    # A preferred rule of weight 10 mends 0.1 at cost 1; at cost 10, that is too little.
+    # A preferred rule of weight 10 fixes 0.1 at cost 1; at cost 10, that is too little.
     def two(**more):
         web = workload("web", ["n0", "n0"], spec=apart("web", weight=10), **more)
         return [node("n0", "a"), node("n1", "b"), *web]
@@ -310,7 +310,7 @@ def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so
     assert set(fates(result).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
     assert (result.plan.backlog.moves, result.plan.backlog.runs) == (4, 2)
     assert result.plan.stopped == (
-        "Left of the plan: 2 of 6 moves (4 held back by budgets). Apply it again later for the rest."
+        "Left of the plan: 2 of 6 moves (4 held back by budgets). Apply it again later for the remaining moves."
     )
     hour = {"settings": Settings(moved_last_hour=19)}
     assert len(left_of(reviewed(moves, many(), **hour))) == 1

@@ -11,7 +11,7 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import LISTED
+from rebalancer.kube.resources import AUTOSCALERS, LISTED
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from tests.same import contents
 from tests.unit.commands import test_failed_pods
@@ -143,6 +143,20 @@ def test_a_policy_that_asks_for_more_than_is_followed_is_given_it(tmp_path):
         (tmp_path / "policy.yaml").write_text(test_failed_pods.POLICY)
         soon(lambda: not test_failed_pods.names(cluster, "Failed"))
         assert served.end() is ExitCode.DONE
+
+
+def test_a_policy_that_asks_for_autoscalers_has_them_followed(cluster, tmp_path):
+    lists = f"GET {AUTOSCALERS.path()}"
+    with serving(cluster, tmp_path, every=0.2, policy=NOW_POLICY) as served:
+        served.await_runs(1)
+        assert lists not in cluster.faults.requests
+        (tmp_path / "policy.yaml").write_text(
+            NOW_POLICY.replace("protect: {", "protect: {afterScaling: 10m, ")
+        )
+        soon(lambda: cluster.faults.requests.count(lists) == 2)  # a list and a watch
+        served.await_runs(served.vitals.runs + 3)
+        assert cluster.faults.requests.count(lists) == 2
+        assert served.vitals.failed is None
 
 
 def test_a_policy_that_is_wrong_from_the_beginning_ends_it(cluster, tmp_path):

@@ -68,7 +68,7 @@ def shown(path, *turns, out=None, **options):
 def test_the_first_screen_has_no_marks_and_the_last_signal_ends_it(path, write):
     code, (screen,), waited = shown(path)
     assert (code, waited) == (0, [5])
-    assert screen.startswith("  1 eviction to mend all of 2 unmet rules")
+    assert screen.startswith("  1 eviction to fix all of 2 unmet rules")
     assert "*" not in screen
     assert max(map(len, screen.splitlines())) <= 100
 

@@ -20,12 +20,12 @@ def bound(entry, moves, *classes, weight=1.0):
         ([bound(SOFT, 2, 0)], [], 2),
         # Groups that share no class need different moves.
         ([bound(SOFT, 2, 0), bound(SOFT, 3, 1)], [], 5),
-        # One move may mend both groups of a class: only the larger counts.
+        # One move may fix both groups of a class: only the larger counts.
         ([bound(SOFT, 2, 0), bound(SOFT, 3, 0, 1)], [], 3),
         ([bound(HARD, 1, 0), bound(SOFT, 4, 1)], [], 5),
         # What stays unmended afterwards takes no move.
         ([bound(SOFT, 3, 0)], [bound(SOFT, 1, 0)], 2),
-        # A hard rule stays broken: soft ones may be the price of mending others.
+        # A hard rule stays broken: soft ones may be the price of fixing others.
         ([bound(HARD, 2, 0), bound(SOFT, 9, 1)], [bound(HARD, 1, 0)], 1),
         # A light group may be left for a heavy one, but not the other way round.
         ([bound(SOFT, 5, 0, weight=0.1), bound(SOFT, 2, 1)], [bound(SOFT, 5, 0, weight=0.1)], 2),

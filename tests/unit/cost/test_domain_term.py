@@ -45,7 +45,7 @@ def test_a_move_changes_only_the_groups_that_it_concerns(view, term):
     assert term.violated() == 1
 
 
-def test_candidates_are_pods_of_groups_with_something_to_mend(view, term):
+def test_candidates_are_pods_of_groups_with_something_to_fix(view, term):
     rows = term.candidates()
     gain = dict(
         zip(zip(rows.cls.tolist(), rows.node.tolist(), strict=True), rows.gain, strict=True)
@@ -56,7 +56,7 @@ def test_candidates_are_pods_of_groups_with_something_to_mend(view, term):
     assert not len(term.candidates(classes(class_of(view, "cache-0"))).cls)
 
 
-def test_bounds_are_of_groups_that_some_move_can_mend(view, term):
+def test_bounds_are_of_groups_that_some_move_can_fix(view, term):
     assert [(bound.moves, bound.weight) for bound in term.bounds()] == [(1, 1.0), (2, 0.5)]
     fixed = replace(view, movable=np.zeros(len(view.snapshot.pods), bool))
     assert not list(DomainTerm(fixed, Entry.SOFT, [cap(fixed, "web-0", 1)]).bounds())

@@ -1,4 +1,4 @@
-"""What groups keep while pods move says the same as what groups made anew say."""
+"""What groups keep while pods move says the same as what rebuilt groups say."""
 
 from __future__ import annotations
 

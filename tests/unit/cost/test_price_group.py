@@ -32,7 +32,7 @@ def group_of(view, price, least):
     [
         # Two pods on n0 pay 1 each, and n2 takes them for nothing.
         ([1, 0, 0], 0.0, 2, [1, 0, 0], None),
-        # No node has room: nothing can be mended, so nothing is left to mend.
+        # No node has room: nothing can be fixed, so nothing is left to fix.
         ([1, 0, 0], np.inf, 0, [0, 0, 0], "no better node takes 2 of its pods"),
         # The best node with room costs 0.5: the two pods on n0 pay 0.5 too much, that on n1 nothing.
         ([1, 0.5, 0], 0.5, 1, [1, 0, 0], "no better node takes 1 of its pods"),
@@ -59,7 +59,7 @@ def test_a_pod_of_another_class_changes_nothing(view):
     assert group.delta(other, N0, other, classes(N1)).tolist() == [0]
 
 
-def test_where_nothing_can_be_mended_a_move_to_a_worse_node_still_counts(view):
+def test_where_nothing_can_be_fixed_a_move_to_a_worse_node_still_counts(view):
     group, web = group_of(view, [1, 0, 0], np.inf), class_of(view, "web-0")
     assert group.delta(web, N1, web, classes(N0)).tolist() == [1]
     assert group.delta(web, N0, web, classes(N1)).tolist() == [0], "2 pods had to pay, 1 does"

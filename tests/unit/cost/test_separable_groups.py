@@ -1,4 +1,4 @@
-"""Caps, conflicts and attractions on clusters of a few pods: what is left to mend, and what a move changes."""
+"""Caps, conflicts and attractions on clusters of a few pods: what is left to fix, and what a move changes."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def zones(view):
         (["a1", "a2"], 1, 0),
     ],
 )
-def test_a_cap_has_all_above_it_to_mend(on, cap, potential):
+def test_a_cap_has_all_above_it_to_fix(on, cap, potential):
     view, cls = view_of(web=on)
     group = CapGroup(view, label="x", domains=Domains.nodes(view), counted=cls["web"], cap=cap)
     assert group.potential() == group.minimum() == potential

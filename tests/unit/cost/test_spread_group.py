@@ -1,4 +1,4 @@
-"""Spread over zones, case by case: what is left to mend, what cannot be, and what a move changes."""
+"""Spread over zones, case by case: what is left to fix, what cannot be, and what a move changes."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty():
 @pytest.mark.parametrize(
     ("least", "most", "fine"), [(0, 0, True), (1, 2, True), (0, 2, False), (5, 6, True)]
 )
-def test_the_extremes_of_the_counts_show_where_nothing_is_to_be_mended(least, most, fine):
+def test_the_extremes_of_the_counts_show_where_nothing_is_to_be_fixed(least, most, fine):
     view, cls = view_of(web=["a1"])
     assert spread(view, cls["web"]).satisfied(least, most) is fine
 

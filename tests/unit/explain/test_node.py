@@ -51,7 +51,7 @@ On it: 3 pods, of which the plan moves 1
         topology.kubernetes.io/zone (preferred, weight 100): a 2, b 1, c 0, maxSkew 1
       breaks a rule (duplicates, up to 1 soft): Deployment/shop/web (3 pods, 3 feasible nodes): 2 on
         one node, at most 1 needed
-      need not move: the moves of others mend it
+      need not move: the moves of others fix it
 
   No rule asks for a move of 1 pod
 
@@ -231,10 +231,10 @@ def test_a_node_that_is_not_measured_says_so(explaining):
 
 def test_each_pod_says_what_it_breaks_and_what_becomes_of_it(explaining):
     explanation = explaining.node("n-a", STORY)
-    moves, mended, fine = (explanation.pod(name) for name in ("web-0", "web-2", "one-0"))
-    assert [pod["plan"]["verdict"] for pod in (moves, mended, fine)] == ["moves", "mended", "fine"]
+    moves, fixed, fine = (explanation.pod(name) for name in ("web-0", "web-2", "one-0"))
+    assert [pod["plan"]["verdict"] for pod in (moves, fixed, fine)] == ["moves", "mended", "fine"]
     assert [rule["strategy"] for rule in moves["breaks"]] == ["anti-affinity", "duplicates"]
-    assert [(w["entry"], w["gain"], w["lasts"]) for w in mended["breaks"]] == [
+    assert [(w["entry"], w["gain"], w["lasts"]) for w in fixed["breaks"]] == [
         ("soft", 1, False),
         ("soft", 1, False),
     ]

@@ -42,8 +42,8 @@ def breach(*, lasts=True):
 def test_a_broken_rule_is_described_with_its_strategy_and_gain():
     assert breach_words(breach()) == "breaks a rule (s, up to 1 soft): a 2, b 0"
     assert breach_words(breach(), known=True) == "breaks a rule (s, up to 1 soft)"
-    text = breach_words(breach(lasts=False), mended=True, known=True)
-    assert text == "breaks a rule (s, up to 1 soft, the moves of others mend it)"
+    text = breach_words(breach(lasts=False), fixed=True, known=True)
+    assert text == "breaks a rule (s, up to 1 soft, the moves of others fix it)"
 
 
 def test_imbalance_is_no_broken_rule():

@@ -31,7 +31,7 @@ def recorded(explaining, policy, *, node=None, only=None):
     return [breach for pair in sorted(pairs) for breach in explained.breaches(pair)]
 
 
-def test_a_rule_that_the_plan_mends_does_not_last(explaining):
+def test_a_rule_that_the_plan_fixes_does_not_last(explaining):
     (breach,) = recorded(explaining, POLICY)
     assert (breach.strategy, breach.gain, breach.observed) == ("anti-affinity", 1.0, False)
     assert (breach.lasts, breach.waits) == (False, False)

@@ -33,12 +33,12 @@ Rules: 2, 2 unmet
 
   duplicates: Deployment/shop/web (4 pods, 3 feasible nodes)
       asks for at most 2 on one node
-      now n-a 3, n-b 1: 1 unmet; at least 1 move would mend it
+      now n-a 3, n-b 1: 1 unmet; at least 1 move would fix it
       after the plan n-a 2, n-b 1, n-c 1: holds
 
   topology-spread: Deployment/shop/web over topology.kubernetes.io/zone (soft)
       asks for at most 1 apart (maxSkew 1)
-      now a 3, b 1, c 0: 1 unmet; at least 1 move would mend it
+      now a 3, b 1, c 0: 1 unmet; at least 1 move would fix it
       after the plan a 2, b 1, c 1: holds
 
 PodDisruptionBudgets
@@ -55,7 +55,7 @@ The plan moves 1 pod of it
         topology.kubernetes.io/zone (soft): a 3, b 1, c 0, maxSkew 1
       the plan moves it to n-c (c) in wave 1 (topology-spread, gain 2 soft, cost 1)
 
-Break a rule that the moves of others mend: 2 pods
+Break a rule that the moves of others fix: 2 pods
 No rule asks for a move: 1 pod
 """
 
@@ -84,7 +84,7 @@ def test_a_workload_reads_like_this(explaining):
         (["n-a"] * 6, "a 6, b 0, c 0", 4, 0),
     ],
 )
-def test_a_rule_says_how_it_stands_and_the_fewest_moves_that_mend_it(
+def test_a_rule_says_how_it_stands_and_the_fewest_moves_that_fix_it(
     explaining, on, standing, unmet, after
 ):
     explanation = explaining.workload("web", [*ZONES, *workload("web", on, spec=spread("web"))])
@@ -177,7 +177,7 @@ def test_required_affinity_is_reported_as_kept(explaining):
         "1 without a match",
     )
     assert f"kept by every move: required affinity over {ZONE}" in explanation.table
-    assert "would mend it" not in explanation.table
+    assert "would fix it" not in explanation.table
 
 
 def test_pods_without_a_node_and_on_their_way_out_are_counted_apart(explaining):
@@ -208,14 +208,14 @@ def test_what_makes_it_rest_is_reported(explaining):
 
 
 def test_a_cool_down_is_reported_with_its_end(explaining):
-    cooling = {"Deployment/default/web": "duplicates/soft rests until 12:00: it came back"}
+    cooling = {"Deployment/default/web": "duplicates/soft cools down until 12:00: it came back"}
     explanation = explaining.workload(
         "web", [*ZONES, *workload("web", ["n-a", "n-a"])], cooling=cooling
     )
     assert [
         protection["protection"] for protection in explanation.data["pods"][0]["forbiddenBy"]
     ] == ["coolDown"]
-    assert "coolDown: duplicates/soft rests until 12:00: it came back" in explanation.table
+    assert "coolDown: duplicates/soft cools down until 12:00: it came back" in explanation.table
 
 
 def test_what_stays_is_grouped_by_its_reason(explaining):

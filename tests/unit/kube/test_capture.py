@@ -11,7 +11,9 @@ import pytest
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
 from rebalancer.kube.capture import write_cluster_snapshot
+from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.resources import AUTOSCALERS
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.protobuf import PROTOBUF
@@ -116,6 +118,35 @@ def test_the_manifest_says_what_is_in_the_file(server: ScriptedServer, tmp_path:
     assert (lists["Service"]["file"], lists["Service"]["objects"]) == ("ServiceList.json", 0)
     assert all(one["bytes"] == sizes[one["file"]] for one in manifest["lists"])
     assert sizes.keys() == {"manifest.json", *(one["file"] for one in manifest["lists"])}
+
+
+@pytest.mark.parametrize("autoscaled", [False, True])
+def test_autoscalers_are_in_the_file_where_they_are_asked_for(
+    server: ScriptedServer, tmp_path: Path, autoscaled: bool
+) -> None:
+    cluster(server)
+    scaled = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"kind": "ReplicaSet", "name": "web-1"}},
+        "status": {"lastScaleTime": "2026-11-20T09:59:00Z"},
+    }
+    server.on("GET", AUTOSCALERS.path(), Say(list_body([scaled] if autoscaled else [])))
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    write_cluster_snapshot(client, path, clock=lambda: 0.0, autoscalers=True)
+    of_file = load_snapshot(path)
+    assert of_file.missing == ()
+    live = read_cluster(client, clock=lambda: 0.0, autoscalers=True).snapshot
+    assert of_file.autoscalers == live.autoscalers
+    assert [each.scaled_at for each in live.autoscalers or ()] == [TEN - 60] * autoscaled
+    write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    assert load_snapshot(path).autoscalers is None
+    server.on("GET", AUTOSCALERS.path(), Say(status_body(403, "may not"), 403))
+    for asks in (
+        lambda: read_cluster(client, clock=lambda: 0.0, autoscalers=True),
+        lambda: write_cluster_snapshot(client, path, clock=lambda: 0.0, autoscalers=True),
+    ):
+        with pytest.raises(ForbiddenError, match="list horizontalpodautoscalers"):
+            asks()
 
 
 @pytest.mark.parametrize("form", ["json", "pb"])

@@ -1,4 +1,4 @@
-"""A followed cluster is the one that would be read anew, also when following goes wrong."""
+"""A followed cluster is the one that a new read would give, also when following goes wrong."""
 
 import dataclasses
 import threading
@@ -22,11 +22,12 @@ from rebalancer.kube.client import Client, connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import LISTED, PODS
+from rebalancer.kube.resources import AUTOSCALERS, LISTED, PODS
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.times import rfc3339
 from tests.same import contents
 
 START = 1_800_000_000.0
@@ -178,7 +179,7 @@ ACTS: tuple[Callable[[EmbeddedCluster, int], None], ...] = (
         max_size=3,
     )
 )
-def test_a_followed_cluster_is_the_one_that_is_read_anew(waves: list[list[Any]]) -> None:
+def test_a_followed_cluster_is_the_one_that_is_read_again(waves: list[list[Any]]) -> None:
     with small_cluster() as cluster, following(cluster) as follower:
         for acts in waves:
             for act, number in acts:
@@ -205,6 +206,44 @@ def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -
         until(lambda: (EventType.DELETED, gone["name"]) in heard.events)
         watches = sorted(cluster.faults.requests)
     assert watches == sorted(f"GET {resource.path()}" for resource in LISTED)
+
+
+def autoscaler(ago: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9},
+        "status": {
+            "currentReplicas": 3,
+            "desiredReplicas": 3,
+            "lastScaleTime": rfc3339(START - ago),
+        },
+    }
+
+
+def test_autoscalers_are_read_and_followed_only_where_they_are_asked_for(
+    cluster: EmbeddedCluster,
+) -> None:
+    client, path = client_of(cluster), f"GET {AUTOSCALERS.path()}"
+    assert read_cluster(client, clock=cluster.clock.now, keep=True).snapshot.autoscalers is None
+    assert path not in cluster.faults.requests
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True, autoscalers=True).kept
+    assert kept is not None
+    assert kept.snapshot.autoscalers == ()
+    with Follower(client, kept, Heard(), seconds=600) as follower:
+        for ago in (500, 5):
+            cluster.apply(autoscaler(ago))
+
+            def seen(ago: int = ago) -> bool:
+                autoscalers = follower.snapshot(()).autoscalers or ()
+                return [START - each.scaled_at for each in autoscalers] == [ago]
+
+            until(seen)
+        cluster.delete("HorizontalPodAutoscaler", "web")
+        until(lambda: follower.snapshot(()).autoscalers == ())
+        assert follower.notes == ()
+    assert cluster.faults.requests.count(path) == 2  # a list and a watch
 
 
 def test_what_was_measured_at_first_goes_along_with_the_pods(cluster: EmbeddedCluster) -> None:
@@ -413,10 +452,10 @@ def test_what_is_gone_leaves_nothing(cluster: EmbeddedCluster) -> None:
             same_soon(cluster, follower)
             follower.fresh((), captured_at=cluster.clock.now(), version=(1, 36))
             follower.compact(())
-        anew = read_cluster(client, clock=cluster.clock.now, keep=True).kept
-        assert anew is not None
-        with Follower(client, anew, None, seconds=600) as fresh:
-            assert kept_by(follower) == kept_by(fresh)
+        reread = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+        assert reread is not None
+        with Follower(client, reread, None, seconds=600) as restarted:
+            assert kept_by(follower) == kept_by(restarted)
 
 
 def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: EmbeddedCluster) -> None:

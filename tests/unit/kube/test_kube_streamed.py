@@ -89,7 +89,9 @@ def test_a_list_that_broke_off_is_reported_in_words(
     empty_cluster(server)
     server.on("GET", PODS, Say(lines=({"items": []},), torn=True), pods("a", "b"))
     reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
-    assert reading.readings.notes[0].endswith("broke: it ended amid the answer")
+    assert reading.readings.notes[0].endswith(
+        "broke: the connection ended before the answer was complete"
+    )
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -116,7 +118,7 @@ def test_a_throttled_list_is_asked_for_again_when_the_server_said(
     assert reading.readings.notes == ()
 
 
-def test_a_list_that_expires_between_pages_after_it_broke_off_is_read_anew(
+def test_a_list_that_expires_between_pages_after_it_broke_off_is_read_again(
     server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
 ) -> None:
     def one_page(token: str, name: str) -> Say:

@@ -15,7 +15,7 @@ from rebalancer.memory.document import (
     MOST_OWNERS,
     Document,
     OwnerMemory,
-    SignalMemory,
+    StreakMemory,
     TermMemory,
     bounded,
     decode,
@@ -23,7 +23,7 @@ from rebalancer.memory.document import (
 )
 from rebalancer.memory.history import render_history
 from rebalancer.memory.hour import counted, moved_last_hour
-from rebalancer.memory.signals import remembered, without_old
+from rebalancer.memory.streaks import remembered, without_old
 
 NOW = 1_800_000_000
 
@@ -46,10 +46,10 @@ documents = st.builds(
     Document,
     owners=st.dictionaries(st.text(max_size=20), owners, max_size=5),
     evictions=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), max_size=5).map(tuple),
-    signals=st.dictionaries(
+    streaks=st.dictionaries(
         st.text(max_size=9),
         st.builds(
-            SignalMemory,
+            StreakMemory,
             at=st.floats(0, NOW),
             runs=st.dictionaries(st.text(max_size=9), st.integers(1, 9), max_size=3),
         ),
@@ -124,7 +124,7 @@ def test_one_broken_part_costs_no_other(broken, names):
     document, flaw = decode({KEY: text})
     assert document.evictions == ((7, 2),)
     assert set(document.owners) == ({"a"} if "a" in broken.get("owners", ()) else set())
-    assert document.signals == {}
+    assert document.streaks == {}
     assert flaw is not None
     assert not flaw.hour_unknown
     assert flaw.message.endswith(f": {names}")
@@ -138,7 +138,7 @@ def test_fields_that_are_not_known_are_left_out():
     assert document.owners["a"].terms == {"t/hard": TermMemory(moves=1)}
 
 
-def test_a_document_of_before_there_were_signals_is_understood():
+def test_a_document_of_before_there_were_streaks_is_understood():
     text = json.dumps({"version": 1, "owners": {}, "evictions": [[7, 2]]})
     assert decode({KEY: text}) == (Document(evictions=((7, 2),)), None)
 

@@ -1,4 +1,4 @@
-"""Moves by measured use that only carry the overload along: as predicted each time, and yet in vain."""
+"""Moves by measured use that only carry the overload along: as predicted each time, and yet without effect."""
 
 from dataclasses import replace
 
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import Document
 from rebalancer.memory.expectations import FULFILLED_AFTER, after_run
 from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
-from rebalancer.memory.signals import remembered
+from rebalancer.memory.streaks import remembered
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -42,7 +42,7 @@ def moved(landed="n1"):
 
 
 def later(document, hot, *outcomes, at):
-    return after_run(document, cluster(), {LOW: Signals(at, dict.fromkeys(hot, 1))}, outcomes, at)
+    return after_run(document, cluster(), {LOW: Streaks(at, dict.fromkeys(hot, 1))}, outcomes, at)
 
 
 def term(document):
@@ -56,7 +56,9 @@ def test_where_the_overload_went_along_the_owner_rests():
     assert (term(document).hopes, term(document).vain) == ((), 1)
     why = cooling(document, NOW + 120)[WEB]
     assert "n1, where it went, is over-used now" in why
-    assert "1 move (1 as predicted, 1 in vain)" in render_history(document, NOW + 120, "table")
+    assert "1 move (1 as predicted, 1 without effect)" in render_history(
+        document, NOW + 120, "table"
+    )
     assert cooling(document, NOW + 121 + FIRST_COOL_DOWN) == {}
 
 
@@ -88,10 +90,10 @@ def test_of_a_node_that_was_over_used_before_nothing_was_hoped():
     assert term(later(Document(), ["n0", "n1"], moved(), at=NOW)).hopes == ()
 
 
-@pytest.mark.parametrize("signals", [{}, {"other": Signals(NOW, {"n1": 3})}])
-def test_what_others_see_judges_nothing(signals):
+@pytest.mark.parametrize("streaks", [{}, {"other": Streaks(NOW, {"n1": 3})}])
+def test_what_others_see_judges_nothing(streaks):
     document = later(Document(), ["n0"], moved(), at=NOW)
-    after = after_run(document, cluster(), signals, (), NOW + 120)
+    after = after_run(document, cluster(), streaks, (), NOW + 120)
     assert after.owners == document.owners
 
 
@@ -129,7 +131,7 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
         planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
         done, _ = carry_out(world, planned.plan.moves, lambda left: [(m, None) for m in left])
         outcomes = done.outcomes
-        document = after_run(document, snapshot, planned.signals, outcomes, world.now)
+        document = after_run(document, snapshot, planned.streaks, outcomes, world.now)
         evictions.append(len(outcomes))
         world.wait(120)
     assert 1 < sum(evictions) <= STRIKES

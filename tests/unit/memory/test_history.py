@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from rebalancer.memory.document import Document, SignalMemory
+from rebalancer.memory.document import Document, StreakMemory
 from rebalancer.memory.history import render_history
 from rebalancer.memory.remember import remember
 from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
@@ -26,7 +26,7 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
         WEB,
         f"  {TERM}: 1 move (1 came back), last 2027-01-15T08:00:00Z",
         "    n0 -> n0",
-        "    rests until 2027-01-15T08:10:00Z: web-0 came back to n0",
+        "    cools down until 2027-01-15T08:10:00Z: web-0 came back to n0",
     ]
 
 
@@ -47,12 +47,12 @@ def test_json_and_yaml_hold_the_same_with_all_fields():
 
 
 def test_what_was_seen_on_nodes_is_reported_with_its_runs():
-    seen = {"low-utilisation": SignalMemory(NOW, {"n1": 2, "n0": 3}), "none": SignalMemory(NOW)}
-    document = Document(signals=seen)
+    seen = {"low-utilisation": StreakMemory(NOW, {"n1": 2, "n0": 3}), "none": StreakMemory(NOW)}
+    document = Document(streaks=seen)
     assert render_history(document, NOW, "table").splitlines() == [
         "0 evictions in the last hour. Nothing is remembered of any workload.",
         "",
-        "low-utilisation: seen on nodes for so many runs in a row, last 2027-01-15T08:00:00Z",
+        "low-utilisation: nodes, and in how many runs in a row it applied; last 2027-01-15T08:00:00Z",
         "  n0: 3",
         "  n1: 2",
     ]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.memory import MemoryStore
-from rebalancer.memory.document import KEY, Document, PaceMemory, SignalMemory, decode, encode
+from rebalancer.memory.document import KEY, Document, PaceMemory, StreakMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
 from rebalancer.planner.pace import Pace
@@ -181,7 +181,7 @@ def test_a_memory_that_may_not_be_read_is_said_and_nothing_is_written(server, tm
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     keeper, _ = loaded(server, tmp_path)
     assert "may not get configmaps memory" in str(keeper.hour_unknown)
-    assert (keeper.cooling(), keeper.moved_last_hour(), keeper.signals()) == ({}, 0, None)
+    assert (keeper.cooling(), keeper.moved_last_hour(), keeper.streaks()) == ({}, 0, None)
     assert keeper.record([badly()], NOW) is None
     assert server.to(PATH, "PUT") == []
 
@@ -225,24 +225,24 @@ LOW = "low-utilisation"
 def test_what_was_seen_is_known_to_the_next_run_and_a_dry_one_reads_it(server, tmp_path):
     stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
-    assert keeper.signals() == {}
-    keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
+    assert keeper.streaks() == {}
+    keeper.saw({LOW: Streaks(NOW - 9, {"n0": 1})})
     keeper.record([], NOW)
     following, warnings = loaded(server, tmp_path)
-    assert following.signals() == {LOW: Signals(NOW - 9, {"n0": 1})}
+    assert following.streaks() == {LOW: Streaks(NOW - 9, {"n0": 1})}
     assert (stored.puts, warnings) == (1, [])
 
 
 def test_what_was_seen_before_is_not_written_again(server, tmp_path):
     stored = StoredMemory(
-        server, encode(Document(signals={LOW: SignalMemory(NOW - 60, {"n0": 3})}))
+        server, encode(Document(streaks={LOW: StreakMemory(NOW - 60, {"n0": 3})}))
     )
     keeper, _ = loaded(server, tmp_path)
-    keeper.saw({LOW: Signals(NOW - 9, {"n0": 3})})
+    keeper.saw({LOW: Streaks(NOW - 9, {"n0": 3})})
     keeper.record([], NOW)
     assert stored.puts == 0
     # The same thing twice in one run is one thing.
-    keeper.saw({LOW: Signals(NOW - 9, {"n0": 3, "n1": 1})})
+    keeper.saw({LOW: Streaks(NOW - 9, {"n0": 3, "n1": 1})})
     keeper.record([], NOW)
     keeper.record([], NOW)
     assert stored.puts == 1
@@ -252,11 +252,11 @@ def test_what_was_seen_outlives_a_conflict(server, tmp_path):
     stored = StoredMemory(server, {})
     keeper, _ = loaded(server, tmp_path)
     stored.between = data_of(badly(owner="Deployment/default/api"))
-    keeper.saw({LOW: Signals(NOW - 9, {"n0": 1})})
+    keeper.saw({LOW: Streaks(NOW - 9, {"n0": 1})})
     keeper.record([], NOW)
     document, _ = decode(stored.data)
     assert set(document.owners) == {"Deployment/default/api"}
-    assert document.signals == {LOW: SignalMemory(NOW - 9, {"n0": 1})}
+    assert document.streaks == {LOW: StreakMemory(NOW - 9, {"n0": 1})}
 
 
 def test_a_wave_that_was_cut_off_says_nothing_of_the_pace_where_others_do(server, tmp_path):

@@ -59,7 +59,7 @@ def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_
     document = after([outcome_of_move])
     assert of_web(document).until == NOW + FIRST_COOL_DOWN
     said = cooling(document, NOW + FIRST_COOL_DOWN - 1)
-    assert said == {WEB: f"{TERM} rests until 2027-01-15T08:10:00Z: {why}"}
+    assert said == {WEB: f"{TERM} cools down until 2027-01-15T08:10:00Z: {why}"}
     assert cooling(document, NOW + FIRST_COOL_DOWN) == {}
 
 
@@ -182,7 +182,7 @@ def test_a_workload_whose_pods_ask_for_something_else_starts_afresh(more):
     assert cooling(refreshed(document, of_three(2, **more)), NOW) == {}
 
 
-def test_only_the_changed_owner_is_forgotten_and_outcomes_begin_anew():
+def test_only_the_changed_owner_is_forgotten_and_outcomes_start_again():
     document = after([badly(), badly(owner="Deployment/default/api")])
     changed = renewed(SNAPSHOT, fingerprint="other/2")
     assert set(refreshed(document, changed).owners) == {"Deployment/default/api"}

@@ -15,18 +15,18 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Timings
 from rebalancer.kube import read
 from rebalancer.kube.metrics import MetricsList
 from rebalancer.kube.pages import Listing
-from rebalancer.memory.document import Document, SignalMemory, decode
+from rebalancer.memory.document import Document, StreakMemory, decode
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.times import rfc3339
+from tests.unit.commands.embedded import run_options
 
 MEMORY = "default/memory"
 POLICY = """
@@ -119,7 +119,7 @@ def run(hot: Measured, tmp_path: Path) -> Run:
         environment = Environment(SystemClock(), {}, out, err, threading.Event())
         chosen: dict[str, Any] = {"memory": MEMORY, "quiet": True, "output": "json", **options}
         kubeconfig = str(hot.cluster.kubeconfig)
-        run_once(RunOptions(policy_path=str(policy), kubeconfig=kubeconfig, **chosen), environment)
+        run_once(run_options(policy_path=str(policy), kubeconfig=kubeconfig, **chosen), environment)
         report: dict[str, Any] = json.loads(out.getvalue())
         assert report["exitCode"] == 0
         return report
@@ -143,12 +143,12 @@ def test_the_third_run_in_a_row_acts_and_then_there_is_silence(hot, run, capsys)
         assert report["moves"] == []
         assert {skip["code"] for skip in report["skipped"]} == {"TooFewRuns"}
         assert f"so far in {number} of 3 runs in a row" in report["skipped"][0]["message"]
-        seen = {"low-utilisation": SignalMemory(hot.at, {"n-a": number})}
-        assert remembered(hot).signals == seen
+        seen = {"low-utilisation": StreakMemory(hot.at, {"n-a": number})}
+        assert remembered(hot).streaks == seen
         hot.at += 15
     kubeconfig = f"--kubeconfig={hot.cluster.kubeconfig}"
     assert command(["history", kubeconfig, f"--memory={MEMORY}"]) == 0
-    assert "low-utilisation: seen on nodes for so many runs" in capsys.readouterr().out
+    assert "low-utilisation: nodes, and in how many runs in a row" in capsys.readouterr().out
     report = run()
     assert evicted(report) == ["n-b", "n-b"]
     assert report["moves"][0]["reason"] == "node n-a: cpu 80% used (over 50%)"
@@ -208,11 +208,11 @@ def test_an_explanation_reads_what_is_used_and_says_for_how_long_a_node_waits(
     assert {pod["plan"]["code"] for pod in explanation["pods"]} == {"TooFewRuns"}
 
 
-def test_a_node_that_cools_down_begins_anew(hot, run):
+def test_a_node_that_cools_down_starts_again(hot, run):
     for pods in ({"n-a": 4}, {"n-a": 4}, {"n-a": 1}, {"n-a": 4}, {"n-a": 4}):
         hot.on, hot.at = pods, hot.at + 15
         assert run()["moves"] == []
-    assert remembered(hot).signals["low-utilisation"].runs == {"n-a": 2}
+    assert remembered(hot).streaks["low-utilisation"].runs == {"n-a": 2}
 
 
 def test_without_memory_no_run_acts_and_each_says_what_to_do(hot, run):
@@ -250,5 +250,5 @@ def test_a_cluster_that_serves_no_metrics_is_left_alone_and_distinguished(hot, r
     assert (report["moves"], report["skipped"]) == ([], [])
     assert any(line.startswith("usage is not known:") for line in report["warnings"])
     assert any("the usage of no node is known" in line for line in report["warnings"])
-    # A run that saw nothing neither counts nor begins anew.
-    assert remembered(hot).signals["low-utilisation"].runs == {"n-a": 1}
+    # A run that saw nothing neither counts nor starts again.
+    assert remembered(hot).streaks["low-utilisation"].runs == {"n-a": 1}

@@ -101,7 +101,7 @@ def test_a_workload_that_rests_is_left_alone_and_the_report_says_until_when_and_
     texts = {skip["message"] for skip in report["skipped"]}
     assert len(texts) == 1
     text = texts.pop()
-    assert "anti-affinity/soft rests until" in text
+    assert "anti-affinity/soft cools down until" in text
     assert "web-x came back to n-a" in text
 
 
@@ -141,7 +141,7 @@ def test_an_explanation_knows_the_memory_as_a_dry_run_does_and_leaves_it_alone(
         }
     assert verdicts[0] == {"moves", "mended", "fine"}
     assert verdicts[1] == {"stays", "fine"}
-    assert "anti-affinity/soft rests until" in protections["coolDown"]
+    assert "anti-affinity/soft cools down until" in protections["coolDown"]
     assert drifted.get("ConfigMap", "memory") == written
 
 

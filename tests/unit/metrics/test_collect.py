@@ -133,7 +133,7 @@ def test_owners_are_bounded_and_no_eviction_is_lost():
 
 def test_a_pod_on_a_node_that_an_earlier_move_went_to_is_moved_again():
     terms = {"spread/soft": TermMemory(moves=1, last=int(NOW) - 60, trail=(("n-b", "n-a"),))}
-    gone = {"spread/soft": TermMemory(given_up="in vain", last=int(NOW) - 60)}
+    gone = {"spread/soft": TermMemory(given_up="without effect", last=int(NOW) - 60)}
     rests = {"spread/soft": TermMemory(until=int(NOW) + 60, why="x", last=int(NOW))}
     memory = Document(
         owners={

@@ -15,9 +15,9 @@ WHOLE = (
     "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
     "(steer: marks), so that it stays empty"
 )
-SELECTOR = "differs: a nodeSelector is mended like required node affinity"
+SELECTOR = "differs: a nodeSelector is fixed like required node affinity"
 RESTS = (
-    "a pod goes where its replacement has a place; owners whose replacements fare no better rest"
+    "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
 )
 RESTARTS = f"differs: RemovePodsHavingTooManyRestarts: {RESTS}"
 READ = (

@@ -67,7 +67,7 @@ strategies:
         ),
         (
             "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
-            "owners whose replacements fare no better rest"
+            "owners whose replacements do no better cool down"
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "

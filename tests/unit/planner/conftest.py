@@ -28,12 +28,12 @@ def problem_of(
     strategies=FOUR,
     protections=None,
     params=None,
-    signals=None,
+    streaks=None,
     profile=None,
 ):
     """A problem over objects or their snapshot, with the strategies as installed and their default parameters.
 
-    ``signals`` are what all of them remember.
+    ``streaks`` are what all of them remember.
     """
     registry = Registry.installed()
     snapshot = objects if isinstance(objects, Snapshot) else snapshot_of(objects)
@@ -42,7 +42,7 @@ def problem_of(
         strategy = registry.strategy(name)
         of_strategy = (params or {}).get(name) or strategy.Params()
         terms = partial(_terms, strategy, of_strategy)
-        contributions.append(Contribution(name, 1.0, False, terms, signals))
+        contributions.append(Contribution(name, 1.0, False, terms, streaks))
     return Problem(
         snapshot,
         SchedulerModel(snapshot, profile or SchedulerProfile.for_version(snapshot.version)),

@@ -27,13 +27,15 @@ def starting(name, count, age, **more):
     return objects
 
 
-def ending(objects, count, *, anew):
-    """The workload with terminating pods beside it, whose replacements are there already if ``anew``."""
+def ending(objects, count, *, replaced):
+    """The workload with terminating pods beside it, whose replacements are there already if ``replaced``."""
     pods = [item for item in objects if item["kind"] == "Pod"]
     for index, pod in enumerate(pods[-count:]):
         meta = {**pod["metadata"], "deletionTimestamp": "2027-01-15T08:00:20Z"}
         gone = {**pod, "metadata": {**meta, "name": f"gone-{index}", "uid": f"gone-{index}"}}
-        objects = [*objects, gone] if anew else [gone if item is pod else item for item in objects]
+        objects = (
+            [*objects, gone] if replaced else [gone if item is pod else item for item in objects]
+        )
     return objects
 
 
@@ -72,12 +74,12 @@ def test_batch_pods_are_not_in_flight(plan, kind, spec):
 
 
 def test_a_victim_and_its_replacement_are_one_move(plan):
-    slow = ending(starting("slow", 1, 60), 1, anew=True)
+    slow = ending(starting("slow", 1, 60), 1, replaced=True)
     assert moved(plan, *slow)[:2] == (4, 4)
 
 
 def test_the_victim_of_an_owner_that_waits_is_a_move_of_its_own(plan):
-    slow = ending(starting("slow", 1, 60, kind="StatefulSet"), 1, anew=False)
+    slow = ending(starting("slow", 1, 60, kind="StatefulSet"), 1, replaced=False)
     # Two in flight: none in the first wave, and nothing is planned behind an empty one.
     assert moved(plan, *slow) == (0, 0, {Code.BUDGET})
 
@@ -115,7 +117,7 @@ def crowded(plan, *objects, **budgets):
     ],
 )
 def test_where_moves_in_flight_use_up_a_budget_the_plan_says_so(plan, budgets, limit):
-    going = ending(workload("slow", ["n1", "n2", "n3", "n0"]), 1, anew=False)
+    going = ending(workload("slow", ["n1", "n2", "n3", "n0"]), 1, replaced=False)
     result = crowded(plan, *going, **budgets)
     assert result.stopped == (
         f"Moves in flight use up a budget ({limit}): 1 rule is unmet. "
@@ -156,7 +158,7 @@ def test_what_came_into_flight_since_the_plan_takes_its_part_of_the_next_wave(co
 
 
 def test_victims_that_still_terminate_are_not_in_flight_once_their_replacements_are_ready():
-    others = ending(workload("done", NODES), 2, anew=True)
+    others = ending(workload("done", NODES), 2, replaced=True)
     assert kept_between_waves(*others) == 0
     ours = replace(TWO, planned=frozenset({"gone-0", "gone-1"}))
     assert kept_between_waves(*others, settings=ours) == 2
@@ -177,7 +179,7 @@ def test_pods_that_leave_a_zone_use_up_its_budget_between_waves_too():
     settings = Settings(budgets=Budgets(per_zone=Limit.parse(1)))
     first = plan_of([*zoned, *webs, *slow], strategies=["duplicates"], settings=settings)
     assert [move.wave for move in first.moves] == [1, 2]
-    leaving = ending(slow, 4, anew=False)  # one of them from n0
+    leaving = ending(slow, 4, replaced=False)  # one of them from n0
     judged = rechecked(
         [*zoned, *webs, *leaving], first.moves[1:], strategies=["duplicates"], settings=settings
     )

@@ -58,7 +58,7 @@ def test_no_pod_is_moved_out_of_the_way_when_the_budget_is_not_enough_for_both(
 
 
 def test_no_pod_is_moved_out_of_the_way_where_that_would_break_a_rule(plan):
-    # A second fill on n1 would be a duplicate for one mended: nothing gained.
+    # A second fill on n1 would be a duplicate for one fixed: nothing gained.
     objects = [o for o in crowded() if not o["metadata"]["name"].startswith("fill")]
     result = plan([*objects, *workload("fill", ["n1", "n2"], cpu="800m")], **ONLY)
     assert all(m.makes_way_for == "" for m in result.moves)

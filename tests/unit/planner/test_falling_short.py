@@ -1,4 +1,4 @@
-"""Moves that would mend one rule and break another: they wait until they land better."""
+"""Moves that would fix one rule and break another: they wait until they land better."""
 
 import random
 from dataclasses import replace
@@ -59,10 +59,10 @@ def test_a_pod_that_cannot_land_better_goes_all_the_same(plan):
     ("elsewhere", "why"),
     [
         (False, None),
-        (True, "it would mend less than planned where it would land now: left to the next run"),
+        (True, "it would fix less than planned where it would land now: left to the next run"),
     ],
 )
-def test_a_move_that_would_mend_less_than_planned_is_dropped(elsewhere, why):
+def test_a_move_that_would_fix_less_than_planned_is_dropped(elsewhere, why):
     *_, last = plan_of(skewed(), **ONLY).moves
     now = [o for o in skewed() if o["metadata"]["name"] != "more-0"]
     # What was to land on n1 landed on n3.
@@ -92,11 +92,11 @@ def crowded_and_over():
     ("change", "reason"),
     [
         ({}, ["", ""]),
-        ({"gain": Cost(0, 3, 0)}, ["it would mend less", "may need the room"]),
+        ({"gain": Cost(0, 3, 0)}, ["it would fix less", "may need the room"]),
         ({"uid": "of a pod that is gone"}, ["the pod is gone", ""]),
     ],
 )
-def test_balance_waits_where_a_rule_could_not_be_mended_as_planned(change, reason):
+def test_balance_waits_where_a_rule_could_not_be_fixed_as_planned(change, reason):
     protections = Protect(single_replicas=False)
     objects = crowded_and_over()
     rule, balance = plan_of(objects, protections=protections).moves

@@ -1,4 +1,4 @@
-"""A verdict that is kept is the one that would be made afresh, after every move."""
+"""A verdict that is kept is the one that would be computed again after every move."""
 
 import random
 
@@ -43,7 +43,7 @@ def drifted(seed):
 
 @pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(plan, monkeypatch, seed, sampled):
+def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen = {"kept": 0, "made": 0}
     judge, made = Judge.judge, Judge._judge
@@ -62,11 +62,11 @@ def test_a_kept_verdict_is_the_one_that_would_be_made_afresh(plan, monkeypatch, 
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        anew = made(self, pod, node, cost, landing)
-        assert (verdict.refused, verdict.vain) == (anew.refused, anew.vain)
-        assert (verdict.gain[:2], verdict.best[:2]) == (anew.gain[:2], anew.best[:2])
+        again = made(self, pod, node, cost, landing)
+        assert (verdict.refused, verdict.vain) == (again.refused, again.vain)
+        assert (verdict.gain[:2], verdict.best[:2]) == (again.gain[:2], again.best[:2])
         if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
-            assert (verdict.gain, verdict.by_strategy) == (anew.gain, anew.by_strategy)
+            assert (verdict.gain, verdict.by_strategy) == (again.gain, again.by_strategy)
         return verdict
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))

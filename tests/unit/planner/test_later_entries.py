@@ -24,8 +24,8 @@ def test_evenness_is_not_bought_with_a_duplicate(plan):
     assert plan(objects, strategies=["low-utilisation", "duplicates"]).moves == ()
 
 
-def test_a_landing_that_is_only_more_even_does_not_make_mending_a_rule_surer(plan):
-    # Of two equally empty nodes one holds a replica: half of the landings mend nothing.
+def test_a_landing_that_is_only_more_even_does_not_make_fixing_a_rule_surer(plan):
+    # Of two equally empty nodes one holds a replica: half of the landings fix nothing.
     nodes = [node(f"n{i}", "a") for i in range(3)]
     rest = [*heavy("db", "n0", "600m"), *workload("side", ["n2"], cpu="400m", annotations=PINNED)]
     objects = [*nodes, *web("n0", "n0", "n1"), *rest]

@@ -45,7 +45,7 @@ def test_pods_of_a_hot_node_stay_if_pending_pods_take_their_room(plan):
     assert all("pending default/p0 takes room on a" in message for message in said)
 
 
-def test_a_move_that_mends_a_rule_goes_all_the_same_and_names_the_pending_pod(plan):
+def test_a_move_that_fixes_a_rule_goes_all_the_same_and_names_the_pending_pod(plan):
     objects = [
         node("a", "z1", cpu="2"),
         node("b", "z2", cpu="8"),
@@ -58,7 +58,7 @@ def test_a_move_that_mends_a_rule_goes_all_the_same_and_names_the_pending_pod(pl
     assert move.reason.endswith("; pending default/p takes room on a")
 
 
-def test_what_a_pending_pod_mends_is_no_gain_of_the_move(plan):
+def test_what_a_pending_pod_fixes_is_no_gain_of_the_move(plan):
     # Zone z1 lacks a pod of db; the one that waits for room on a would come once web-0 is gone.
     rule = spread("db", hard=False)
     objects = [

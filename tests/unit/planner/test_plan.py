@@ -29,7 +29,7 @@ def test_nothing_to_do_is_an_empty_plan():
     assert made.backlog == Backlog()
 
 
-def test_what_can_be_mended_is_mended_with_as_few_moves_as_it_takes():
+def test_what_can_be_fixed_is_fixed_with_as_few_moves_as_it_takes():
     made = planned(crowded(2))
     assert made.before["duplicates"].cost == Cost(soft=2.0)
     assert made.after["duplicates"].cost == Cost()

@@ -9,7 +9,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import Refusal, protection_code, protections_of, skips_of
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.protect import NOT_RECREATED, Scope, protect
+from rebalancer.snapshot.protect import JUST_SCALED, NOT_RECREATED, Scope, protect
 from rebalancer.testing.workloads import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of, problem_of
 
@@ -77,9 +77,11 @@ def test_a_cool_down_says_until_when():
         (["optedOut"], Code.PROTECTED),
         (["optedOut", NOT_RECREATED], Code.NOT_RECREATED),
         ([NOT_RECREATED], Code.NOT_RECREATED),
+        (["young", JUST_SCALED], Code.JUST_SCALED),
+        ([JUST_SCALED, NOT_RECREATED], Code.NOT_RECREATED),
     ],
 )
-def test_that_nothing_makes_a_pod_anew_is_a_code_of_its_own(names, code):
+def test_some_protections_are_codes_of_their_own(names, code):
     assert protection_code(names) is code
 
 

@@ -50,7 +50,7 @@ def test_a_pod_that_went_moved_or_is_protected_now_stays(move, objects, why):
     assert verdict(objects, move) == [why]
 
 
-def test_a_move_that_mends_nothing_any_more_stays(move):
+def test_a_move_that_fixes_nothing_any_more_stays(move):
     even = web("n0", "n1") if move.pod == "web-0" else web("n1", "n0")
     (why,) = verdict([*NODES, *even], move)
     assert why is not None

@@ -24,7 +24,7 @@ def test_a_more_eager_policy_asks_for_less(one, next_):
 
 
 @pytest.mark.parametrize("eagerness", Eagerness)
-def test_what_mends_and_what_breaks_are_shares_of_all_landings(eagerness):
+def test_what_fixes_and_what_breaks_are_shares_of_all_landings(eagerness):
     threshold = Settings(eagerness=eagerness).threshold
     assert 0 < threshold.better <= 1
     assert threshold.better + threshold.worse <= 1

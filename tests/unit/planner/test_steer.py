@@ -1,4 +1,4 @@
-"""Landings that are chosen: where the scheduler's choice mends nothing, a few marks make a better one."""
+"""Landings that are chosen: where the scheduler's choice fixes nothing, a few marks make a better one."""
 
 from __future__ import annotations
 
@@ -234,8 +234,8 @@ def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
     assert [steered.count(wave) for wave in sorted(set(steered))] == [20, 10]
 
 
-def test_between_waves_a_landing_that_would_mend_less_is_chosen_again() -> None:
-    # The policy wants web in both zones, of which the scheduler knows nothing: n1 mends the duplicate only.
+def test_between_waves_a_landing_that_would_fix_less_is_chosen_again() -> None:
+    # The policy wants web in both zones, of which the scheduler knows nothing: n1 fixes the duplicate only.
     nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
     web = workload("web", ["n0", "n0"], spec=spread("web", "absent"))
     objects = [*nodes, *web, *workload("fill", ["n2"], cpu="2")]

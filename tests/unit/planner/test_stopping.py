@@ -37,7 +37,7 @@ def skips(*codes):
         ),
         (
             ([MOVE], [], after(1), Backlog()),
-            "Nothing more can be gained: 1 rule stays unmet (no move would mend more).",
+            "Nothing more can be gained: 1 rule stays unmet (no move would fix more).",
         ),
         (
             ([], skips(Code.TOO_FEW_RUNS), after(1), Backlog()),

@@ -26,9 +26,9 @@ def all_apart(owners):
 
 
 @pytest.mark.parametrize("many", [0, 10_000])
-def test_what_is_asked_later_is_mended_as_well(plan, monkeypatch, many):
+def test_what_is_asked_later_is_fixed_as_well(plan, monkeypatch, many):
     monkeypatch.setattr(candidates, "_MANY", many)
     result = plan(all_apart(12), strategies=["anti-affinity"], settings=Settings(lifted=True))
-    # 48 pods over three zones: 16 have to go to the third, and every move mends one.
+    # 48 pods over three zones: 16 have to go to the third, and every move fixes one.
     assert len(result.moves) == result.lower_bound == 16
     assert result.after["anti-affinity"].cost.soft == 0

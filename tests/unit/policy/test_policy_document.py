@@ -90,7 +90,7 @@ def test_plain_scalars_are_read_by_the_core_schema(text, value):
             "f.yaml:2: is not YAML: expected a single document in the stream, but found another document (column 1); put each document into a file of its own",
         ),
         ("a: *nope", "f.yaml:1: is not YAML: found undefined alias 'nope' (column 4)"),
-        ("", "f.yaml: is empty; a policy has at least apiVersion and kind"),
+        ("", "f.yaml: is empty; it needs at least apiVersion and kind"),
         ("a: 1\nb: \x01\n", "f.yaml:2: holds a character that YAML forbids (#x0001)"),
         (b"a: 1\nb: \xff\n", "f.yaml:2: is not UTF-8 text; save it as UTF-8"),
     ],

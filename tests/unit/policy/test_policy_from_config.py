@@ -89,3 +89,31 @@ def test_the_hash_is_that_of_what_the_file_holds(load, tmp_path):
     assert hash_of(CONFIG.replace("42", "43")) != first
     assert hash_of(f"# a comment\n{CONFIG}") == first
     assert load("mode: enforce\n").policy_hash != first
+
+
+MAIN = "apiVersion: rebalancer/v1\nkind: Policy\nscheduler: {fromConfig: %s}\n"
+
+
+@pytest.mark.parametrize("named", ["scheduler.yaml", "./scheduler.yaml", "scheduler.json"])
+def test_it_may_lie_in_a_policys_directory(tmp_path, known, snapshot, named):
+    (tmp_path / "rebalancer.yaml").write_text(MAIN % named)
+    (tmp_path / named).write_text(CONFIG)
+    loaded = load_policy(tmp_path, known)
+    assert scheduler_profile(loaded.policy, snapshot).hard_pod_affinity_weight == 42
+    assert loaded.policy.strategies == {}
+    # What is wrong in it is said once, and an empty one is not said to be a strategy.
+    (tmp_path / named).write_text("")
+    with pytest.raises(PolicyError) as caught:
+        load_policy(tmp_path, known)
+    (problem,) = caught.value.problems
+    assert problem.endswith("is empty; it needs at least apiVersion and kind")
+
+
+def test_one_that_nothing_names_is_known_for_what_it_is(tmp_path, known):
+    (tmp_path / "rebalancer.yaml").write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
+    (tmp_path / "packing.yaml").write_text(CONFIG)
+    advice = r"a policy names it: scheduler: \{fromConfig: packing.yaml\}"
+    with pytest.raises(PolicyError, match=advice + " in rebalancer.yaml"):
+        load_policy(tmp_path, known)
+    with pytest.raises(PolicyError, match=advice):
+        load_policy(tmp_path / "packing.yaml", known)

@@ -98,7 +98,7 @@ def test_the_pod_moved_out_of_the_way_in_vain_need_not_be_in_order(data):
 def test_a_wrong_key_is_named_and_what_to_do(data, key, value, says):
     problem = refusal({**data, key: value})
     assert problem.startswith(says)
-    assert problem.endswith("make the plan anew: rebalancer run --dry-run -o json")
+    assert problem.endswith("make a new plan: rebalancer run --dry-run -o json")
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_the_page_says_what_the_table_says(full):
     assert page.open == []
     for words in (
         "Run with policy policy.yaml",
-        "1 pod evicted of 2 planned to mend all of 1 unmet rule",
+        "1 pod evicted of 2 planned to fix all of 1 unmet rule",
         "Deployment/shop/web",
         "1 PodDisruptionBudget",
         ": a PodDisruptionBudget allows no disruption now",
@@ -390,7 +390,7 @@ def test_no_cell_of_the_csv_is_a_formula(report, first):
 
 def test_the_markdown_begins_with_the_sentence_and_names_the_moves(full):
     text = render(full, "markdown")
-    assert text.startswith("### 1 pod evicted of 2 planned to mend all of 1 unmet rule")
+    assert text.startswith("### 1 pod evicted of 2 planned to fix all of 1 unmet rule")
     assert "| `Deployment/shop/web` | 2 | `zone-a` 2 → 1 → 1, `zone-c` 0 → 1 → 1 |" in text
     assert "| `shop/web-0` |" in text
     assert "- **1 PodDisruptionBudget**: a PodDisruptionBudget allows no disruption now" in text

@@ -11,7 +11,7 @@ from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\
-1 eviction to mend all of 1 unmet rule; it cannot be done with fewer than 1.
+1 eviction to fix all of 1 unmet rule; it cannot be done with fewer than 1.
 After these moves every rule holds.
 
 Dry run with policy policy.yaml (mode enforce, eagerness careful)
@@ -74,7 +74,7 @@ def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     )
     text = as_table(report(moves=[move()], outcomes=[done]))
     assert text.startswith(
-        "1 pod evicted of 1 planned to mend all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
+        "1 pod evicted of 1 planned to fix all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
         "1 evicted, 1 of 1 landed as predicted.\n"
         "After these moves every rule holds.\n\n"
         "Run with policy"
@@ -166,7 +166,7 @@ def test_waves_are_distinguished(report):
     text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
     heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
     assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
-    assert text.startswith("3 evictions in 2 waves to mend all of 1 unmet rule;")
+    assert text.startswith("3 evictions in 2 waves to fix all of 1 unmet rule;")
 
 
 def test_long_lists_are_cut_and_say_by_how_much(report):
@@ -231,7 +231,7 @@ def test_what_observing_strategies_would_do_is_counted_apart(report):
     assert as_table(report(moves=moves)).startswith("2 evictions (1 observed only) in 2 waves")
 
 
-def test_what_no_placement_can_mend_is_listed(report):
+def test_what_no_placement_can_fix_is_listed(report):
     score = Score(
         Cost(hard=2.0), 1, ("Deployment/shop/db over zones: 5 pods, 3 domains: 2 must share",)
     )
@@ -313,9 +313,9 @@ def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left)
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        (Score(Cost(2.0), 2), Score(Cost(), 0), " to mend all of 2 unmet rules;"),
-        (Score(Cost(2.0), 2), Score(Cost(1.0), 1), " to mend 1 of 2 unmet rules;"),
-        (Score(Cost(4.0), 2), Score(Cost(2.0), 2), " to mend a part of 2 unmet rules;"),
+        (Score(Cost(2.0), 2), Score(Cost(), 0), " to fix all of 2 unmet rules;"),
+        (Score(Cost(2.0), 2), Score(Cost(1.0), 1), " to fix 1 of 2 unmet rules;"),
+        (Score(Cost(4.0), 2), Score(Cost(2.0), 2), " to fix a part of 2 unmet rules;"),
         (Score(Cost(0, 0, 4.0), 0), Score(Cost(0, 0, 1.0), 0), " to even nodes out;"),
         (Score(Cost(), 0), Score(Cost(), 0), ";"),
     ],

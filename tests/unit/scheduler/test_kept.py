@@ -1,4 +1,4 @@
-"""What is kept while pods move says the same as what is made anew."""
+"""What is kept while pods move says the same as what is computed again."""
 
 from __future__ import annotations
 

@@ -90,18 +90,18 @@ def test_pods_that_wait_for_a_node_use_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "anew", [node("n2", NOW + 30), node("n4", NOW - 86400)], ids=["same name", "new name"]
+    "fresh", [node("n2", NOW + 30), node("n4", NOW - 86400)], ids=["same name", "new name"]
 )
-def test_of_nodes_that_are_new_nothing_is_known(anew: dict[str, Any]) -> None:
+def test_of_nodes_that_are_new_nothing_is_known(fresh: dict[str, Any]) -> None:
     first = first_of([pod("a", "web", "n1"), pod("b", "web", "n2")])
     later = later_of(
-        [pod("a", "web", "n1"), pod("b", "web", anew["metadata"]["name"])],
-        [node("n1"), node("n3"), anew],
+        [pod("a", "web", "n1"), pod("b", "web", fresh["metadata"]["name"])],
+        [node("n1"), node("n3"), fresh],
     )
     usage = carried(first, later)
     known = dict(zip(later.nodes.names, usage.known.tolist(), strict=True))
     used = dict(zip(later.nodes.names, usage.nodes[0].tolist(), strict=True))
-    name = anew["metadata"]["name"]
+    name = fresh["metadata"]["name"]
     assert known == {"n1": True, "n3": True, name: False}
     assert used == {"n1": 1000, "n3": 1000, name: 0}
 

@@ -175,7 +175,7 @@ def seen(fold: Fold) -> Snapshot:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25))
-def test_a_followed_snapshot_is_the_one_that_is_read_anew(steps: list[tuple[str, Any]]) -> None:
+def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str, Any]]) -> None:
     world = World()
     fold = world.read()
     first = seen(fold)

@@ -96,7 +96,7 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        (WHOLE[: len(WHOLE) // 2], "cut off: it ends amid object"),
+        (WHOLE[: len(WHOLE) // 2], "cut off: it ends inside object"),
         (gzip.compress(WHOLE.encode())[:-20], "cut off"),
         (b"\x1f\x8b" + b"nonsense" * 20, "damaged|cannot be read|not"),
         (WHOLE + WHOLE, "not one JSON list"),

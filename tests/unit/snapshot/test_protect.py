@@ -59,7 +59,7 @@ def protected(objects, **rules):
         ("ReplicationController", "", []),
     ],
 )
-def test_only_known_controllers_are_trusted_to_create_a_pod_anew(kind, api_version, expected):
+def test_only_known_controllers_are_trusted_to_recreate_a_pod(kind, api_version, expected):
     assert protected(pods(kind, api_version)) == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.cli import command
-from rebalancer.cost.signals import Signals
+from rebalancer.cost.streaks import Streaks
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
@@ -82,7 +82,7 @@ def test_once_it_is_balanced_twenty_runs_that_lack_nothing_plan_nothing(policy, 
     for _ in range(20):
         world.wait(120)
         snapshot = measured_at(world.snapshot, world.now)
-        lasting = Signals(0.0, dict.fromkeys(snapshot.nodes.names, 100))
+        lasting = Streaks(0.0, dict.fromkeys(snapshot.nodes.names, 100))
         planning.remember({}, 0, {"low-utilisation": lasting})
         assert planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves == ()
 

@@ -71,7 +71,7 @@ def test_a_list_that_is_cut_off_anywhere_is_broken() -> None:
     end_of_the_list = len(body) - len(field(3, b"") + field(4, b""))
     for length in range(end_of_the_list):
         _, frames = read([body[:length]])
-        with pytest.raises(BrokenListError, match="amid the list"):
+        with pytest.raises(BrokenListError, match="inside the list"):
             frames.close()
 
 

@@ -82,7 +82,7 @@ def test_a_list_without_its_envelope_is_cut_by_its_length() -> None:
     ]
     assert names == ["a", "b", "c"]
     frames.close()
-    with pytest.raises(BrokenListError, match="amid the list"):
+    with pytest.raises(BrokenListError, match="inside the list"):
         ListFrames(length=len(kept)).close()
 
 

@@ -1,4 +1,4 @@
-"""What strategies wait to see in several runs in a row: from run to run, bounded, forgotten after a day."""
+"""Streaks from run to run: bounded in size, and forgotten after a day."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rebalancer.cost.signals import Signals
-from rebalancer.memory.document import Document, SignalMemory
+from rebalancer.cost.streaks import Streaks
+from rebalancer.memory.document import Document, StreakMemory
 from rebalancer.plan.outcome import Outcome
 
 FORGOTTEN_AFTER = 86_400
@@ -20,40 +20,40 @@ _LARGEST = 150_000
 """Bytes of one strategy's JSON: a few thousand over-used nodes."""
 
 
-def remembered(document: Document) -> dict[str, Signals]:
+def remembered(document: Document) -> dict[str, Streaks]:
     """Return strategy -> what it has seen in earlier runs."""
-    return {name: Signals(seen.at, seen.runs) for name, seen in document.signals.items()}
+    return {name: Streaks(seen.at, seen.runs) for name, seen in document.streaks.items()}
 
 
 def without_old(document: Document, now: float) -> Document:
     """Return the document without what was seen over a day ago, or under a wrong clock."""
     kept = {
         name: seen
-        for name, seen in document.signals.items()
+        for name, seen in document.streaks.items()
         if seen.at - _AHEAD <= now <= seen.at + FORGOTTEN_AFTER
     }
-    return msgspec.structs.replace(document, signals=kept)
+    return msgspec.structs.replace(document, streaks=kept)
 
 
-def with_signals(
-    document: Document, signals: Mapping[str, Signals], outcomes: Iterable[Outcome], now: float
+def with_streaks(
+    document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with what a run has seen (strategy -> signals), and what came of its moves.
+    """Return the document with what a run has seen (strategy -> streaks), and what came of its moves.
 
     Pods that went use nothing any more where they were measured, and will where they went: once some have,
     only what is measured from ``now`` on counts, and never the measurement that they went by, whosever clock
     it was taken under.
     """
     moved = any(outcome.status.may_have_evicted for outcome in outcomes)
-    kept = dict(document.signals)
-    for name, seen in signals.items():
-        known = kept.get(name, SignalMemory())
+    kept = dict(document.streaks)
+    for name, seen in streaks.items():
+        known = kept.get(name, StreakMemory())
         at = max(known.at, seen.at + 1.0, now) if moved else max(known.at, seen.at)
         # Another run may have seen something newer meanwhile.
         runs = _bounded(seen.runs) if seen.at >= known.at else known.runs
         if runs != known.runs or moved or (runs and at > known.at + _WRITTEN_AGAIN_AFTER):
-            kept[name] = SignalMemory(at, runs)
-    return msgspec.structs.replace(document, signals=dict(sorted(kept.items())))
+            kept[name] = StreakMemory(at, runs)
+    return msgspec.structs.replace(document, streaks=dict(sorted(kept.items())))
 
 
 def _bounded(runs: Mapping[str, int]) -> dict[str, int]:

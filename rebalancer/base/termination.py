@@ -26,10 +26,10 @@ _AGAIN = 0.05
 """Seconds after which it is sent again: one that comes just before a blocking call does not interrupt that."""
 
 _writing: int | None = None
-"""The writing end of the pipe; closed when signals are handled anew, which ends the thread that reads it."""
+"""The writing end of the pipe; closed when handlers are installed again, which ends the thread that reads it."""
 
 
-def handle_signals(stop: threading.Event, committed: threading.Event, patience: float) -> None:
+def handle_termination(stop: threading.Event, committed: threading.Event, patience: float) -> None:
     """Turn SIGTERM and SIGINT into ``stop`` from now on. To be called in the main thread.
 
     What is not ``committed`` has ``patience`` seconds to come to an end by itself. Then, or at the second signal,
