@@ -185,6 +185,9 @@ class Course:
 
     def _undo(self) -> Outcome | None:
         """Undo the steps, the last one first; None: the process ends, or the machine goes after all."""
+        read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
+        if not self._again_and_again(read):
+            return None
         for planned in reversed(self.world.steps):
             undoes = planned.name in self.record.state.steps and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):

@@ -7,6 +7,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.interruption.steps.exclude import LABEL
+from rebalancer.signals import kubernetes, model
 from rebalancer.signals.notice import NOTICE, NodeNotice, written
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE
@@ -133,8 +134,6 @@ def test_a_run_that_only_observes_does_not_listen(cluster, tmp_path):
 
 
 def test_a_source_that_cannot_be_opened_ends_the_process(cluster, tmp_path, monkeypatch):
-    from rebalancer.signals import kubernetes, model
-
     def refuse(*_):
         raise model.SignalError("no such queue: check queueUrl")
 
