@@ -189,12 +189,19 @@ def _signals_schema(
     sources: dict[str, Any] = {}
     for name in sorted(known):
         own = _own_schema(known[name], f"signals.{name}", definitions)
-        sources[name] = {**own, "type": ["object", "null"]}
-    return {
-        "description": Policy.model_fields["signals"].description,
+        definitions[f"signals.{name}"] = {**own, "type": ["object", "null"]}
+        sources[name] = {
+            "description": own.get("description", ""),
+            "$ref": f"#/$defs/signals.{name}",
+        }
+    definitions["Signals"] = {
         "type": "object",
         "additionalProperties": False,
         "properties": sources,
+    }
+    return {
+        "description": Policy.model_fields["signals"].description,
+        "$ref": "#/$defs/Signals",
     }
 
 
