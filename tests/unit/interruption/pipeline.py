@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
+from typing import ClassVar
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
@@ -37,7 +38,7 @@ class HandClock(SystemClock):
 class Scripted:
     """A step that does what the test says, and counts how often."""
 
-    Params = StepParams
+    Params: ClassVar[type[StepParams]] = StepParams
 
     def __init__(self, name, act=None):
         self.name, self._act = name, act
@@ -59,7 +60,8 @@ class Process:
     def __init__(self, cluster, steps, *, clock=None, policy=None, stop=None):
         self.cluster, self.clock = cluster, clock or HandClock()
         self.killed = threading.Event()
-        self.said, self.told = [], []
+        self.said: list[str] = []
+        self.told: list[tuple[str, str]] = []
         self.stop = Stop(self.clock, signalled=self.killed)
         self.planned = 0
         self.client = connect(kubeconfig=cluster.kubeconfig, environ={}, stop=self.stop)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.interruption.model import failed
+from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import Result, SignalError, StepStatus
 from rebalancer.signals.state import STATE, Cause, State, StepState, written
 from tests.unit.interruption.pipeline import BUSY, NOON, HandClock, process, scripted, soon, spot
@@ -129,11 +131,11 @@ def test_a_deadline_that_has_passed_or_is_not_known_keeps_no_step_from_its_turn(
 
 
 def test_a_machine_that_is_no_node_has_the_steps_that_need_none(cluster):
-    class OfTheCloud(type(scripted("").params)):
+    class OfTheCloud(StepParams):
         needs_node = False
 
     one, two = scripted("one"), scripted("two")
-    two = type(two)("two", two.step, OfTheCloud(), two.part)
+    two = replace(two, params=OfTheCloud())
     with process(cluster, [one, two]) as here:
         outcome = here.course("", spot(node="", instance="i-1")).run()
     assert statuses(outcome) == {"one": "skipped", "two": "done"}
