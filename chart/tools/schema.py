@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.policy.forms import schema as policy_schema
-from rebalancer.policy.params import Params
 from rebalancer.registry import Registry
 
 FILE = Path(__file__).resolve().parents[1] / "values.schema.json"
@@ -35,9 +34,9 @@ _NAME: Schema = {
 }
 
 
-def values_schema(known: Mapping[str, type[Params]]) -> Schema:
+def values_schema(known: Registry) -> Schema:
     """Return the JSON schema (2020-12) of values.yaml, with the options of the ``known`` strategies."""
-    whole = _for_go(policy_schema(known))
+    whole = _for_go(policy_schema(known, known.signals, known.steps))
     definitions = whole["$defs"]
     # Whatever passed through YAML 1.1, and so through Helm, reads an unquoted off as false.
     for name in ("Mode", "Steer"):
@@ -60,7 +59,7 @@ def values_schema(known: Mapping[str, type[Params]]) -> Schema:
     }
 
 
-def text(known: Mapping[str, type[Params]]) -> str:
+def text(known: Registry) -> str:
     """Return the file's text."""
     return json.dumps(values_schema(known), indent=2, sort_keys=True) + "\n"
 
@@ -169,6 +168,7 @@ _OWN: dict[str, Schema] = {
     "rbac": _closed(
         {
             "autoscalers": _FLAG,
+            "deletePods": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,
             "restarts": _FLAG,

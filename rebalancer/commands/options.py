@@ -36,7 +36,13 @@ class PolicyFlags:
         """
         changes = Changes(self.settings, self.only, self.mode)
         loaded = load_policy(
-            self.policy_path, registry, changes, sys.stdin.buffer, providers=registry.providers
+            self.policy_path,
+            registry,
+            changes,
+            sys.stdin.buffer,
+            signals=registry.signals,
+            steps=registry.steps,
+            providers=registry.providers,
         )
         if (configuration := loaded.policy.scheduler.configuration) is not None:
             from rebalancer.scheduler.configured import not_followed  # noqa: PLC0415

@@ -81,7 +81,9 @@ def _schema() -> None:
 
     With the options of the installed strategies.
     """
-    write(sys.stdout, [json.dumps(schema(Registry.installed()), indent=2, sort_keys=True), "\n"])
+    known = Registry.installed()
+    whole = schema(known, known.signals, known.steps)
+    write(sys.stdout, [json.dumps(whole, indent=2, sort_keys=True), "\n"])
 
 
 @command.command(

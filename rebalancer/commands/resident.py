@@ -25,6 +25,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.early import Early
 from rebalancer.commands.identity import identity
+from rebalancer.commands.interrupted import Both, Interruptions
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import EndedRun, published, run_on
 from rebalancer.commands.schedule import Schedule
@@ -99,6 +100,8 @@ class Resident:
         self._lease = options.lease
         self._identity = identity(environment)
         self._early = Early(environment.clock)
+        self._interruptions = Interruptions(environment, self._policy.registry)
+        vitals.interruptions = self._interruptions
         self._allowed = ""
         """Hash of the policy for whose runs all rights are there."""
         self._evicted: set[str] = set()
@@ -146,7 +149,9 @@ class Resident:
                 led.callback(release, self._environment, lease)
                 led.callback(self._yield_lead)
                 lost = lease.lost
-            self._follower(client)
+            led.callback(self._interruptions.close)
+            follower = self._follower(client)
+            self._interruptions.attend(self._context(), client, follower, lost)
             self.vitals.leads = True
             while self._stop.reason() is None and lost() is None:
                 self._run(client, lost)
@@ -227,7 +232,9 @@ class Resident:
         ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
-        return Follower(client, kept, None, seconds=math.inf, observer=self._early)
+        return Follower(
+            client, kept, None, seconds=math.inf, observer=Both(self._early, self._interruptions)
+        )
 
     def _require_rights(self, client: Client) -> None:
         from rebalancer.kube.access import (  # noqa: PLC0415
@@ -244,7 +251,8 @@ class Resident:
         also = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
         follows = (*FOLLOW_RULES, *also, AccessRule("watch", PODS.group, PODS.plural))
         if run.acts:
-            require_rights(run, client, self._usage(run, client), follows)
+            also = self._interruptions.rules(loaded.policy)
+            require_rights(run, client, self._usage(run, client), (*follows, *also))
         else:
             require(client, follows)
         self._allowed = loaded.policy_hash
@@ -270,11 +278,12 @@ class Resident:
         run = self._context()
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost)
+        run.stop.add(self._interruptions.begin_run())
         try:
             ended = published(
                 self._options.publishing(),
                 self._environment,
-                lambda: self._ended(run, client),
+                lambda: self._ended(run, client, lost),
             )
         except RebalancerError as error:
             if self._stop.reason() is not None:
@@ -302,9 +311,11 @@ class Resident:
         gc.collect()
         gc.freeze()
 
-    def _ended(self, run: RunContext, client: Client) -> EndedRun:
+    def _ended(self, run: RunContext, client: Client, lost: Callable[[], str | None]) -> EndedRun:
         self._require_rights(client)
         follower = self._follower(client)
+        self._interruptions.attend(run, client, follower, lost)
+        run = replace(run, interruptions=self._interruptions.report())
         of_run = client.beside(run.stop)
         self._early.begin()
         try:
@@ -348,6 +359,7 @@ class Resident:
             self._seen()
             now = clock.now()
             early = self._early.due(self._ended_at)
+            due = min(due, self._interruptions.due(self._ended_at))
             if now >= min(due, early):
                 if early < due:
                     say(self._environment.err, f"rebalancer: {self._early.why}: planning now")

@@ -64,7 +64,9 @@ def report(
 
 
 def _is_idle(written: RunReport) -> bool:
-    return not (written.outcomes or written.standstill or written.exit_code)
+    return not (
+        written.outcomes or written.standstill or written.exit_code or written.interruptions
+    )
 
 
 def write_plan(path: str, written: RunReport) -> None:
@@ -103,6 +105,7 @@ def run_report(
         timings=dict(run.timings.seconds),
         warnings=(*run.notes, *planned.plan.warnings),
         exit_code=exit_code,
+        interruptions=run.interruptions,
     )
 
 

@@ -11,6 +11,7 @@ from rebalancer.base.stop import Clock
 from rebalancer.commands.endpoints import JSON, Answer, Paths
 
 if TYPE_CHECKING:
+    from rebalancer.commands.interrupted import Interruptions
     from rebalancer.kube.follow import Follower
     from rebalancer.memory.document import Document
     from rebalancer.metrics.collect import Values
@@ -42,6 +43,7 @@ class Vitals:
     """How many runs are over."""
     failed: ExitCode | None = None
     """Exit code of the last run, if it has no report."""
+    interruptions: Interruptions | None = None
     _values: Mapping[Metric, Values] = field(default_factory=dict)
     _report: bytes | None = None
 
@@ -81,7 +83,7 @@ class Vitals:
         silent = self._silence()
         if silent > LONGEST_SILENCE:
             return f"the API server has not reported changes for {silent:.0f} s"
-        return None
+        return None if self.interruptions is None else self.interruptions.ailment()
 
     def _silence(self) -> float:
         follower = self.follower
@@ -102,9 +104,12 @@ class Vitals:
         from prometheus_client import generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4  # noqa: PLC0415
 
-        from rebalancer.metrics.collect import of_serving, registry  # noqa: PLC0415
+        from rebalancer.metrics.collect import of_serving, of_signals, registry  # noqa: PLC0415
 
         values = {**self._values, **of_serving(leads=self.leads, silence=self._silence())}
+        counts = None if self.interruptions is None else self.interruptions.counts()
+        if counts is not None:
+            values |= of_signals(counts)
         return Answer(200, generate_latest(registry(values)), CONTENT_TYPE_PLAIN_0_0_4)
 
     def _last_report(self) -> Answer:

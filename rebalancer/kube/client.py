@@ -1,6 +1,6 @@
 """The client: paths in, bytes out, with time-outs, repeated attempts and a limit of requests in flight.
 
-It has no way to delete anything, since nothing here ever does.
+What it deletes, it deletes for ``rebalancer.kube.delete`` alone (a test looks).
 """
 
 from __future__ import annotations
@@ -132,6 +132,10 @@ class Client:
     ) -> Response:
         """Change in part. Raises as :meth:`post`."""
         return self._call("PATCH", path, query, body, content_type=content_type, seconds=seconds)
+
+    def delete(self, path: str, body: bytes, *, seconds: float | None = None) -> Response:
+        """Delete, with DeleteOptions as JSON. Raises as :meth:`post`."""
+        return self._call("DELETE", path, None, body, seconds=seconds)
 
     def stream(
         self,

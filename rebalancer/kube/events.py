@@ -24,10 +24,13 @@ _SECONDS = 5.0
 """For one event."""
 _GOODBYE = 2.0
 """Seconds for what is not written yet when the run ends."""
+_OF_THE_CLUSTER = "default"
+"""Namespace of events about objects that have none, as the API demands."""
 _LONGEST_NOTE = 1024
 """The API's own limit, in bytes."""
 
 _API_VERSIONS = {
+    "Node": "v1",
     "Pod": "v1",
     "ReplicationController": "v1",
     "ReplicaSet": "apps/v1",
@@ -82,6 +85,10 @@ class EventWriter:
         if owner is not None:
             self._add(owner, f"pod {pod.name}: {note}", pod)
 
+    def announce(self, subject: Subject, note: str, *, reason: str, action: str) -> None:
+        """Write an event that is no move's, some time later."""
+        self._add(subject, note, None, reason=reason, action=action)
+
     def close(self) -> str | None:
         """Wait a moment for what is not written yet; return None, or what to say of events that were not."""
         if self._thread is None:
@@ -94,11 +101,20 @@ class EventWriter:
         count = "1 event was" if len(failures) == 1 else f"{len(failures)} events were"
         return f"{count} not written: {failures[0]}"
 
-    def _add(self, subject: Subject, note: str, related: Subject | None) -> None:
+    def _add(
+        self,
+        subject: Subject,
+        note: str,
+        related: Subject | None,
+        *,
+        reason: str = REASON,
+        action: str = ACTION,
+    ) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="events", daemon=True)
             self._thread.start()
         body = event_of(subject, note, now=self._clock(), instance=self._instance, related=related)
+        body |= {"reason": reason, "action": action}
         self._asked += 1
         self._queue.put((subject, msgspec.json.encode(body)))
 
@@ -118,7 +134,10 @@ class EventWriter:
 
 def _create(client: Client, subject: Subject, body: bytes) -> None:
     response = client.post(
-        EVENTS.path(subject.namespace), body, retry_throttled=False, seconds=_SECONDS
+        EVENTS.path(subject.namespace or _OF_THE_CLUSTER),
+        body,
+        retry_throttled=False,
+        seconds=_SECONDS,
     )
     if response.status != 409:  # by its name the very same event: it is there already
         client.expect(response, _CREATE)
@@ -135,7 +154,10 @@ def event_of(
     body: dict[str, object] = {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
-        "metadata": {"name": _name(subject, note, now), "namespace": subject.namespace},
+        "metadata": {
+            "name": _name(subject, note, now),
+            "namespace": subject.namespace or _OF_THE_CLUSTER,
+        },
         "eventTime": stamp,
         "type": "Normal",
         "reason": REASON,

@@ -28,6 +28,7 @@ from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
 
 _PATIENCE = 2.0
@@ -210,6 +211,11 @@ class Follower:
             self._ending.intersection_update(evicted)
             self._fold.compact()
         self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes as they are known now."""
+        with self._lock:
+            return self._fold.every("Node")
 
     def silent_for(self) -> float:
         """Return the seconds for which something may have changed that is not known here.

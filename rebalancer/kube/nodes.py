@@ -42,6 +42,7 @@ class NodeView:
     """Name of the machine at its provider; may be empty."""
     taints: tuple[Taint, ...]
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
         """Return what our annotation says; None without one, or if it cannot be read."""
@@ -61,12 +62,16 @@ class NodeChange:
     """Name -> value; None removes the annotation."""
     taints: tuple[Taint, ...] | None = None
     """All taints that the node is to have, those of others included."""
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    """Name -> value; None removes the label."""
 
     def body(self, node: NodeView) -> bytes:
         """Return the merge patch that changes ``node``."""
         metadata: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.resource_version}
         if self.annotations:
             metadata["annotations"] = dict(self.annotations)
+        if self.labels:
+            metadata["labels"] = dict(self.labels)
         spec: dict[str, Any] = {}
         if self.unschedulable is not None:
             spec["unschedulable"] = self.unschedulable or None
@@ -134,6 +139,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     uid: str
     resource_version: str
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Node(msgspec.Struct):
@@ -158,4 +164,5 @@ def _view(body: bytes) -> NodeView:
         meta.annotations or {},
         node.spec.provider_id,
         node.spec.taints or (),
+        meta.labels or {},
     )

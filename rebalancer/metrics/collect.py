@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -75,6 +76,27 @@ def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
         table.LEADS: {(): leads},
         table.SILENCE: {(): silence},
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SignalCounts:
+    """What is counted of signals, by labels."""
+
+    under_way: Values
+    ended: Values
+    steps: Values
+    failing: Values
+
+
+def of_signals(counts: SignalCounts) -> dict[Metric, Values]:
+    """Return what a process that listens to signals has counted."""
+    values = {
+        table.ATTENDED: counts.under_way,
+        table.INTERRUPTIONS: counts.ended,
+        table.STEPS: counts.steps,
+        table.FAILING: counts.failing,
+    }
+    return {metric: of for metric, of in values.items() if of}
 
 
 def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:

@@ -97,6 +97,27 @@ SILENCE = Metric(
     "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
 )
 
+ATTENDED = Metric(
+    "rebalancer_interruptions_attended",
+    ("state",),
+    "Machines that go: waiting for their time or a place, or under-way. Of serve with signals only, as the next three.",
+)
+INTERRUPTIONS = Metric(
+    "rebalancer_interruptions_ended",
+    ("source", "result"),
+    "Interruptions that came to their end, since the process leads: done, incomplete, cancelled.",
+)
+STEPS = Metric(
+    "rebalancer_interruption_steps",
+    ("step", "status"),
+    "Steps that came to their end, since the process leads: done, failed, timed-out, skipped.",
+)
+FAILING = Metric(
+    "rebalancer_signal_source_failing",
+    ("source",),
+    "1 while a signal source cannot be heard, otherwise 0.",
+)
+
 TABLE = (
     BUILD,
     LAST_RUN,
@@ -121,6 +142,10 @@ TABLE = (
     AGAIN,
     LEADS,
     SILENCE,
+    ATTENDED,
+    INTERRUPTIONS,
+    STEPS,
+    FAILING,
 )
 """All metrics, in the order of the documentation."""
 

@@ -40,7 +40,7 @@ def load_template(name: str) -> Any:
         ) from None
     except (ValueError, RecursionError) as error:
         raise PolicyError([f"--notify-template {name}: is no JSON ({error})"]) from None
-    unknown = sorted({one for text in _texts(template) for one in _names(text)} - {*PLACEHOLDERS})
+    unknown = sorted({*names_in(template)} - {*PLACEHOLDERS})
     if unknown:
         known = ", ".join(f"${one}" for one in PLACEHOLDERS)
         raise PolicyError(
@@ -73,5 +73,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _names(text: str) -> Iterator[str]:
-    yield from string.Template(text).get_identifiers()
+def names_in(template: Any) -> Iterator[str]:
+    """Yield the placeholders in the texts of a template."""
+    for text in _texts(template):
+        yield from string.Template(text).get_identifiers()

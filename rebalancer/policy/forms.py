@@ -16,9 +16,11 @@ from rebalancer.policy.descriptions import descriptions
 from rebalancer.policy.document import without_nulls
 from rebalancer.policy.model import Policy, StrategyPolicy
 from rebalancer.policy.params import Params
+from rebalancer.policy.pipeline import flat_step
 
 SCHEMA_ID = "https://kube-rebalancer.invalid/schemas/policy-v1.json"
 """A name, and no address: nothing is served there."""
+_NONE: Mapping[str, type[Params]] = {}
 MODELINE = """\
 # yaml-language-server: $schema=rebalancer-policy.schema.json
 # For an editor that checks as you type: rebalancer policy schema > rebalancer-policy.schema.json
@@ -36,6 +38,13 @@ def plain(policy: Policy) -> dict[str, Any]:
         name: _flat(strategy) | {"mode": policy.mode_of(name).value}
         for name, strategy in sorted(policy.strategies.items())
     }
+    if policy.interruption.steps:
+        data["interruption"]["steps"] = [
+            without_nulls(flat_step(step)) for step in policy.interruption.steps
+        ]
+    elif not policy.signals:
+        # Most policies have neither, and nothing of the defaults has an effect then.
+        del data["signals"], data["interruption"]
     result: dict[str, Any] = data
     return result
 
@@ -110,19 +119,19 @@ class _Generator(GenerateJsonSchema):
         return result
 
 
-def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
-    """Return a JSON schema (2020-12) of the policy file with all ``known`` strategies."""
+def schema(
+    known: Mapping[str, type[Params]],
+    signals: Mapping[str, type[Params]] = _NONE,
+    steps: Mapping[str, type[Params]] = _NONE,
+) -> dict[str, Any]:
+    """Return a JSON schema (2020-12) of the policy file with all known strategies, signal sources and steps."""
     whole = Policy.model_json_schema(by_alias=True, schema_generator=_Generator)
     definitions: dict[str, Any] = whole.setdefault("$defs", {})
     envelope = definitions.pop("StrategyPolicy")
     definitions.pop("Params", None)
     strategies: dict[str, Any] = {}
     for name in sorted(known):
-        own = known[name].model_json_schema(
-            by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Generator
-        )
-        for inner, definition in own.pop("$defs", {}).items():
-            definitions[f"{name}.{inner}"] = definition
+        own = _own_schema(known[name], name, definitions)
         definitions[f"strategy.{name}"] = _strategy_schema(envelope, own, name)
         strategies[name] = {
             "description": own.get("description", ""),
@@ -149,6 +158,12 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
             "allOf": named,
         },
     }
+    whole["properties"]["signals"] = _signals_schema(signals, definitions)
+    step = definitions.pop("StepPolicy")
+    definitions.pop("StepParams", None)
+    definitions["InterruptionPolicy"]["properties"]["steps"]["items"] = _steps_schema(
+        step, steps, definitions
+    )
     whole["required"] = ["apiVersion", "kind"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -156,6 +171,57 @@ def schema(known: Mapping[str, type[Params]]) -> dict[str, Any]:
         "title": "kube-rebalancer policy",
         **{key: value for key, value in whole.items() if key != "title"},
     }
+
+
+def _own_schema(model: type[Params], name: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a plug-in's options; what it refers to is added to ``definitions``."""
+    own = model.model_json_schema(
+        by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Generator
+    )
+    for inner, definition in own.pop("$defs", {}).items():
+        definitions[f"{name}.{inner}"] = definition
+    return own
+
+
+def _signals_schema(
+    known: Mapping[str, type[Params]], definitions: dict[str, Any]
+) -> dict[str, Any]:
+    sources: dict[str, Any] = {}
+    for name in sorted(known):
+        own = _own_schema(known[name], f"signals.{name}", definitions)
+        definitions[f"signals.{name}"] = {**own, "type": ["object", "null"]}
+        sources[name] = {
+            "description": own.get("description", ""),
+            "$ref": f"#/$defs/signals.{name}",
+        }
+    definitions["Signals"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": sources,
+    }
+    return {
+        "description": Policy.model_fields["signals"].description,
+        "$ref": "#/$defs/Signals",
+    }
+
+
+def _steps_schema(
+    envelope: Mapping[str, Any], known: Mapping[str, type[Params]], definitions: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the schema of one step: its name alone, or a mapping whose other keys depend on its name."""
+    kinds = []
+    for name in sorted(known):
+        own = _own_schema(known[name], f"step.{name}", definitions)
+        properties = {k: v for k, v in envelope["properties"].items() if k != "params"}
+        properties["step"] = {"description": own.get("description", ""), "const": name}
+        definitions[f"step.{name}"] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {**properties, **own.get("properties", {})},
+            "required": ["step", *own.get("required", [])],
+        }
+        kinds.append({"$ref": f"#/$defs/step.{name}"})
+    return {"anyOf": [{"type": "string", "enum": sorted(known)}, *kinds]}
 
 
 def _strategy_schema(

@@ -22,6 +22,7 @@ from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
 from rebalancer.policy.params import Params
+from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
 from rebalancer.policy.problems import did_you_mean, validated
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import Sources, StrategySource
@@ -29,6 +30,9 @@ from rebalancer.policy.sources import Sources, StrategySource
 BUILT_IN = "built-in default"
 _STDIN = "standard input"
 _UNCHANGED = Changes()
+_APART = ("strategies", SIGNALS, INTERRUPTION)
+"""Sections whose options are those of plug-ins."""
+_NONE: Mapping[str, type[Params]] = {}
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
@@ -65,6 +69,8 @@ def load_policy(
     stdin: BinaryIO | None = None,
     *,
     providers: Mapping[str, type[Params]] | None = None,
+    signals: Mapping[str, type[Params]] = _NONE,
+    steps: Mapping[str, type[Params]] = _NONE,
 ) -> LoadedPolicy:
     """Return the policy at ``path``, the built-in default for None, with ``changes``.
 
@@ -78,10 +84,12 @@ def load_policy(
         mapping may load a strategy when it is looked up.
     providers
         The same for providers of machines; None: their options are not looked at.
+    signals, steps
+        The same for signal sources and for the steps of the pipeline.
 
     Raises PolicyError with all problems.
     """
-    sources = _Sources(known=known, providers=providers)
+    sources = _Sources(known=known, providers=providers, signals=signals, steps=steps)
     if path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
     elif path == "-" and stdin is not None:
@@ -126,6 +134,8 @@ class _Sources(Sources):
 
     known: Mapping[str, type[Params]] = field(kw_only=True)
     providers: Mapping[str, type[Params]] | None = field(kw_only=True, default=None)
+    signals: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
+    steps: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
 
     def loaded(self, source: str) -> LoadedPolicy:
         """Return the validated policy.
@@ -162,12 +172,24 @@ class _Sources(Sources):
         policy: Policy | None = Policy()
         if self.main is not None:
             # A section whose every key is commented out reads as null: it is absent.
-            data = {k: v for k, v in self.main.data.items() if k != "strategies" and v is not None}
+            data = {k: v for k, v in self.main.data.items() if k not in _APART and v is not None}
             # These two were checked when the file was read.
             data.update(apiVersion=API_VERSION, kind="Policy")
             policy, problems = validated(Policy, data, self.main, ())
             self.problems += problems
-        return None if policy is None else policy.model_copy(update={"strategies": strategies})
+        if policy is None:
+            return None
+        return self._with_pipeline(policy.model_copy(update={"strategies": strategies}))
+
+    def _with_pipeline(self, policy: Policy) -> Policy:
+        if self.main is None or not {SIGNALS, INTERRUPTION} & self.main.data.keys():
+            return policy
+        pipeline = Pipeline(self.main, self.signals, self.steps)
+        policy = pipeline.added_to(policy)
+        self.problems += pipeline.problems
+        if policy.interruption.steps and not policy.signals:
+            self.warnings.append("interruption has no effect: the policy names no signals")
+        return policy
 
     def _with_scheduler(self, policy: Policy) -> Policy:
         """Return the policy with the scheduler's configuration, if it names a file with it."""

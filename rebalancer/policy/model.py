@@ -15,6 +15,7 @@ from rebalancer.plan.plan import Method
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.policy.cluster import Landings, Safety, Scheduler
+from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
@@ -178,6 +179,13 @@ class Policy(Section):
     )
     capacity: CapacitySettings = Field(
         default=CapacitySettings(), description="What rebalancer capacity goes by."
+    )
+    signals: dict[str, SerializeAsAny[Params]] = Field(
+        default_factory=dict,
+        description="Who says that a machine will go, with the options of each: only rebalancer serve listens.",
+    )
+    interruption: InterruptionPolicy = Field(
+        default=InterruptionPolicy(), description="What is done when a machine will go."
     )
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,

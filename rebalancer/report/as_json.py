@@ -18,6 +18,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
 from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
+from rebalancer.signals.model import Attended
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "stopped": plan.stopped,
         "standstill": list(report.standstill),
         "cut": report.cut,
+        "interruptions": [_interruption(one) for one in report.interruptions],
         "heldBy": None,
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
@@ -81,6 +83,21 @@ def as_json(report: RunReport) -> Iterator[str]:
         yield from _list(value) if isinstance(value, Iterator) else (_indented(value, "  "),)
         start = ","
     yield "\n}\n"
+
+
+def _interruption(one: Attended) -> dict[str, Any]:
+    return {
+        "node": one.node,
+        "instance": one.instance,
+        "kind": one.kind,
+        "source": one.source,
+        "deadline": None if one.deadline is None else rfc3339(one.deadline),
+        "result": one.result,
+        "steps": [
+            {"step": name, "status": step.status.value, "why": step.why}
+            for name, step in one.steps.items()
+        ],
+    }
 
 
 def _list(items: Iterator[Any]) -> Iterator[str]:

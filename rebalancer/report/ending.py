@@ -9,6 +9,8 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import holds
+from rebalancer.signals.model import Attended
+from rebalancer.wire.times import rfc3339
 
 _PAST = {
     Status.EVICTED: "evicted",
@@ -64,6 +66,16 @@ def _as_planned(outcome: Outcome) -> bool:
     if outcome.move.has_replacement:
         return outcome.predicted is True
     return outcome.status.is_carried_out
+
+
+def interruption_line(one: Attended) -> str:
+    """Return what came of a machine that goes, in one line."""
+    when = "" if one.deadline is None else f", at {rfc3339(one.deadline)}"
+    steps = "; ".join(
+        f"{name} {step.status}{f' ({step.why})' if step.why else ''}"
+        for name, step in one.steps.items()
+    )
+    return f"{one.node or one.instance} goes ({one.kind}{when}): {one.result}{f': {steps}' if steps else ''}."
 
 
 def restarts(moves: Iterable[Move]) -> int:

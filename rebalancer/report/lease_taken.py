@@ -80,6 +80,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "stopped": report.line,
         "standstill": [],
         "cut": None,
+        "interruptions": [],
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),

@@ -10,6 +10,7 @@ from msgspec import Meta
 from rebalancer import API_VERSION
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Method, NodeCode
+from rebalancer.signals.model import StepStatus
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""
@@ -131,6 +132,26 @@ class ReviewedFile(_Object):
     source: str
 
 
+class StepOfInterruption(_Object):
+    """A step, and what came of it."""
+
+    step: str
+    status: StepStatus
+    why: str
+
+
+class InterruptionOfMachine(_Object):
+    """A machine that goes, as serve attends to it."""
+
+    node: str
+    instance: str
+    kind: str
+    source: str
+    deadline: str | None
+    result: Literal["waiting", "under-way", "done", "incomplete", "cancelled"]
+    steps: list[StepOfInterruption]
+
+
 class Report(_Object):
     """One run of rebalancer; null stands where a run that found its Lease taken knows nothing."""
 
@@ -156,6 +177,7 @@ class Report(_Object):
     stopped: str
     standstill: list[str]
     cut: str | None
+    interruptions: list[InterruptionOfMachine]
     held_by: LeaseHolder | None
     reviewed_plan: ReviewedFile | None
     warnings: list[str]

@@ -191,5 +191,9 @@ class Summary:
     def closing(self) -> tuple[str, ...]:
         """The outcome of the moves, and why the run ends here, as far as the headline does not say it."""
         end = ending.ending(self.report)
-        lines = (ending.done_line(self.report), None if end == self.headline else end)
+        lines = (
+            ending.done_line(self.report),
+            None if end == self.headline else end,
+            *map(ending.interruption_line, self.report.interruptions),
+        )
         return tuple(line for line in lines if line is not None)

@@ -94,6 +94,20 @@ class Outcome:
     """Name of the step in the policy -> the outcome of it, in order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """One machine as the report shows it."""
+
+    node: str
+    instance: str
+    kind: str
+    source: str
+    deadline: float | None
+    result: str
+    """A Result, or under-way, or waiting."""
+    steps: Mapping[str, StepOutcome]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What the process offers to a source."""

@@ -181,6 +181,10 @@ class Fold:
         """Return what is known of the object of any kind but Pod that has the name of ``item``."""
         return self._of(kind).get(_key(item))
 
+    def every(self, kind: str) -> list[Any]:
+        """Return what is known of all objects of any kind but Pod."""
+        return list(self._of(kind).values())
+
     def compact(self) -> None:
         """Drop what changes have left that no snapshot shows: for a cluster that is followed for long.
 

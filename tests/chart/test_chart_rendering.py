@@ -555,6 +555,7 @@ CHANGED = {
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
     "rbac.autoscalers": True,
+    "rbac.deletePods": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,
@@ -626,6 +627,37 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 def test_every_value_has_an_example_here():
     assert set(CHANGED) == {".".join(path) for path in OWN}
+
+
+ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "delete"}]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "patches", "deletes"),
+    [
+        ({}, False, False),
+        ({"kind": "Deployment"}, False, False),
+        ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}, True, False),
+        ({"policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, False, False),
+        ({"kind": "Deployment", "policy": ESCALATE}, False, False),
+        ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, True, True),
+        ({"kind": "Deployment", "existingPolicy": "mine"}, False, False),
+        ({"existingPolicy": "mine", "rbac": {"marks": True, "deletePods": True}}, True, True),
+    ],
+)
+def test_nodes_are_changed_and_pods_deleted_only_where_the_policy_listens(values, patches, deletes):
+    text = yaml.safe_dump(render(values))
+    rules = [
+        rule
+        for one in yaml.safe_load_all(text)
+        for item in (one if isinstance(one, list) else [one])
+        if item and item.get("kind") == "ClusterRole"
+        for rule in item.get("rules", ())
+    ]
+    rights = {
+        (verb, of) for rule in rules for verb in rule["verbs"] for of in rule.get("resources", ())
+    }
+    assert (("patch", "nodes") in rights, ("delete", "pods") in rights) == (patches, deletes)
 
 
 @pytest.mark.parametrize("path", sorted(CHANGED))

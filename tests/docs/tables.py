@@ -74,7 +74,8 @@ def strategies() -> str:
 
 def policy_keys() -> str:
     """Return every key of a policy file, without the strategies' own options."""
-    whole = schema(Registry.installed())
+    known = Registry.installed()
+    whole = schema(known, known.signals, known.steps)
     keys = _Keys(whole)
     named = whole["properties"]["strategies"]["additionalProperties"]["properties"]
     shared = {**_of_strategy(whole, next(iter(Registry.installed()))), **named}

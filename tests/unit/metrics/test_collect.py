@@ -11,7 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from rebalancer import __version__
 from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics import table
-from rebalancer.metrics.collect import of_end, of_report, of_serving, registry
+from rebalancer.metrics.collect import (
+    SignalCounts,
+    of_end,
+    of_report,
+    of_serving,
+    of_signals,
+    registry,
+)
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import (
     Backlog,
@@ -163,9 +170,18 @@ def test_a_run_without_a_report_says_only_its_end():
     }
 
 
+SIGNALS = SignalCounts(
+    {("waiting",): 1}, {("sqs", "done"): 1}, {("leave", "done"): 1}, {("sqs",): 0}
+)
+
+
 def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
     one = replace(report([Outcome(move("one"), Status.EVICTED, "")]), standstill=("why",))
-    every = {**of_report(one, Document(), NOW), **of_serving(leads=True, silence=0.0)}
+    every = {
+        **of_report(one, Document(), NOW),
+        **of_serving(leads=True, silence=0.0),
+        **of_signals(SIGNALS),
+    }
     assert set(every) == set(table.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
     assert table.as_markdown() in text

@@ -1,0 +1,91 @@
+"""One step, in a thread of its own that is left alone once its part of the time is over."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.interruption.model import StepContext, failed, timed_out
+from rebalancer.interruption.record import Record, Wanted, patiently
+from rebalancer.interruption.world import PlannedStep, World
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeView
+from rebalancer.signals.model import Interruption, SignalError, StepOutcome
+
+_GOODBYE = 1.0
+"""Seconds for a step to say how far it came, once its part of the time is over."""
+
+
+def attempt(
+    world: World,
+    planned: PlannedStep,
+    stop: Stop,
+    act: Callable[[Client], StepOutcome],
+    seconds: float,
+) -> StepOutcome:
+    """Return what ``act`` returns, or why it did not until ``stop``; it is left alone then.
+
+    ``seconds``: how long it has, for the text.
+    """
+    ended: list[StepOutcome] = []
+    done = threading.Event()
+
+    def acting() -> None:
+        client = world.client.beside(stop)
+        try:
+            ended.append(act(client))
+        except (ClusterReadError, SignalError) as error:
+            why = " ".join(str(error).split())
+            ended.append(failed(why) if stop.reason() is None else timed_out(why))
+        except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
+            world.say(f"step {planned.name}: {type(error).__name__}: {error}")
+            ended.append(failed(f"{type(error).__name__}: an error of the step"))
+        finally:
+            client.close()
+            done.set()
+
+    threading.Thread(target=acting, name=f"step-{planned.name}", daemon=True).start()
+    stop.sooner(math.inf, done).wait(math.inf)
+    done.wait(_GOODBYE)
+    if ended:
+        return ended[0]
+    return timed_out(f"it did not end in its {seconds:.0f} s, and is left alone")
+
+
+def context_of(
+    world: World,
+    planned: PlannedStep,
+    record: Record,
+    said: Interruption,
+    client: Client,
+    stop: Stop,
+    outcomes: Mapping[str, StepOutcome],
+) -> StepContext:
+    """Return what a step is given. ``said``: the most urgent interruption of its machine."""
+
+    def change(wanted: Wanted, left: str) -> NodeView | None:
+        return patiently(lambda: record.change(client, (planned.name, left), wanted), stop)
+
+    def keep(left: str) -> None:
+        record.keep(planned.name, left)
+        patiently(lambda: record.write(client), stop)
+
+    return StepContext(
+        interruption=replace(said, token=None),
+        node=record.node,
+        instance=said.instance,
+        deadline=said.deadline,
+        stop=stop,
+        client=client,
+        environ=world.environ,
+        unix=world.clock.unix,
+        outcomes=outcomes,
+        left=record.left(planned.name),
+        keep=keep,
+        change=change,
+        plan=world.plan,
+    )

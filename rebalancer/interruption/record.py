@@ -1,0 +1,182 @@
+"""What stands on the node: how far the steps have come. Read before the first write, so that nothing of it is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.signals.model import StepOutcome, StepStatus
+from rebalancer.signals.state import STATE, Cause, State, StepState, state_in, written
+
+_PAUSE = 0.5
+"""Seconds between two attempts."""
+Wanted = Callable[[NodeView], NodeChange | None]
+T = TypeVar("T")
+
+
+class Record:
+    """The state of one machine, here and on its node. Thread-safe."""
+
+    def __init__(self, node: str) -> None:
+        """``node``: the Node's name; empty where the machine is none."""
+        self.node = node
+        self.gone = False
+        """Whether the Node was there no more when it was read last."""
+        self.known = not node
+        """Whether what stands on the node has been read, or there is none."""
+        self.state = State()
+        self._lock = threading.RLock()
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    def begin(self, causes: Iterable[Cause], now: float) -> None:
+        """Begin the steps anew; what they have kept for themselves stays."""
+        with self._lock:
+            steps = {
+                name: StepState(StepStatus.RUNNING, left=step.left)
+                for name, step in self.state.steps.items()
+                if step.left
+            }
+            self.state = State(tuple(causes), now, steps)
+
+    def causes(self, causes: Iterable[Cause]) -> None:
+        """Take what is said of the machine now."""
+        with self._lock:
+            self.state = msgspec.structs.replace(self.state, causes=tuple(causes))
+
+    def step(self, name: str, outcome: StepOutcome, now: float) -> None:
+        """Take what came of a step; it is written with the next change of the node."""
+        with self._lock:
+            self._set(name, StepState(outcome.status, now, outcome.why, self.left(name)))
+
+    def end(self, now: float) -> None:
+        """All steps have come to their end."""
+        with self._lock:
+            self.state = msgspec.structs.replace(self.state, ended=now)
+
+    def left(self, name: str) -> str:
+        """Return what a step has kept for itself."""
+        step = self.state.steps.get(name)
+        return "" if step is None else step.left
+
+    def keep(self, name: str, left: str) -> None:
+        """Keep it for a step."""
+        with self._lock:
+            self.state = self._with((name, left))
+
+    def _set(self, name: str, step: StepState) -> None:
+        steps = {**self.state.steps, name: step}
+        self.state = msgspec.structs.replace(self.state, steps=steps)
+
+    # -- the node ----------------------------------------------------------------------------------
+
+    def write(self, client: Client) -> NodeView | None:
+        """Write the state onto the node, after reading what stands there if that was not done yet.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        return self.change(client, None, lambda _: NodeChange())
+
+    def change(
+        self, client: Client, kept: tuple[str, str] | None, wanted: Wanted
+    ) -> NodeView | None:
+        """Change the node, and write the state with it; return it as it is then, None if there is none.
+
+        ``kept``: a step, and what it keeps with this change; nothing is kept where ``wanted`` returns None.
+
+        Raises:
+            ClusterReadError: it could not be read or written.
+        """
+        if not self.node:
+            return None
+        changed = False
+
+        def changes(node: NodeView) -> NodeChange | None:
+            nonlocal changed
+            self._adopt(node)
+            change = wanted(node)
+            changed = change is not None
+            if change is None:
+                return None
+            text = written(self._with(kept))
+            if change == NodeChange() and node.annotations.get(STATE) == text:
+                return None
+            return replace(change, annotations={**change.annotations, STATE: text})
+
+        node = change_node(client, self.node, changes)
+        self.gone, self.known = node is None, True
+        if kept is not None and changed:
+            self.keep(*kept)
+        return node
+
+    def clear(self, client: Client) -> None:
+        """Take the state from the node.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        if self.node:
+            change_node(client, self.node, _without_state)
+
+    def read(self, client: Client) -> None:
+        """Read what stands on the node, if that was not done yet.
+
+        Raises:
+            ClusterReadError: it could not be read.
+        """
+        if not self.known:
+            self.change(client, None, lambda _: None)
+
+    def _with(self, kept: tuple[str, str] | None) -> State:
+        """Return the state as it is once ``kept`` is."""
+        if kept is None:
+            return self.state
+        step = self.state.steps.get(kept[0], StepState(StepStatus.RUNNING))
+        steps = {**self.state.steps, kept[0]: msgspec.structs.replace(step, left=kept[1])}
+        return msgspec.structs.replace(self.state, steps=steps)
+
+    def _adopt(self, node: NodeView) -> None:
+        """Take over what stands on the node: another process has written it, or a reply to us was lost."""
+        there = state_in(node.annotations)
+        if there is None:
+            self.known = True
+            return
+        with self._lock:
+            if not self.known:
+                self.known = True
+                steps = {**there.steps, **self.state.steps}
+                begun = there.begun or self.state.begun
+                self.state = State(there.causes, begun, steps, there.ended)
+            for name, step in there.steps.items():
+                if step.left and not self.left(name):
+                    self.keep(name, step.left)
+
+
+def _without_state(node: NodeView) -> NodeChange | None:
+    return NodeChange(annotations={STATE: None}) if STATE in node.annotations else None
+
+
+def patiently(act: Callable[[], T], stop: Stop) -> T:
+    """Return what ``act`` returns; while the API server does not answer, it is tried again until ``stop``.
+
+    Raises:
+        ClusterReadError: it could not be done until then, or never can.
+    """
+    while True:
+        try:
+            return act()
+        except ForbiddenError:
+            raise
+        except ClusterReadError:
+            if stop.wait(_PAUSE) is not None:
+                raise

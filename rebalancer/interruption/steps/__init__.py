@@ -1,0 +1,1 @@
+"""The built-in steps, found by entry point as any other."""

@@ -1,0 +1,164 @@
+"""Mute and webhook: one HTTP request with a JSON body, filled in with what is known of the interruption."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rebalancer.base.plain_text import printable
+from rebalancer.base.sending import SendingError, checked, send
+from rebalancer.interruption.model import DONE, StepContext, failed
+from rebalancer.notices.template import filled, names_in
+from rebalancer.policy.interruption import StepParams
+from rebalancer.policy.params import Section
+from rebalancer.signals.model import SignalError, StepOutcome
+from rebalancer.wire.times import rfc3339
+
+PLACEHOLDERS = (
+    "node",
+    "instance",
+    "kind",
+    "source",
+    "reason",
+    "deadline",
+    "id",
+    "result",
+    "summary",
+)
+"""What ``$name`` in a body, and in an address, may stand for."""
+_BODY: dict[str, Any] = {
+    "node": "$node",
+    "instance": "$instance",
+    "kind": "$kind",
+    "deadline": "$deadline",
+    "reason": "$reason",
+    "result": "$result",
+    "summary": "$summary",
+}
+
+
+class Request(Section):
+    """One HTTP request."""
+
+    url: str = Field(
+        default="", description="http or https address; $node and the like are filled in."
+    )
+    url_from: str = Field(
+        default="",
+        description="Name of the environment variable that holds the address, where that is a secret.",
+    )
+    method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(
+        default="POST", description="Its method."
+    )
+    body: dict[str, Any] | list[Any] = Field(
+        default=_BODY,
+        description="JSON; in its texts $node, $instance, $kind, $source, $reason, $deadline, $id, $result and $summary"
+        " are filled in.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Request:
+        if bool(self.url) == bool(self.url_from):
+            raise ValueError("write url, or urlFrom with the name of an environment variable")
+        if self.url:
+            try:
+                checked(self.url)
+            except SendingError as error:
+                raise ValueError(f"url {error}") from None
+        return self
+
+    @field_validator("url", "body")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        unknown = sorted({*names_in(value)} - {*PLACEHOLDERS})
+        if unknown:
+            known = ", ".join(f"${one}" for one in PLACEHOLDERS)
+            raise ValueError(f"${unknown[0]} is no placeholder; known: {known}")
+        return value
+
+
+class WebhookParams(Request, StepParams):
+    """Options of the step webhook."""
+
+    needs_node: ClassVar[bool] = False
+
+    def part(self) -> timedelta | float | None:
+        """One request takes five seconds at most."""
+        return timedelta(seconds=6)
+
+
+class MuteParams(WebhookParams):
+    """Options of the step mute."""
+
+    lift: Request | None = Field(
+        default=None, description="The request that takes it back, should the machine stay."
+    )
+
+
+class Webhook:
+    """Sends one HTTP request with a JSON body: first in the list, at the detection; last, with what came of the others."""
+
+    Params = WebhookParams
+
+    def act(self, context: StepContext, params: WebhookParams) -> StepOutcome:
+        """See Step."""
+        why = _sent(context, params)
+        return DONE if why is None else failed(why)
+
+
+class Mute:
+    """Sends one HTTP request that mutes the monitoring of the machine, and another one if it stays."""
+
+    Params = MuteParams
+
+    def act(self, context: StepContext, params: MuteParams) -> StepOutcome:
+        """See Step."""
+        why = _sent(context, params)
+        return DONE if why is None else failed(why)
+
+    def undo(self, context: StepContext, params: MuteParams) -> None:
+        """See Undoing."""
+        if params.lift is not None and (why := _sent(context, params.lift)) is not None:
+            raise SignalError(why)
+
+
+def _sent(context: StepContext, request: Request) -> str | None:
+    """Send a request; return why it was not, None if it was."""
+    values = dict(_values(context))
+    url = request.url or context.environ.get(request.url_from, "")
+    if not url:
+        return f"the environment variable {request.url_from} is not set"
+    url = string.Template(url).safe_substitute(values)
+    headers = {"Content-Type": "application/json"}
+    try:
+        send(request.method, url, filled(request.body, values), headers, context.stop)
+    except SendingError as error:
+        return str(error)
+    return None
+
+
+def _values(context: StepContext) -> Iterator[tuple[str, str]]:
+    said, outcomes = context.interruption, context.outcomes
+    deadline = "" if context.deadline is None else rfc3339(context.deadline)
+    good = all(one.status in ("done", "skipped") for one in outcomes.values())
+    values: Mapping[str, str] = {
+        "node": context.node,
+        "instance": context.instance,
+        "kind": said.kind,
+        "source": said.source,
+        "reason": said.reason,
+        "deadline": deadline,
+        "id": said.id,
+        "result": "begins" if not outcomes else "done" if good else "incomplete",
+        "summary": "; ".join(
+            f"{name} {one.status}{f' ({one.why})' if one.why else ''}"
+            for name, one in outcomes.items()
+        )
+        or f"{context.node or context.instance} goes{f' at {deadline}' if deadline else ' soon'}",
+    }
+    for name, value in values.items():
+        yield name, printable(value)[:2000]

@@ -1,0 +1,82 @@
+"""Leave: the planner moves the pods off a node that will go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.interruption.model import DONE, StepContext, skipped, timed_out
+from rebalancer.interruption.steps.pods import pods_to_leave, shown
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.model import StepOutcome
+from rebalancer.snapshot.leaving import LEAVE
+
+_NOW = "now"
+_NONE = "none"
+"""Kept where there was no annotation before ours; else, what it said."""
+_LOOK = 1.0
+"""Seconds between two looks at the node's pods."""
+
+
+class LeaveParams(StepParams):
+    """The step leave has no options: how pods leave is the policy's, and the strategy leaving's."""
+
+    strategy: ClassVar[str | None] = "leaving"
+
+    def part(self) -> timedelta | float | None:
+        """Pods have all the time that the other steps leave."""
+        return None
+
+
+class Leave:
+    """Annotates the node rebalancer/leave: now, by which the strategy leaving moves its pods, and waits until they have."""
+
+    Params = LeaveParams
+
+    def act(self, context: StepContext, params: LeaveParams) -> StepOutcome:  # noqa: ARG002  # the contract's
+        """See Step."""
+        kept = context.left or None
+        before = _NONE
+
+        def wanted(node: NodeView) -> NodeChange | None:
+            return (
+                None
+                if node.annotations.get(LEAVE) == _NOW
+                else NodeChange(annotations={LEAVE: _NOW})
+            )
+
+        if kept is None:
+            view = context.change(lambda _: None, "")
+            before = _NONE if view is None else view.annotations.get(LEAVE, _NONE)
+        if context.change(wanted, kept or before) is None:
+            return skipped("the node is gone")
+        context.plan()
+        trouble = ""
+        while True:
+            try:
+                left = pods_to_leave(context)
+            except ForbiddenError:
+                raise
+            except ClusterReadError as error:
+                trouble = str(error)
+            else:
+                trouble = shown(left)
+                if not left:
+                    return DONE
+            if context.stop.wait(_LOOK) is not None:
+                return timed_out(trouble)
+
+    def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
+        """See Undoing."""
+        if not context.left:
+            return
+        before = None if context.left == _NONE else context.left
+
+        def wanted(node: NodeView) -> NodeChange | None:
+            ours = node.annotations.get(LEAVE) == _NOW
+            return NodeChange(annotations={LEAVE: before}) if ours else None
+
+        context.change(wanted, "")

@@ -1,0 +1,71 @@
+"""The pods that have to leave a node, by a read of this one node's pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.interruption.model import StepContext
+from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.nodes.triage import Fate, Orders, Triaged, Why, triaged
+from rebalancer.report.words import and_more
+from rebalancer.snapshot.model import Snapshot
+
+_ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
+"""With the machine every pod goes: only those that belong to the node stay to its end."""
+_VERSION = (1, 36)
+"""Pods are read for what they are, and not for where they would land: any version does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that has to leave."""
+
+    namespace: str
+    name: str
+    uid: str
+    terminating: bool
+    grace: int
+    """Its own grace period in seconds."""
+
+    @property
+    def ref(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+def pods_to_leave(context: StepContext) -> list[Pod]:
+    """Return the pods of the node without those of DaemonSets, static ones and those that have ended.
+
+    Raises:
+        ClusterReadError: they could not be read.
+    """
+    pods = read_node_pods(context.client, [context.node], clock=context.unix, version=_VERSION)
+    snapshot = pods.living
+    every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), _ALL)
+    return [_pod(snapshot, one) for one in every if one.fate is not Fate.STAY]
+
+
+def _pod(snapshot: Snapshot, one: Triaged) -> Pod:
+    namespace, _, name = snapshot.pod_ref(one.pod).partition("/")
+    spec = snapshot.classes[int(snapshot.pods.cls[one.pod])].spec
+    return Pod(
+        namespace,
+        name,
+        snapshot.pods.uid[one.pod],
+        terminating=one.why is Why.TERMINATING,
+        grace=_grace(spec.termination_grace_period_seconds),
+    )
+
+
+def _grace(seconds: int | None) -> int:
+    # What the API server writes where a pod says nothing.
+    return 30 if seconds is None else seconds
+
+
+def shown(pods: Sequence[Pod]) -> str:
+    """Return the pods in words."""
+    refs = [f"{pod.ref}{' (terminating)' if pod.terminating else ''}" for pod in pods]
+    return f"{len(pods)} on the node: {and_more(refs, 5)}"

@@ -1,0 +1,36 @@
+"""Deletes a pod: for one step that the policy has to switch on, and nothing else (``interruption/steps/escalate``)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import status_of
+from rebalancer.kube.resources import PODS, AccessRule
+
+DELETE = AccessRule("delete", "", PODS.plural)
+_SECONDS = 10.0
+
+
+def delete_pod(client: Client, namespace: str, name: str, uid: str, *, grace: int) -> str | None:
+    """Delete the pod of this name if it still is the one with this ``uid``; return why it was not, None if it was.
+
+    One that is gone counts as deleted, and so does one whose name another has now. ``grace``: seconds.
+    """
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": grace,
+        "preconditions": {"uid": uid},
+    }
+    try:
+        response = client.delete(
+            PODS.path(namespace, name), msgspec.json.encode(options), seconds=_SECONDS
+        )
+        if response.status in (404, 409) and status_of(response.body).code == response.status:
+            return None
+        client.expect(response, DELETE)
+    except ClusterReadError as error:
+        return str(error).splitlines()[0]
+    return None

@@ -1,0 +1,149 @@
+"""A course on an embedded cluster with steps of the test's own, and a clock that only the test moves."""
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import ClassVar
+
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.interruption.course import Course
+from rebalancer.interruption.courses import Courses
+from rebalancer.interruption.model import DONE
+from rebalancer.interruption.world import PlannedStep, World
+from rebalancer.kube.client import connect
+from rebalancer.policy.interruption import InterruptionPolicy, StepParams
+from rebalancer.registry import STEPS
+from rebalancer.signals.model import Interruption
+from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
+
+BUSY = 240.0
+NOON = 1_795_000_000.0
+
+
+class HandClock(SystemClock):
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def now(self):
+        return self.seconds
+
+    def unix(self):
+        return NOON + self.seconds
+
+
+class Scripted:
+    """A step that does what the test says, and counts how often."""
+
+    Params: ClassVar[type[StepParams]] = StepParams
+
+    def __init__(self, name, act=None):
+        self.name, self._act = name, act
+        self.acted = self.undone = 0
+        self.contexts = []
+
+    def act(self, context, params):
+        self.acted += 1
+        self.contexts.append(context)
+        return DONE if self._act is None else self._act(context)
+
+    def undo(self, context, params):
+        self.undone += 1
+
+
+class Process:
+    """What one process does about interruptions, until it is killed."""
+
+    def __init__(self, cluster, steps, *, clock=None, policy=None, stop=None):
+        self.cluster, self.clock = cluster, clock or HandClock()
+        self.killed = threading.Event()
+        self.said: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.stop = Stop(self.clock, signalled=self.killed)
+        self.planned = 0
+        self.client = connect(kubeconfig=cluster.kubeconfig, environ={}, stop=self.stop)
+        self.world = World(
+            client=self.client,
+            clock=self.clock,
+            environ={},
+            stop=self.stop,
+            steps=tuple(steps),
+            policy=policy or InterruptionPolicy(),
+            plan=self._plan,
+            say=self.said.append,
+            tell=lambda node, text: self.told.append((node, text)),
+        )
+        self.nodes = FollowedNodes(self._every)
+        self.courses = Courses(self.world, self.nodes)
+
+    def _plan(self):
+        self.planned += 1
+
+    def _every(self):
+        return [
+            Node(
+                metadata=ObjectMeta(
+                    name=one["metadata"]["name"],
+                    uid=one["metadata"]["uid"],
+                    annotations=one["metadata"].get("annotations"),
+                ),
+                spec=NodeSpec(provider_id=one["spec"].get("providerID", "")),
+            )
+            for one in self.cluster.objects("Node")
+        ]
+
+    def course(self, node, *said):
+        course = Course(self.world, node, "")
+        for one in said:
+            course.take(one)
+        return course
+
+    def kill(self):
+        """End as a process does that is killed: nothing more is written."""
+        self.killed.set()
+
+
+@contextmanager
+def process(cluster, steps, **more):
+    made = Process(cluster, steps, **more)
+    try:
+        yield made
+    finally:
+        made.kill()
+        made.courses.join(5.0)
+        made.client.close()
+
+
+def scripted(name, act=None, part=None):
+    """Return a step of the test, planned."""
+    step = Scripted(name, act)
+    return PlannedStep(name, step, StepParams(), part if part is not None else StepParams().part())
+
+
+def built_in(name, part=False, **options):
+    """Return a built-in step, planned."""
+    step = STEPS.installed().named(name)
+    params = step.Params(**options)
+    return PlannedStep(name, step, params, params.part() if part is False else part)
+
+
+def spot(node="n-a", *, seconds=120.0, id_="e1", **changes):
+    """Return an interruption of a node in so many seconds of the hand clock's noon."""
+    given = {
+        "id": id_,
+        "kind": "spot",
+        "source": "test",
+        "node": node,
+        "deadline": None if seconds is None else NOON + seconds,
+    }
+    return Interruption(**{**given, **changes})
+
+
+def soon(true, said=str):
+    until = time.monotonic() + BUSY
+    while not true():
+        assert time.monotonic() < until, said()
+        time.sleep(0.005)

@@ -1,0 +1,295 @@
+"""One machine that goes: each step in its part of the time, what stands on the node, and what is undone."""
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.interruption.model import failed
+from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.model import Result, SignalError, StepStatus
+from rebalancer.signals.state import STATE, Cause, State, StepState, written
+from tests.unit.interruption.pipeline import BUSY, NOON, HandClock, process, scripted, soon, spot
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster() as made:
+        made.add_node("n-a", "a")
+        made.settle()
+        yield made
+
+
+def state(cluster, node="n-a"):
+    annotations = cluster.get("Node", node)["metadata"].get("annotations") or {}
+    return json.loads(annotations.get(STATE, "{}"))
+
+
+def statuses(outcome):
+    return {name: step.status.value for name, step in outcome.steps.items()}
+
+
+class Hanging:
+    """Hangs until the test ends, and says that it does."""
+
+    def __init__(self):
+        self.hangs, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, context):
+        self.hangs.set()
+        self.released.wait(BUSY)
+        return failed("too late")
+
+
+def in_thread(course):
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(course.run()), daemon=True)
+    thread.start()
+
+    def outcome():
+        thread.join(BUSY)
+        assert ended
+        return ended[0]
+
+    return outcome
+
+
+def test_each_step_runs_once_in_order_and_stands_on_the_node(cluster):
+    steps = [scripted("one"), scripted("two")]
+    with process(cluster, steps) as one:
+        outcome = one.course("n-a", spot()).run()
+        assert outcome.result is Result.DONE
+        assert statuses(outcome) == {"one": "done", "two": "done"}
+        assert [step.step.acted for step in steps] == [1, 1]
+    there = state(cluster)
+    assert there["begun"] == there["ended"] == NOON
+    assert there["causes"] == [
+        {"id": "e1", "kind": "spot", "source": "test", "deadline": NOON + 120}
+    ]
+    assert [step["status"] for step in there["steps"].values()] == ["done", "done"]
+    assert [node for node, _ in one.told] == ["n-a", "n-a"]
+
+
+def test_before_a_step_runs_it_stands_on_the_node_that_it_does(cluster):
+    seen = {}
+
+    def look(context):
+        seen.update(state(cluster)["steps"])
+        return failed("no")
+
+    with process(cluster, [scripted("one"), scripted("two", look)]) as one:
+        outcome = one.course("n-a", spot()).run()
+    assert (seen["one"]["status"], seen["two"]["status"]) == ("done", "running")
+    assert outcome.result is Result.INCOMPLETE
+    assert state(cluster)["steps"]["two"]["why"] == "no"
+
+
+def test_a_step_that_hangs_takes_its_own_time_and_no_other_steps(cluster):
+    clock, hanging = HandClock(), Hanging()
+    last = scripted("last")
+    steps = [scripted("first"), scripted("hangs", hanging), last]
+    with process(cluster, steps, clock=clock) as one:
+        outcome = in_thread(one.course("n-a", spot(seconds=120)))
+        assert hanging.hangs.wait(BUSY)
+        clock.seconds += 10  # its part of the time
+        ended = outcome()
+        hanging.released.set()
+    assert statuses(ended) == {"first": "done", "hangs": "timed-out", "last": "done"}
+    assert "left alone" in ended.steps["hangs"].why
+    assert last.step.contexts[0].unix() == NOON + 10
+    assert clock.seconds < 120
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "why"),
+    [
+        (ClusterReadError("no route"), "failed", "no route"),
+        (SignalError("throttled"), "failed", "throttled"),
+        (KeyError("x"), "failed", "KeyError: an error of the step"),
+    ],
+)
+def test_what_a_step_raises_is_its_outcome_and_no_other_steps(cluster, error, status, why):
+    def act(_):
+        raise error
+
+    with process(cluster, [scripted("one", act), scripted("two")]) as one:
+        outcome = one.course("n-a", spot()).run()
+    assert (outcome.steps["one"].status.value, outcome.steps["one"].why) == (status, why)
+    assert outcome.steps["two"].status is StepStatus.DONE
+
+
+@pytest.mark.parametrize("seconds", [-600.0, 0.0, None])
+def test_a_deadline_that_has_passed_or_is_not_known_keeps_no_step_from_its_turn(cluster, seconds):
+    steps = [scripted("one"), scripted("two")]
+    with process(cluster, steps) as one:
+        outcome = one.course("n-a", spot(seconds=seconds)).run()
+    assert statuses(outcome) == {"one": "done", "two": "done"}
+
+
+def test_a_machine_that_is_no_node_has_the_steps_that_need_none(cluster):
+    class OfTheCloud(StepParams):
+        needs_node = False
+
+    one, two = scripted("one"), scripted("two")
+    two = replace(two, params=OfTheCloud())
+    with process(cluster, [one, two]) as here:
+        outcome = here.course("", spot(node="", instance="i-1")).run()
+    assert statuses(outcome) == {"one": "skipped", "two": "done"}
+    assert two.step.contexts[0].instance == "i-1"
+
+
+def test_a_node_that_goes_meanwhile_ends_nothing_but_what_needs_it(cluster):
+    def gone(_):
+        cluster.remove_node("n-a")
+        return failed("the node is gone")
+
+    with process(cluster, [scripted("one", gone), scripted("two")]) as one:
+        outcome = one.course("n-a", spot()).run()
+    assert statuses(outcome) == {"one": "failed", "two": "skipped"}
+
+
+def test_a_deadline_that_comes_nearer_shortens_the_step_that_runs(cluster):
+    clock, hanging = HandClock(), Hanging()
+    with process(cluster, [scripted("hangs", hanging, part=0.5)], clock=clock) as one:
+        course = one.course("n-a", spot(seconds=120))
+        outcome = in_thread(course)
+        assert hanging.hangs.wait(BUSY)
+        clock.seconds = 25
+        course.take(spot(seconds=40))
+        assert outcome().steps["hangs"].status is StepStatus.TIMED_OUT
+        hanging.released.set()
+
+
+def test_a_machine_that_stays_has_its_steps_undone_the_last_one_first(cluster):
+    hanging = Hanging()
+    steps = [scripted("one"), scripted("hangs", hanging), scripted("three")]
+    with process(cluster, steps) as one:
+        course = one.course("n-a", spot(), spot(id_="e2", seconds=600))
+        outcome = in_thread(course)
+        assert hanging.hangs.wait(BUSY)
+        course.take(spot(cancelled=True))
+        assert course.urgent.id == "e2"  # the other still holds
+        course.take(spot(id_="e2", cancelled=True))
+        assert outcome().result is Result.CANCELLED
+        hanging.released.set()
+    assert [step.step.undone for step in steps] == [1, 1, 0]
+    assert not state(cluster)
+
+
+def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
+    clock = HandClock()
+    one = scripted("one")
+    undos = []
+
+    def undo(context, params):
+        undos.append(context.left)
+        if len(undos) < 3:
+            raise SignalError("not now")
+
+    one.step.undo = undo
+    cluster.apply(node_with(State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")})))
+    with process(cluster, [one], clock=clock) as here:
+        course = here.course("n-a")
+        ended = in_thread(course)
+        soon(lambda: len(undos) >= 3 or (len(here.said) >= len(undos) > 0 and not advance(clock)))
+        assert ended().result is Result.CANCELLED
+    assert set(undos) == {"was: a"}
+
+
+def advance(clock):
+    clock.seconds += 1
+    return True
+
+
+def node_with(there, name="n-a"):
+    metadata = {"name": name, "annotations": {STATE: written(there)}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster):
+    cause = Cause("e1", "spot", "test")
+    done = {"one": StepState(StepStatus.FAILED, NOON, "no", "kept")}
+    cluster.apply(node_with(State((cause,), NOON, done, NOON)))
+    one = scripted("one")
+    with process(cluster, [one]) as here:
+        outcome = here.course("n-a", spot()).run()
+        assert outcome.result is Result.INCOMPLETE
+        assert one.step.acted == 0
+        assert here.course("n-a", spot(), spot(id_="e2")).run().result is Result.DONE
+    assert one.step.contexts[0].left == "kept"
+
+
+def test_the_api_server_may_be_down_for_all_of_it(cluster):
+    clock = HandClock()
+
+    def passes(context):
+        return failed("unreachable")
+
+    with process(cluster, [scripted("one", passes), scripted("two")], clock=clock) as one:
+        cluster.faults.add(Fault(path="/api/v1/nodes/n-a", status=503, times=10**6))
+        outcome = in_thread(one.course("n-a", spot()))
+        ended = []
+        threading.Thread(target=lambda: ended.append(outcome()), daemon=True).start()
+        soon(lambda: advance(clock) and bool(ended))
+        cluster.faults.clear()
+    assert statuses(ended[0]) == {"one": "failed", "two": "done"}
+    assert any("could not be written" in line for line in one.said)
+
+
+POINTS = range(8)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(cluster, point):
+    """The process dies just before the write number ``point`` of the node."""
+    acted = []
+
+    def step(name):
+        def act(context):
+            if not context.left:
+                context.keep(f"kept by {name}")
+            acted.append(name)
+            return failed("no") if name == "two" else scripted("").step.act(context, None)
+
+        return scripted(name, act)
+
+    writes = 0
+
+    steps = [step(name) for name in ("one", "two", "three")]
+    with process(cluster, steps) as first:
+        original = first.world.client.beside
+
+        def beside(stop):
+            client = original(stop)
+            patch = client.patch
+
+            def counted(*args, **more):
+                nonlocal writes
+                if writes == point:
+                    first.kill()
+                    raise ClusterReadError("killed")
+                writes += 1
+                return patch(*args, **more)
+
+            client.patch = counted
+            return client
+
+        first.client.beside = beside
+        assert first.course("n-a", spot()).run() is None or writes <= point
+    between = state(cluster)
+    before = list(acted)
+    with process(cluster, steps) as second:
+        outcome = second.course("n-a", spot()).run()
+    assert statuses(outcome) == {"one": "done", "two": "failed", "three": "done"}
+    if between:
+        assert state(cluster)["begun"] == between["begun"]
+    again = acted[len(before) :]
+    finished = [n for n, s in between.get("steps", {}).items() if s["status"] != "running"]
+    assert not set(again) & set(finished)
+    assert all(acted.count(name) <= 2 for name in acted)
+    kept = {name: step["left"] for name, step in state(cluster)["steps"].items()}
+    assert kept == {name: f"kept by {name}" for name in ("one", "two", "three")}
