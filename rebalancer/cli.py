@@ -35,6 +35,7 @@ _COMMANDS = {
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",
     "marks": "Show the marks that runs have set on nodes, or remove them.",
+    "node-agent": "Say on this node that its EC2 instance will go.",
     "plan": "Plan moves and carry none out.",
     "policy": "Check, show and migrate policies.",
     "replace": "Replace old nodes, one after the other.",
@@ -46,7 +47,7 @@ _COMMANDS = {
     "strategies": "List the installed strategies.",
 }
 """Command -> the first sentence of its help. Each is the object ``command`` of its module in
-``rebalancer.commands``, which is imported when the command is called: ``--help`` needs none of them."""
+``rebalancer.commands``, with _ for -, which is imported when the command is called: ``--help`` needs none of them."""
 
 
 class _Commands(click.Group):
@@ -58,7 +59,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"rebalancer.commands.{cmd_name}")
+        module = importlib.import_module(f"rebalancer.commands.{cmd_name.replace('-', '_')}")
         loaded: click.Command = module.command
         return loaded
 

@@ -53,9 +53,9 @@ def compared(
         if owner_of.get(pod) in their_owners:
             kind = "another pod of the same workload"
         elif limited:
-            kind = "the peer's limits are used up, or it is a better use of them"
+            kind = "its limits are used up there"
         else:
-            kind = f"mended here, not seen or without nodeFit's place there: {strategy}"
+            kind = f"fixed here, left alone there: {strategy}"
         result.kinds[f"only ours: {kind}"] += 1
     stays = _stays(snapshot, policy, report)
     for pod in sorted(theirs.keys() - ours.keys()):

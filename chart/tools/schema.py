@@ -177,6 +177,19 @@ _OWN: dict[str, Schema] = {
         }
     ),
     "drain": _closed({"enabled": _FLAG, "subjects": _OBJECTS}),
+    "nodeAgent": _closed(
+        {
+            "enabled": _FLAG,
+            "every": {"type": "string", "minLength": 1},
+            "imds": {"type": "string", "pattern": "^https?://.+$"},
+            "admissionPolicy": _FLAG,
+            "resources": _OBJECT,
+            "priorityClassName": _NAME,
+            "nodeSelector": _TEXTS,
+            "affinity": _OBJECT,
+            "tolerations": _OBJECTS,
+        }
+    ),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,
     "priorityClassName": _NAME,

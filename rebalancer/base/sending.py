@@ -97,21 +97,45 @@ def fetch(
     most: int,
     context: ssl.SSLContext | None = None,
 ) -> HttpAnswer:
-    """Return what a GET is answered, whatever its status; redirections are not followed.
+    """Return what a GET is answered, see :func:`exchange`."""
+    return exchange("GET", url, headers, stop, seconds=seconds, most=most, context=context)
+
+
+def exchange(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    stop: Stop,
+    *,
+    seconds: float,
+    most: int,
+    context: ssl.SSLContext | None = None,
+    proxied: bool = True,
+) -> HttpAnswer:
+    """Return what a request without a body is answered, whatever its status; redirections are not followed.
 
     ``seconds``: the longest wait, which ``stop`` ends at once; ``most``: bytes of the answer; ``context``: whom
-    to trust, the system's authorities without it.
+    to trust, the system's authorities without it; ``proxied``: over the proxy of the environment, if it names one.
 
     Raises:
         SendingError: no answer in time, or a longer one.
     """
     answer = _bounded(
-        lambda: _answer("GET", url, None, headers, seconds=seconds, most=most + 1, context=context),
+        lambda: _answer(
+            method,
+            url,
+            None,
+            headers,
+            seconds=seconds,
+            most=most + 1,
+            context=context,
+            proxied=proxied,
+        ),
         stop,
         seconds,
     )
     if isinstance(answer, HttpAnswer) and len(answer.body) > most:
-        answer = f"answered more than {most >> 20} MiB"
+        answer = f"answered more than {most} bytes"
     if isinstance(answer, str):
         raise SendingError(f"{place(url)} {answer}")
     return answer
@@ -141,11 +165,12 @@ def _answer(
     seconds: float,
     most: int,
     context: ssl.SSLContext | None = None,
+    proxied: bool = True,
 ) -> HttpAnswer | str:
     """Return the answer with at most ``most`` bytes of it, or why there is none."""
     try:
         request = _request(method, url, body, headers)
-        with _opener(context).open(request, timeout=seconds) as answer:
+        with _opener(context, proxied=proxied).open(request, timeout=seconds) as answer:
             return HttpAnswer(answer.status, answer.read(most))
     except urllib.error.HTTPError as error:
         with error:
@@ -164,11 +189,13 @@ def _words(error: object) -> str:
     return text or type(error).__name__
 
 
-def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+def _opener(
+    context: ssl.SSLContext | None, *, proxied: bool = True
+) -> urllib.request.OpenerDirector:
     """Return what speaks HTTP, over the proxy of the environment, and follows no redirection: it may lead anywhere."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler(),
+        urllib.request.ProxyHandler(None if proxied else {}),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(context=context),
         urllib.request.HTTPDefaultErrorHandler(),

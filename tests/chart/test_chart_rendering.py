@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rebalancer.commands.node_agent import command as agent_command
 from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
@@ -123,6 +124,40 @@ def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
     for manifests in (render(), enabled, with_leaving):
         acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
         assert not acting & set(DRAIN_RULES)
+
+
+def test_an_agent_on_each_node_may_change_nodes_and_its_policy_says_which():
+    manifests = render({"nodeAgent": {"enabled": True}}, "--kube-version=1.30.0")
+    name = f"rebalancing-{NAME}-node-agent"
+    assert rules(one(manifests, "ClusterRole", name)) == set(MARK_RULES)
+    account = {"kind": "ServiceAccount", "name": f"{NAME}-node-agent", "namespace": "rebalancing"}
+    assert one(manifests, "ClusterRoleBinding", name)["subjects"] == [account]
+    policy = one(manifests, "ValidatingAdmissionPolicy", name)["spec"]
+    assert "system:serviceaccount:rebalancing:" + account["name"] in str(policy["matchConditions"])
+    assert one(manifests, "ValidatingAdmissionPolicyBinding")["spec"]["policyName"] == name
+    spec = one(manifests, "DaemonSet")["spec"]
+    pod = spec["template"]["spec"]
+    assert pod["hostNetwork"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    (agent,) = pod["containers"]
+    assert agent["securityContext"]["readOnlyRootFilesystem"]
+    known = {flag for parameter in agent_command.params for flag in parameter.opts}
+    assert agent["args"][0] == "node-agent"
+    assert {argument.partition("=")[0] for argument in agent["args"][1:]} <= known
+    assert [variable["name"] for variable in agent["env"]] == ["NODE_NAME"]
+    selector, labels = spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    assert selector["app.kubernetes.io/component"] == "node-agent"
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [({}, "1.29.9"), ({"admissionPolicy": False}, "1.36.0")],
+)
+def test_agents_have_no_policy_where_servers_know_none_or_nobody_wants_it(values, version):
+    manifests = render({"nodeAgent": {"enabled": True, **values}}, f"--kube-version={version}")
+    assert "ValidatingAdmissionPolicy" not in {manifest["kind"] for manifest in manifests}
+    assert one(manifests, "DaemonSet")
 
 
 def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):
@@ -527,6 +562,15 @@ CHANGED = {
     "rbac.usage": True,
     "drain.enabled": True,
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
+    "nodeAgent.enabled": True,
+    "nodeAgent.every": "7s",
+    "nodeAgent.imds": "http://[fd00:ec2::254]",
+    "nodeAgent.admissionPolicy": False,
+    "nodeAgent.resources": {"requests": {"cpu": "11m"}},
+    "nodeAgent.priorityClassName": "another-class",
+    "nodeAgent.nodeSelector": {"on": "ec2"},
+    "nodeAgent.affinity": {"podAffinity": {}},
+    "nodeAgent.tolerations": [{"key": "spot"}],
     "serviceAccount.create": False,
     "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},
@@ -566,6 +610,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
+    "nodeAgent": {"nodeAgent": {"enabled": True}},
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},

@@ -17,8 +17,9 @@ def token(
     name: str,
     expiration_seconds: int,
     bound_to: str | None = None,
+    kind: str = "Secret",
 ) -> str:
-    """Return a token of a ServiceAccount, by the TokenRequest API; it ends with the Secret it is bound to.
+    """Return a token of a ServiceAccount, by the TokenRequest API; it ends with the Secret or Pod it is bound to.
 
     That API gives none for less than ten minutes: shorter ones, down to expired ones (a negative
     number), are signed here with the API server's own key.
@@ -27,7 +28,7 @@ def token(
     if expiration_seconds >= _SHORTEST:
         spec: dict[str, Any] = {"expirationSeconds": expiration_seconds}
         if bound_to is not None:
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Secret", "name": bound_to}
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": kind, "name": bound_to}
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

@@ -185,10 +185,11 @@ class ControlPlane:
         expiration_seconds: int = 3600,
         *,
         bound_to: str | None = None,
+        kind: str = "Secret",
     ) -> str:
         """Return a token of a ServiceAccount; see `accounts.token`."""
         key = self._paths.pki.service_account_key
-        return accounts.token(self.api, key, namespace, name, expiration_seconds, bound_to)
+        return accounts.token(self.api, key, namespace, name, expiration_seconds, bound_to, kind)
 
     def kubeconfig_for_service_account(
         self, namespace: str, name: str, expiration_seconds: int = 3600

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from rebalancer.cost.groups import Domains
 from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.testing.workloads import node, workload
+from tests.unit.cost.small import class_of, classes, view_on
 from tests.unit.cost.test_separable_groups import EVERYWHERE, view_of, zones
 
 
@@ -59,3 +62,37 @@ def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty():
 def test_the_extremes_of_the_counts_show_where_nothing_is_to_be_fixed(least, most, fine):
     view, cls = view_of(web=["a1"])
     assert spread(view, cls["web"]).satisfied(least, most) is fine
+
+
+def test_a_closed_and_empty_zone_is_no_place_to_even_out_to():
+    closed = node("c1", "c", unschedulable=True)
+    view = view_on([node("a1", "a"), node("b1", "b"), closed, *workload("web", ["a1"] * 3)])
+    web = class_of(view, "web-0")
+    group = spread(view, classes(web))
+    # Two of the three zones count: one pod of three moves, not two.
+    assert group.potential() == 1
+    assert group.gains().tolist() == [1, 0, 0]
+    # To b that is all it takes; to c, which does not count, leaves two in a and none in b.
+    assert group.delta(web, 0, web, np.arange(3, dtype=np.int32)).tolist() == [0, -1, 0]
+
+
+def test_of_many_empty_nodes_each_is_as_good_as_the_other():
+    nodes = [node(f"n{number:02}") for number in range(100)]
+    view = view_on([*nodes, *workload("web", ["n07", "n07", "n09"])])
+    web = class_of(view, "web-0")
+    group = SpreadGroup(
+        view,
+        label="x",
+        domains=Domains.nodes(view),
+        counted=classes(web),
+        movers=classes(web),
+        max_skew=1,
+    )
+    every = np.arange(100, dtype=np.int32)
+    assert group.potential() == 1
+    assert group.gains().nonzero()[0].tolist() == [7]
+    change = group.delta(web, 7, web, every)
+    assert (change[7], change[9]) == (0, 0)
+    assert set(np.delete(change, [7, 9]).tolist()) == {-1}
+    assert group.standing() == "n07 2, n09 1, n00 0, n01 0, n02 0, n03 0 and 94 more (least 0)"
+    assert group.seen_from(0) == group.seen_from(1) != group.seen_from(9) != group.seen_from(7)

@@ -1,0 +1,71 @@
+"""The step ``sns``: a topic hears that a machine will go, or what became of each step before this one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rebalancer.aws.services import asking
+from rebalancer.aws.steps import AwsParams
+from rebalancer.base.plain_text import printable
+from rebalancer.interruption.model import DONE, StepContext
+from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.model import StepOutcome
+from rebalancer.wire.times import rfc3339
+
+_SENT = "published"
+_LONGEST_SUBJECT = 99
+"""Characters; SNS takes fewer than 100, in ASCII and without line ends."""
+
+
+class SnsParams(AwsParams):
+    """Options of the step sns."""
+
+    topic: str = Field(min_length=1, description="ARN of the topic.")
+
+
+class Sns:
+    """Publishes to a topic of SNS: put first, that a machine will go; put last, what came of each step."""
+
+    Params: ClassVar[type[StepParams]] = SnsParams
+
+    def act(self, context: StepContext, params: SnsParams) -> StepOutcome:
+        """See Step. A process that is killed right after the call makes it again."""
+        if context.left == _SENT:
+            return DONE
+        topics = params.service("sns", context)
+        with asking(f"topic {params.topic}: publish"):
+            topics.publish(
+                TopicArn=params.topic, Subject=subject(context), Message=message(context)
+            )
+        context.keep(_SENT)
+        return DONE
+
+
+def subject(context: StepContext) -> str:
+    """Return the line above the message."""
+    text = f"{context.node or context.instance}: {context.interruption.kind}"
+    return printable(text).encode("ascii", "replace").decode()[:_LONGEST_SUBJECT]
+
+
+def message(context: StepContext) -> str:
+    """Return the message: what is known of the machine, then a line for each step that has come to an end."""
+    one = context.interruption
+    until = "not known" if context.deadline is None else rfc3339(context.deadline)
+    facts = {
+        "Node": context.node or "-",
+        "Instance": context.instance or "-",
+        "Event": f"{one.kind} ({one.reason or one.id})",
+        "Deadline": until,
+        "Written": rfc3339(context.unix()),
+    }
+    lines = [f"{name + ':':<10}{value}" for name, value in facts.items()]
+    if context.outcomes:
+        width = max(map(len, context.outcomes))
+        lines += ["", "Steps:"]
+        lines += [
+            f"  {name:<{width}}  {outcome.status}{f': {outcome.why}' if outcome.why else ''}"
+            for name, outcome in context.outcomes.items()
+        ]
+    return "\n".join(map(printable, lines)) + "\n"

@@ -1,0 +1,33 @@
+"""What the steps of the pipeline on AWS have in common: their region, and the machine they are about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from rebalancer.aws.services import region_of_environment, region_of_node, service
+from rebalancer.interruption.model import StepContext
+from rebalancer.policy.interruption import StepParams
+
+
+class AwsParams(StepParams):
+    """Options that all steps on AWS have."""
+
+    region: str = Field(
+        default="", description="Absent: that of the node's machine, or else of AWS_REGION."
+    )
+    endpoint: str = Field(default="", description="An address in the place of AWS's.")
+
+    def service(self, name: str, context: StepContext) -> Any:
+        """Return the client of a service.
+
+        Raises:
+            SignalError: there can be none.
+        """
+        region = (
+            self.region
+            or region_of_node(context.interruption.provider_id)
+            or region_of_environment(context.environ)
+        )
+        return service(name, region, self.endpoint)

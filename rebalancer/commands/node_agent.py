@@ -1,0 +1,91 @@
+"""``node-agent``: says on its own node what the instance's metadata says of its end."""
+
+from __future__ import annotations
+
+import click
+
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import say
+from rebalancer.base.sending import SendingError, checked
+from rebalancer.commands.flag_values import parsed
+from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.commands.options import Access
+from rebalancer.commands.schedule import at_least_a_second
+
+_PATIENCE = 5.0
+"""Seconds that a request under way has after a signal: longer than any of them takes then."""
+
+
+def attend(access: Access, node: str, address: str, every: float, environment: Environment) -> None:
+    """Keep the notice of ``node`` until a signal comes. ``address``: of the metadata service; ``every``: seconds.
+
+    Raises:
+        ClusterReadError: there is no cluster to talk to.
+    """
+    from rebalancer.aws.agent import Agent  # noqa: PLC0415
+    from rebalancer.aws.imds import Imds  # noqa: PLC0415
+
+    stop = environment.until_signal()
+    client = access.client(environment, stop)
+
+    def tell(text: str) -> None:
+        say(environment.err, f"rebalancer: {text}")
+
+    Agent(node, Imds(address, stop), client, stop, tell).live(every)
+
+
+def _address(text: str) -> str:
+    try:
+        return checked(text)
+    except SendingError as error:
+        raise ValueError(f"{text!r} {error}") from None
+
+
+@click.command(
+    "node-agent",
+    epilog=examples("rebalancer node-agent --node ip-10-0-1-23.eu-west-1.compute.internal"),
+)
+@with_flags(CLUSTER)
+@click.option(
+    "--node",
+    envvar="NODE_NAME",
+    metavar="NAME",
+    help="The node that this process runs on. Default: $NODE_NAME.",
+)
+@click.option(
+    "--imds",
+    "address",
+    callback=parsed(_address),
+    default="http://169.254.169.254",
+    show_default=True,
+    metavar="URL",
+    help="Where the instance metadata service is; http://[fd00:ec2::254] over IPv6.",
+)
+@click.option(
+    "--every",
+    callback=parsed(at_least_a_second),
+    default="5s",
+    show_default=True,
+    metavar="DURATION",
+    help="When to look again.",
+)
+def command(
+    kubeconfig: str | None,
+    context_name: str | None,
+    node: str | None,
+    address: str,
+    every: float,
+) -> int:
+    """Say on this node that its EC2 instance will go.
+
+    It looks at the instance metadata (IMDSv2) for Spot interruptions, rebalance recommendations, scheduled events and
+    the end of an instance in its Auto Scaling group, and writes the annotation rebalancer/notice of its own node, which
+    it takes away again where a notice is withdrawn. It changes nothing else, and ends in good order at SIGTERM.
+    """
+    environment = system_environment(patience=_PATIENCE)
+    if not node:
+        raise PolicyError(["--node: name the node that this process runs on, or set NODE_NAME"])
+    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    attend(access, node, address, every, environment)
+    return int(ExitCode.DONE)

@@ -1,0 +1,241 @@
+"""AWS for tests: moto, with a thin front for what moto lacks, written from AWS's documents; no code of AWS is in it.
+
+The front stands for these parts of the user guides and API references, and for nothing else:
+
+- lifecycle hooks of Auto Scaling: an instance that is to go waits (Terminating:Wait), a message with a token is sent to the
+  hook's queue; CompleteLifecycleAction ends the wait and the instance, RecordLifecycleActionHeartbeat prolongs it; both are
+  answered with ValidationError where nothing waits with that token;
+- targets: one may be registered on several ports of a group (moto keeps one); deregistered, each is ``draining`` for the
+  delay, and registered no more after it.
+
+It also keeps which calls were made, as IAM names them.
+"""
+
+import io
+import itertools
+import json
+import math
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+import boto3
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from rebalancer.base.sending import attempt
+
+REGION = "eu-west-1"
+ACCOUNT = "123456789012"
+_SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
+_PREFIXES = {"elbv2": "elasticloadbalancing"}
+_ELB = "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"
+_INVOCATIONS = re.compile(r"/2015-03-31/functions/([^/]+)/invocations")
+
+
+@dataclass
+class Cloud:
+    """A cloud at an address."""
+
+    now: Callable[[], float]
+    url: str = ""
+    drains: float = 0.0
+    """Seconds for which a target is draining."""
+    calls: list[str] = field(default_factory=list)
+    """``service:Action`` of each call, in IAM's words."""
+    ours: list[str] = field(default_factory=list)
+    """Those of them that the product made, by its user agent."""
+    waiting: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Token -> the lifecycle action that waits: Terminating:Wait."""
+    heartbeats: list[str] = field(default_factory=list)
+    completed: list[tuple[str, str]] = field(default_factory=list)
+    """Instance and result of each lifecycle action that was completed."""
+    invoked: list[dict[str, str]] = field(default_factory=list)
+    """What functions were handed over."""
+    refuses: dict[str, int] = field(default_factory=dict)
+    """``service:Action`` -> status: how each of these calls is answered."""
+    held: dict[str, threading.Event] = field(default_factory=dict)
+    """``service:Action`` -> what each of these calls waits for."""
+    targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Target group, target and port -> the time at which it is registered no more."""
+
+    def client(self, service):
+        """Return a client for what a test does itself; its calls count as any other's."""
+        return boto3.session.Session("test", "test", region_name=REGION).client(
+            service, endpoint_url=self.url
+        )
+
+    def configure(self, settings):
+        """Set what moto itself can be told."""
+        body = json.dumps(settings).encode()
+        assert attempt("POST", f"{self.url}/moto-api/config", body, {}, 60) is None
+
+    def queue(self, name=None):
+        """Make a queue; return its URL."""
+        return self.client("sqs").create_queue(QueueName=name or f"q-{uuid.uuid4().hex}")[
+            "QueueUrl"
+        ]
+
+    def instance(self, group=None):
+        """Start an instance; return its id."""
+        started = self.client("ec2").run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)
+        return started["Instances"][0]["InstanceId"]
+
+    def terminates(self, instance, hook, queue, *, wrapped=False):
+        """Let an Auto Scaling group's hook hold an instance that is to go, and say so to its queue; return the token."""
+        token = str(uuid.uuid4())
+        action = {
+            "LifecycleActionToken": token,
+            "AutoScalingGroupName": "workers",
+            "LifecycleHookName": hook,
+            "EC2InstanceId": instance,
+            "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
+        }
+        self.waiting[token] = action
+        text = json.dumps({**action, "Service": "AWS Auto Scaling", "Origin": "AutoScalingGroup"})
+        body = json.dumps({"Type": "Notification", "Message": text}) if wrapped else text
+        self.client("sqs").send_message(QueueUrl=queue, MessageBody=body)
+        return token
+
+
+class Front:
+    """What is asked of moto passes here first."""
+
+    def __init__(self, cloud):
+        self._cloud, self._moto = cloud, DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ, start_response):
+        cloud = self._cloud
+        size = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(size)
+        call, form = called(environ, body)
+        if call is not None:
+            cloud.calls.append(call)
+            if "kube-rebalancer/" in environ.get("HTTP_USER_AGENT", ""):
+                cloud.ours.append(call)
+            if call in cloud.held:
+                cloud.held[call].wait(600)
+            if call in cloud.refuses:
+                return failing(start_response, cloud.refuses[call], "Injected", "by the test")
+        match call:
+            case (
+                "autoscaling:CompleteLifecycleAction" | "autoscaling:RecordLifecycleActionHeartbeat"
+            ):
+                return self._lifecycle(environ, start_response, call, form)
+            case "elasticloadbalancing:RegisterTargets":
+                return self._register(start_response, form)
+            case "elasticloadbalancing:DeregisterTargets":
+                return self._deregister(start_response, form)
+            case "elasticloadbalancing:DescribeTargetHealth":
+                return self._health(start_response, form)
+            case "lambda:InvokeFunction":
+                cloud.invoked.append(json.loads(body))
+        return self._pass(environ, start_response, body)
+
+    def _pass(self, environ, start_response, body):
+        inner = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        return self._moto(inner, start_response)
+
+    def _lifecycle(self, environ, start_response, call, form):
+        token = form.get("LifecycleActionToken", "")
+        action = self._cloud.waiting.get(token)
+        asked = (form.get("InstanceId"), form.get("LifecycleHookName"))
+        if action is None or asked != (action["EC2InstanceId"], action["LifecycleHookName"]):
+            words = f"No active Lifecycle Action found with token {token}"
+            return failing(start_response, 400, "ValidationError", words)
+        if call.endswith("Heartbeat"):
+            self._cloud.heartbeats.append(action["EC2InstanceId"])
+        else:
+            del self._cloud.waiting[token]
+            self._cloud.completed.append(
+                (action["EC2InstanceId"], form.get("LifecycleActionResult", ""))
+            )
+        name = call.partition(":")[2]
+        return answer(start_response, 200, f"<{name}Response><{name}Result/></{name}Response>")
+
+    def _register(self, start_response, form):
+        for target in targets(form):
+            self._cloud.targets[target] = math.inf
+        return answer(start_response, 200, elb("RegisterTargets"))
+
+    def _deregister(self, start_response, form):
+        for target in targets(form):
+            if self._cloud.targets.get(target) == math.inf:
+                # One that is draining goes on as it was.
+                self._cloud.targets[target] = self._cloud.now() + self._cloud.drains
+        return answer(start_response, 200, elb("DeregisterTargets"))
+
+    def _health(self, start_response, form):
+        members = [
+            f"<member><Target><Id>{name}</Id><Port>{port}</Port></Target><TargetHealth><State>"
+            f"{'healthy' if ends == math.inf else 'draining'}</State></TargetHealth></member>"
+            for (group, name, port), ends in list(self._cloud.targets.items())
+            if group == form["TargetGroupArn"] and ends > self._cloud.now()
+        ]
+        listed = f"<TargetHealthDescriptions>{''.join(members)}</TargetHealthDescriptions>"
+        return answer(start_response, 200, elb("DescribeTargetHealth", listed))
+
+
+def elb(action, result=""):
+    return f'<{action}Response xmlns="{_ELB}"><{action}Result>{result}</{action}Result></{action}Response>'
+
+
+def called(environ, body):
+    """Return the call in IAM's words and, of a query, its form; None for what is no call of a service."""
+    scope = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
+    if scope is None:
+        return None, {}
+    service = _PREFIXES.get(scope[1], scope[1])
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    if target:
+        return f"{service}:{target.rpartition('.')[2]}", {}
+    if _INVOCATIONS.search(environ.get("PATH_INFO", "")):
+        return "lambda:InvokeFunction", {}
+    form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    return (f"{service}:{form['Action']}" if "Action" in form else None), form
+
+
+def targets(form):
+    """Yield group, target and port of each target in a form."""
+    for number in itertools.count(1):
+        if f"Targets.member.{number}.Id" not in form:
+            return
+        yield (
+            form["TargetGroupArn"],
+            form[f"Targets.member.{number}.Id"],
+            form.get(f"Targets.member.{number}.Port", ""),
+        )
+
+
+def answer(start_response, status, text):
+    words = {200: "200 OK", 400: "400 Bad Request"}.get(status, f"{status} Injected")
+    start_response(words, [("Content-Type", "text/xml"), ("Content-Length", str(len(text)))])
+    return [text.encode()]
+
+
+def failing(start_response, status, code, words):
+    error = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{words}</Message></Error>"
+    return answer(start_response, status, f"<ErrorResponse>{error}</ErrorResponse>")
+
+
+@contextmanager
+def in_the_cloud(now) -> Iterator[Cloud]:
+    """Yield a cloud of its own; ``now``: its clock, in seconds."""
+    cloud = Cloud(now)
+    server = make_server("127.0.0.1", 0, Front(cloud), threaded=True)
+    server.daemon_threads = True  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    cloud.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield cloud
+    finally:
+        for event in cloud.held.values():
+            event.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

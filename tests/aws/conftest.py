@@ -1,0 +1,32 @@
+"""A cloud for each module of tests."""
+
+import time
+
+import pytest
+
+from tests.aws.cloud import REGION, in_the_cloud
+
+
+@pytest.fixture(scope="module")
+def region():
+    with in_the_cloud(time.monotonic) as made:
+        yield made
+
+
+@pytest.fixture
+def cloud(region, monkeypatch):
+    """The module's cloud, as it was in the beginning, and credentials that it takes."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for kept in (region.calls, region.ours, region.heartbeats, region.completed, region.invoked):
+        kept.clear()
+    for each in (region.waiting, region.refuses, region.held, region.targets):
+        each.clear()
+    region.drains = 0.0
+    return region

@@ -1,0 +1,310 @@
+"""The source ``sqs`` on moto: each message is kept until its work is done, and no longer."""
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from rebalancer.aws import sqs
+from rebalancer.aws.sqs import SqsParams, SqsSource
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.signals.model import Interruption, Outcome, Result, SignalError
+from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.testing.signals import check_source, surroundings
+from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
+from tests.aws.messages import event, health, rebalance, spot, state
+
+DONE = Outcome(Result.DONE, {})
+OURS = ("i-1", "i-2", "i-3")
+
+
+class Clock:
+    """Unix seconds that a test sets forward."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def __call__(self):
+        return time.time() + self.ahead
+
+
+def nodes_of(*instances):
+    return [
+        Node(ObjectMeta(name=f"node-{one}"), NodeSpec(provider_id=f"aws:///eu-west-1a/{one}"))
+        for one in instances
+    ]
+
+
+class Ground:
+    """A queue, and a process that receives from it."""
+
+    def __init__(self, cloud):
+        self.cloud, self.url, self.unix = cloud, cloud.queue(), Clock()
+        self.nodes = nodes_of(*OURS)
+        self.receiver = self.opened()
+
+    def opened(self, **options):
+        """A process more."""
+        around = surroundings(
+            "queue", unix=self.unix, nodes=FollowedNodes(lambda: self.nodes), environ={}
+        )
+        self.around = around
+        return SqsSource().open(self.params(**options), around)
+
+    def params(self, **options):
+        return SqsParams(queue=self.url, region="eu-west-1", endpoint=self.cloud.url, **options)
+
+    def send(self, *bodies):
+        for body in bodies:
+            text = body if isinstance(body, str) else json.dumps(body)
+            self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=text)
+
+    def receive(self, receiver=None):
+        return (receiver or self.receiver).receive(Stop(SystemClock()))
+
+    def become_visible(self):
+        """Let the time pass after which messages that were received are given to somebody again."""
+        client = self.cloud.client("sqs")
+        for held in [*self.receiver._held.values()]:
+            client.change_message_visibility(
+                QueueUrl=self.url, ReceiptHandle=held.receipt, VisibilityTimeout=0
+            )
+
+    def messages(self):
+        """Those in the queue, hidden ones too."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        of = self.cloud.client("sqs").get_queue_attributes(QueueUrl=self.url, AttributeNames=names)[
+            "Attributes"
+        ]
+        return sum(int(of[name]) for name in names)
+
+
+@pytest.fixture
+def ground(cloud, monkeypatch):
+    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    return Ground(cloud)
+
+
+def test_it_keeps_the_contract_of_a_source(ground):
+    def announce():
+        ground.send(spot("i-1"), rebalance("i-2", id="e-2"), health("i-3"))
+
+    said = check_source(SqsSource(), ground.params(), announce, OURS, ground.around)
+    assert {one.node for one in said} == {"node-i-1", "node-i-2", "node-i-3"}
+    assert ground.messages() == 0
+
+
+def test_a_message_is_deleted_when_its_work_is_done_and_not_before(ground):
+    ground.send(spot("i-1"))
+    (one,) = ground.receive()
+    assert (one.kind, one.instance, one.node) == ("spot", "i-1", "node-i-1")
+    assert one.provider_id == "aws:///eu-west-1a/i-1"
+    assert one.source == "queue"
+    assert ground.messages() == 1
+    ground.receiver.done(one, DONE)
+    assert ground.messages() == 0
+
+
+def test_a_health_event_with_three_instances_is_done_when_all_three_are(ground):
+    ground.send(health(*OURS))
+    said = ground.receive()
+    assert [one.instance for one in said] == list(OURS)
+    assert len({one.id for one in said}) == 3
+    for left, one in zip((1, 1, 0), said, strict=True):
+        ground.receiver.done(one, DONE)
+        assert ground.messages() == left
+
+
+def test_a_message_that_is_delivered_again_says_what_is_not_done(ground):
+    ground.send(health(*OURS))
+    first = ground.receive()
+    ground.receiver.done(first[0], DONE)
+    ground.become_visible()
+    again = ground.receive()
+    assert again == first[1:]
+    for one in again:
+        ground.receiver.done(one, DONE)
+    # By the last delivery's receipt.
+    assert ground.messages() == 0
+
+
+def test_an_event_that_comes_twice_is_one_interruption(ground):
+    ground.send(spot("i-1"), spot("i-1"))
+    said = [*ground.receive(), *ground.receive()]
+    assert len(said) == 2
+    assert said[0] == said[1]
+    ground.receiver.done(said[0], DONE)
+    assert ground.messages() == 0
+    ground.send(spot("i-1"))
+    assert ground.receive() == []
+    assert ground.messages() == 0
+
+
+def test_a_process_that_takes_over_gets_the_message_again(ground):
+    ground.send(spot("i-1"))
+    (before,) = ground.receive()
+    ground.become_visible()
+    other = ground.opened()
+    (after,) = ground.receive(other)
+    assert after == before
+    other.done(after, DONE)
+    assert ground.messages() == 0
+
+
+def test_a_cancelled_event_is_said_as_one_also_after_the_first_was_done(ground):
+    ground.send(health("i-1"))
+    (first,) = ground.receive()
+    ground.receiver.done(first, DONE)
+    ground.send(health("i-1", statusCode="closed"))
+    (second,) = ground.receive()
+    assert (second.id, second.cancelled) == (first.id, True)
+    ground.receiver.done(second, Outcome(Result.CANCELLED, {}))
+    assert ground.messages() == 0
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_lifecycle_hook_hears_heartbeats_and_is_continued_at_the_end(ground, wrapped):
+    cloud = ground.cloud
+    cloud.terminates("i-1", "drain", ground.url, wrapped=wrapped)
+    (one,) = ground.receive()
+    assert one.kind == "scale-in"
+    ground.receiver.heartbeat(one)
+    ground.receiver.heartbeat(one)
+    assert cloud.heartbeats == ["i-1"]
+    ground.unix.ahead += 30
+    ground.receiver.heartbeat(one)
+    assert cloud.heartbeats == ["i-1", "i-1"]
+    assert cloud.completed == []
+    ground.receiver.done(one, DONE)
+    assert cloud.completed == [("i-1", "CONTINUE")]
+    assert ground.messages() == 0
+    # Once more, should the process have been killed after it.
+    ground.receiver.done(one, DONE)
+
+
+def test_a_hook_that_did_not_wait_keeps_nothing_from_its_end(ground):
+    token = ground.cloud.terminates("i-1", "drain", ground.url)
+    (one,) = ground.receive()
+    del ground.cloud.waiting[token]
+    ground.receiver.heartbeat(one)
+    ground.receiver.done(one, DONE)
+    assert ground.messages() == 0
+
+
+def test_a_message_is_deleted_only_after_its_hook_was_continued(ground):
+    ground.cloud.terminates("i-1", "drain", ground.url)
+    (one,) = ground.receive()
+    call = "autoscaling:CompleteLifecycleAction"
+    ground.cloud.refuses[call] = 403
+    with pytest.raises(SignalError, match="hook drain of workers: continue i-1: Injected"):
+        ground.receiver.done(one, DONE)
+    assert ground.messages() == 1
+    del ground.cloud.refuses[call]
+    ground.receiver.done(one, DONE)
+    assert ground.cloud.completed == [("i-1", "CONTINUE")]
+    assert ground.messages() == 0
+
+
+def test_a_message_stays_hidden_while_it_is_in_work(ground):
+    ground.send(spot("i-1", time="2020-01-01T00:00:00Z"))
+    (one,) = ground.receive()
+    changes = "sqs:ChangeMessageVisibility"
+    ground.receiver.heartbeat(one)
+    assert ground.cloud.calls.count(changes) == 0
+    ground.unix.ahead += 40
+    ground.receiver.heartbeat(one)
+    assert ground.cloud.calls.count(changes) == 1
+    assert ground.receive() == []
+
+
+def test_a_receipt_that_is_too_old_is_no_fault(ground):
+    ground.send(spot("i-1"))
+    (one,) = ground.receive()
+    (held,) = ground.receiver._held.values()
+    held.receipt = "too-old"
+    ground.unix.ahead += 40
+    ground.receiver.heartbeat(one)
+    ground.receiver.done(one, DONE)
+    # The delivery that comes has a new one.
+    assert ground.messages() == 1
+
+
+@pytest.mark.parametrize(("others", "left"), [("leave", 1), ("delete", 0)])
+@pytest.mark.parametrize(
+    "body", [spot("i-9"), event("aws.s3", "Object Created", {}), state("i-1", "running")]
+)
+def test_what_calls_for_nothing_here_is_left_or_deleted(ground, body, others, left):
+    ground.receiver = ground.opened(others=others)
+    ground.send(body)
+    assert ground.receive() == []
+    assert ground.messages() == left
+
+
+def test_a_hook_of_a_machine_that_is_no_node_is_continued_where_the_queue_is_ours_alone(ground):
+    ground.receiver = ground.opened(others="delete")
+    ground.cloud.terminates("i-9", "drain", ground.url)
+    assert ground.receive() == []
+    assert ground.cloud.completed == [("i-9", "CONTINUE")]
+
+
+def test_a_message_that_also_names_machines_of_others_stays_for_these(ground):
+    ground.send(health("i-1", "i-9"))
+    (one,) = ground.receive()
+    ground.receiver.done(one, DONE)
+    assert ground.messages() == 1
+
+
+def test_a_test_notification_is_deleted(ground):
+    ground.send({"Event": "autoscaling:TEST_NOTIFICATION", "Service": "AWS Auto Scaling"})
+    assert ground.receive() == []
+    assert ground.messages() == 0
+
+
+def test_what_cannot_be_understood_is_named_once_and_holds_up_nothing(ground):
+    ground.send("hello", spot("i-1"))
+    said: list[Interruption] = []
+    complaints: list[str] = []
+    while not (said and complaints):
+        try:
+            said += ground.receive()
+        except SignalError as error:
+            complaints.append(str(error))
+    assert [one.instance for one in said] == ["i-1"]
+    assert "cannot be understood and is left there" in complaints[0]
+    assert ground.messages() == 2
+    # At the next delivery nothing more is said of it.
+    client = ground.cloud.client("sqs")
+    client.set_queue_attributes(QueueUrl=ground.url, Attributes={"VisibilityTimeout": "0"})
+    assert ground.receive() == []
+
+
+def test_a_queue_that_is_not_there_is_named(ground):
+    ground.cloud.client("sqs").delete_queue(QueueUrl=ground.url)
+    with pytest.raises(SignalError, match=r"queue http.*: receive messages: .*NonExistentQueue"):
+        ground.receive()
+
+
+def test_a_stop_ends_a_long_poll_and_what_it_still_gets_is_for_the_next(ground):
+    hold = ground.cloud.held["sqs:ReceiveMessage"] = threading.Event()
+    ground.send(spot("i-1"))
+    signalled = threading.Event()
+    stop = Stop(SystemClock(), signalled=signalled)
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(ground.receiver.receive(stop)))
+    thread.start()
+    while "sqs:ReceiveMessage" not in ground.cloud.calls:
+        time.sleep(0.01)
+    signalled.set()
+    thread.join(60)
+    assert ended == [[]]
+    del ground.cloud.held["sqs:ReceiveMessage"]
+    hold.set()
+    # Given back at once, and not after a minute.
+    said: Sequence[Interruption] = []
+    until = time.monotonic() + 50
+    while not said and time.monotonic() < until:
+        said = ground.receive(ground.opened())
+    assert [one.instance for one in said] == ["i-1"]

@@ -1,0 +1,390 @@
+"""The steps on moto: what each does at AWS, that doing it twice is doing it once, and that what can be undone is."""
+
+import io
+import json
+import threading
+import zipfile
+
+import pytest
+
+from rebalancer.aws.deregister import Deregister, DeregisterParams
+from rebalancer.aws.invoke import Lambda, LambdaParams
+from rebalancer.aws.publish import Sns, SnsParams
+from rebalancer.aws.quarantine import Quarantine, QuarantineParams
+from rebalancer.aws.services import region_of_node, region_of_queue
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.interruption.model import StepContext
+from rebalancer.signals.model import Interruption, SignalError, StepOutcome, StepStatus
+from rebalancer.testing.signals import check_step
+from tests.aws.cloud import ACCOUNT, REGION
+from tests.unit.commands.serving import soon
+
+pytestmark = [
+    # moto leaves files open that it reads its own data from.
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <_io:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+DEADLINE = 1763632920.0
+DONE = StepOutcome(StepStatus.DONE)
+
+
+class Course:
+    """One machine's way through steps, with what each has kept."""
+
+    def __init__(self, instance, **changes):
+        self.instance, self.kept, self.outcomes = instance, {}, {}
+        self.signalled = threading.Event()
+        self.changes = changes
+
+    def context(self, step):
+        def keep(text):
+            self.kept[step] = text
+
+        given = {
+            "interruption": Interruption(
+                id=f"{self.instance}/spot/e-1",
+                kind="spot",
+                source="queue",
+                instance=self.instance,
+                provider_id=f"aws:///{REGION}a/{self.instance}",
+                reason="terminate",
+            ),
+            "node": "node-1",
+            "instance": self.instance,
+            "deadline": DEADLINE,
+            "stop": Stop(SystemClock(), signalled=self.signalled),
+            "client": None,
+            "environ": {},
+            "unix": lambda: DEADLINE - 100,
+            "outcomes": self.outcomes,
+            "left": self.kept.get(step, ""),
+            "keep": keep,
+            "change": None,
+            "plan": lambda: None,
+            **self.changes,
+        }
+        return StepContext(**given)
+
+
+class Balanced:
+    """An instance in two target groups, on three ports, beside another one."""
+
+    def __init__(self, cloud):
+        self.cloud, self.balancers = cloud, cloud.client("elbv2")
+        self.instance, self.other = cloud.instance(), cloud.instance()
+        compute = cloud.client("ec2")
+        self.network = compute.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        self.groups = [
+            self.group(f"web-{self.instance[-6:]}"),
+            self.group(f"api-{self.instance[-6:]}"),
+        ]
+        self.registered = {(self.groups[0], 8080), (self.groups[0], 8443), (self.groups[1], 9090)}
+        for group, port in self.registered:
+            for one in (self.instance, self.other):
+                self.balancers.register_targets(
+                    TargetGroupArn=group, Targets=[{"Id": one, "Port": port}]
+                )
+
+    def group(self, name):
+        made = self.balancers.create_target_group(
+            Name=name, Protocol="HTTP", Port=80, VpcId=self.network, TargetType="instance"
+        )
+        return made["TargetGroups"][0]["TargetGroupArn"]
+
+    def targets(self, instance):
+        """Group and port -> state."""
+        return {
+            (group, each["Target"]["Port"]): each["TargetHealth"]["State"]
+            for group in self.groups
+            for each in self.balancers.describe_target_health(TargetGroupArn=group)[
+                "TargetHealthDescriptions"
+            ]
+            if each["Target"]["Id"] == instance
+        }
+
+
+@pytest.fixture
+def balanced(cloud):
+    return Balanced(cloud)
+
+
+def deregistration(cloud, **options):
+    return Deregister(), DeregisterParams(endpoint=cloud.url, **options)
+
+
+def test_an_instance_leaves_all_target_groups_on_all_ports(balanced, cloud):
+    step, params = deregistration(cloud)
+    course = Course(balanced.instance)
+    outcome = step.act(course.context("deregister"), params)
+    assert outcome == StepOutcome(StepStatus.DONE, "3 targets drained")
+    assert balanced.targets(balanced.instance) == {}
+    assert balanced.targets(balanced.other).keys() == balanced.registered
+    # A process that goes on after this one was killed.
+    assert step.act(course.context("deregister"), params) == outcome
+    check_step(step, params, course.context("deregister"))
+
+
+def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
+    balanced, cloud, monkeypatch
+):
+    monkeypatch.setattr("rebalancer.aws.deregister._LOOK", 0.01)
+    step, params = deregistration(cloud)
+    course = Course(balanced.instance)
+    cloud.drains = 1e6
+    ended = []
+    thread = threading.Thread(
+        target=lambda: ended.append(step.act(course.context("deregister"), params))
+    )
+    thread.start()
+    looks = "elasticloadbalancing:DescribeTargetHealth"
+    soon(lambda: cloud.calls.count(looks) >= 12 or not thread.is_alive())
+    assert not ended
+    assert set(balanced.targets(balanced.instance).values()) == {"draining"}
+    course.signalled.set()
+    thread.join(60)
+    assert ended == [StepOutcome(StepStatus.TIMED_OUT, "3 targets still draining")]
+    # Who goes on waits for the same ones, and takes none out again.
+    course.signalled.clear()
+    calls = cloud.calls.count("elasticloadbalancing:DeregisterTargets")
+    for target in cloud.targets:
+        cloud.targets[target] = min(
+            cloud.targets[target], 0.0 if target[1] == balanced.instance else 1e99
+        )
+    assert step.act(course.context("deregister"), params).why == "3 targets drained"
+    assert cloud.calls.count("elasticloadbalancing:DeregisterTargets") == calls
+
+
+def test_a_machine_that_stays_is_registered_again_where_it_was(balanced, cloud):
+    step, params = deregistration(cloud, wait=False)
+    course = Course(balanced.instance)
+    assert step.act(course.context("deregister"), params) == DONE
+    assert balanced.targets(balanced.instance) == {}
+    for _ in range(2):
+        step.undo(course.context("deregister"), params)
+        assert balanced.targets(balanced.instance).keys() == balanced.registered
+
+
+def test_killed_between_two_target_groups_it_remembers_both(balanced, cloud):
+    step, params = deregistration(cloud, wait=False)
+    course = Course(balanced.instance)
+    original = cloud.refuses
+    cloud.refuses = Refusing("elasticloadbalancing:DeregisterTargets", after=1)
+    with pytest.raises(SignalError, match="deregister"):
+        step.act(course.context("deregister"), params)
+    cloud.refuses = original
+    assert 0 < len(balanced.targets(balanced.instance)) < 3
+    assert step.act(course.context("deregister"), params) == DONE
+    step.undo(course.context("deregister"), params)
+    assert balanced.targets(balanced.instance).keys() == balanced.registered
+
+
+class Refusing(dict[str, int]):
+    """Refuses a call from its second time on."""
+
+    def __init__(self, call, after):
+        super().__init__({call: 403})
+        self.call, self.after = call, after
+
+    def __contains__(self, call):
+        if call != self.call:
+            return False
+        self.after -= 1
+        return self.after < 0
+
+
+def test_an_instance_in_no_target_group_is_left_alone(cloud):
+    step, params = deregistration(cloud)
+    outcome = step.act(Course(cloud.instance()).context("deregister"), params)
+    assert outcome.status is StepStatus.SKIPPED
+
+
+def interfaces(cloud, instance):
+    (machine,) = cloud.client("ec2").describe_instances(InstanceIds=[instance])["Reservations"][0][
+        "Instances"
+    ]
+    return {
+        one["NetworkInterfaceId"]: {group["GroupId"] for group in one["Groups"]}
+        for one in machine["NetworkInterfaces"]
+    }
+
+
+def quarantined(cloud):
+    """Two network interfaces, and a group that lets nothing in."""
+    compute, instance = cloud.client("ec2"), cloud.instance()
+    network = compute.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]
+    groups = [
+        compute.create_security_group(
+            GroupName=f"{name}-{instance}", Description=name, VpcId=network["VpcId"]
+        )["GroupId"]
+        for name in ("empty", "second")
+    ]
+    more = compute.create_network_interface(SubnetId=network["SubnetId"], Groups=[groups[1]])
+    compute.attach_network_interface(
+        NetworkInterfaceId=more["NetworkInterface"]["NetworkInterfaceId"],
+        InstanceId=instance,
+        DeviceIndex=1,
+    )
+    return instance, groups[0]
+
+
+def test_a_quarantine_takes_all_interfaces_and_gives_them_back(cloud):
+    instance, empty = quarantined(cloud)
+    before = interfaces(cloud, instance)
+    assert len(before) == 2
+    step = Quarantine()
+    params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
+    course = Course(instance)
+    for _ in range(2):
+        outcome = step.act(course.context("quarantine"), params)
+        assert outcome == StepOutcome(StepStatus.DONE, "2 network interfaces in quarantine")
+        assert interfaces(cloud, instance) == {one: {empty} for one in before}
+    for _ in range(2):
+        step.undo(course.context("quarantine"), params)
+        assert interfaces(cloud, instance) == before
+
+
+def test_a_quarantine_that_was_cut_off_half_way_still_knows_what_was_before(cloud):
+    instance, empty = quarantined(cloud)
+    before = interfaces(cloud, instance)
+    step = Quarantine()
+    params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
+    course, original = Course(instance), cloud.refuses
+    cloud.refuses = Refusing("ec2:ModifyNetworkInterfaceAttribute", after=1)
+    with pytest.raises(SignalError, match="network interface eni-"):
+        step.act(course.context("quarantine"), params)
+    cloud.refuses = original
+    step.act(course.context("quarantine"), params)
+    assert interfaces(cloud, instance) == {one: {empty} for one in before}
+    step.undo(course.context("quarantine"), params)
+    assert interfaces(cloud, instance) == before
+
+
+def function(cloud):
+    """A function, of which moto only keeps what it is handed over."""
+    cloud.configure({"lambda": {"use_docker": False}})
+    role = cloud.client("iam").create_role(
+        RoleName=f"role-{cloud.instance()}", AssumeRolePolicyDocument="{}"
+    )["Role"]["Arn"]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("handler.py", "def handle(event, context): pass")
+    name = f"handler-{role[-8:]}"
+    cloud.client("lambda").create_function(
+        FunctionName=name,
+        Runtime="python3.11",
+        Role=role,
+        Handler="handler.handle",
+        Code={"ZipFile": archive.getvalue()},
+    )
+    return name
+
+
+def test_a_function_is_invoked_once_and_nobody_waits_for_it(cloud):
+    step, params = Lambda(), LambdaParams(function=function(cloud), endpoint=cloud.url)
+    course = Course("i-1")
+    check_step(step, params, course.context("lambda"))
+    cloud.invoked.clear()
+    course = Course("i-1")
+    for _ in range(2):
+        assert step.act(course.context("lambda"), params) == DONE
+    assert cloud.invoked == [
+        {
+            "id": "i-1/spot/e-1",
+            "kind": "spot",
+            "instance-id": "i-1",
+            "node": "node-1",
+            "deadline": "2025-11-20T10:02:00Z",
+            "reason": "terminate",
+        }
+    ]
+
+
+def test_a_function_that_cannot_be_invoked_is_named(cloud):
+    params = LambdaParams(function="nothing", endpoint=cloud.url)
+    cloud.refuses["lambda:InvokeFunction"] = 404
+    with pytest.raises(SignalError, match="function nothing: invoke: "):
+        Lambda().act(Course("i-1").context("lambda"), params)
+
+
+def topic(cloud):
+    """A topic, and the queue that is subscribed to it."""
+    notices = cloud.client("sns")
+    arn = notices.create_topic(Name=f"notices-{cloud.instance()}")["TopicArn"]
+    queue = cloud.queue(name := f"q-{arn[-17:]}")
+    notices.subscribe(
+        TopicArn=arn, Protocol="sqs", Endpoint=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+    )
+    return arn, queue
+
+
+def published(cloud, queue):
+    """Subject and message of each notice."""
+    got = cloud.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
+    texts = [json.loads(each["Body"]) for each in got.get("Messages", ())]
+    return [(text["Subject"], text["Message"]) for text in texts]
+
+
+def test_a_topic_hears_of_it_and_of_what_came_of_each_step(cloud):
+    arn, queue = topic(cloud)
+    step, params = Sns(), SnsParams(topic=arn, endpoint=cloud.url)
+    course = Course("i-1")
+    step.act(course.context("sns"), params)
+    course.outcomes = {
+        "sns": DONE,
+        "cordon": DONE,
+        "leave": StepOutcome(StepStatus.TIMED_OUT, "2 pods are left: shop/api-1, shop/api-2"),
+    }
+    for _ in range(2):
+        step.act(course.context("sns-2"), params)
+    first, last = sorted(published(cloud, queue), key=lambda each: len(each[1]))
+    facts = (
+        "Node:     node-1\n"
+        "Instance: i-1\n"
+        "Event:    spot (terminate)\n"
+        "Deadline: 2025-11-20T10:02:00Z\n"
+        "Written:  2025-11-20T10:00:20Z\n"
+    )
+    assert first == ("node-1: spot", facts)
+    assert last == (
+        "node-1: spot",
+        facts + "\nSteps:\n"
+        "  sns     done\n"
+        "  cordon  done\n"
+        "  leave   timed-out: 2 pods are left: shop/api-1, shop/api-2\n",
+    )
+
+
+def test_a_subject_is_one_that_sns_takes(cloud):
+    arn, _ = topic(cloud)
+    course = Course("i-1", node="n\u00f6de\n" + "x" * 200)
+    assert Sns().act(course.context("sns"), SnsParams(topic=arn, endpoint=cloud.url)) == DONE
+
+
+@pytest.mark.parametrize(
+    ("url", "region"),
+    [
+        ("https://sqs.eu-west-1.amazonaws.com/1/q", "eu-west-1"),
+        ("https://sqs.us-gov-west-1.amazonaws.com/1/q", "us-gov-west-1"),
+        ("https://sqs.cn-north-1.amazonaws.com.cn/1/q", "cn-north-1"),
+        ("https://eu-west-1.queue.amazonaws.com/1/q", "eu-west-1"),
+        ("http://127.0.0.1:5000/1/q", ""),
+    ],
+)
+def test_the_region_of_a_queue(url, region):
+    assert region_of_queue(url) == region
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "region"),
+    [
+        ("aws:///eu-west-1a/i-1", "eu-west-1"),
+        ("aws:///us-west-2-lax-1a/i-1", "us-west-2"),
+        ("kind://docker/x/y", ""),
+        ("", ""),
+    ],
+)
+def test_the_region_of_a_node(provider_id, region):
+    assert region_of_node(provider_id) == region
