@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.interruption.course import Course
 from rebalancer.interruption.listening import Listening
@@ -68,10 +69,11 @@ def test_an_error_in_one_course_costs_no_place(cluster, monkeypatch):
     assert step.step.acted == 1
 
 
-class Waits:
-    """A Stop that notes for how long it was waited, and comes after so many waits."""
+class Waits(Stop):
+    """Notes for how long it was waited, and comes after so many waits."""
 
     def __init__(self, times):
+        super().__init__(SystemClock())
         self.seconds, self._times = [], times
 
     def reason(self):
@@ -95,12 +97,19 @@ class Failing:
             return []
         raise SignalError("throttled")
 
+    def heartbeat(self, interruption):
+        """Nobody waits for one."""
+
+    def done(self, interruption, outcome):
+        """Nothing holds what announced it."""
+
     def close(self):
         self.closed.set()
 
 
 def test_a_source_that_fails_is_asked_after_pauses_that_grow(cluster):
-    stop, said, source = Waits(10), [], Failing()
+    stop, source = Waits(10), Failing()
+    said: list[str] = []
     with process(cluster, []) as here:
         one = Listening("queue", source, here.courses, SystemClock(), stop, said.append)
         one.start()

@@ -4,6 +4,7 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Deletions:
     """The requests by which a process deletes pods: hand clock's second, path, body."""
 
     def __init__(self, one):
-        self.all = []
+        self.all: list[tuple[float, str, dict[str, Any]]] = []
         original = one.client.beside
 
         def beside(stop):

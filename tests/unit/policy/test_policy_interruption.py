@@ -81,5 +81,5 @@ def test_nothing_is_deleted_unless_the_policy_says_so(tmp_path):
     path.write_text(f"{HEAD}{STEP}escalate\n")
     loaded = load_policy(path, registry, signals=registry.signals, steps=registry.steps)
     (step,) = loaded.policy.interruption.steps
-    assert step.params.means == "none"
+    assert step.params.model_dump()["means"] == "none"
     assert registry.steps.named("escalate").rules(step.params) == ()
