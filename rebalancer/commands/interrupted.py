@@ -155,10 +155,11 @@ class Interruptions:
         courses = Courses(world, nodes)
         work = self._work = _AtWork(asked, closing, courses, [], events, of)
         try:
-            work.listening += [
-                self._opened(policy, name, courses, world) for name in policy.signals
-            ]
+            for name in policy.signals:
+                work.listening.append(self._opened(policy, name, courses, world))
         except SignalError as error:
+            for one in work.listening:
+                one.receiver.close()
             self.close()
             raise PolicyError([f"signals: {error}"]) from None
         courses.start()

@@ -18,6 +18,8 @@ from rebalancer.signals.model import Interruption, SignalError, StepOutcome
 
 _GOODBYE = 1.0
 """Seconds for a step to say how far it came, once its part of the time is over."""
+_LONGEST_KEPT = 8 * 1024
+"""Characters that a step may keep on the node."""
 
 
 def attempt(
@@ -68,9 +70,11 @@ def context_of(
     """Return what a step is given. ``said``: the most urgent interruption of its machine."""
 
     def change(wanted: Wanted, left: str) -> NodeView | None:
+        _require_short(left)
         return patiently(lambda: record.change(client, (planned.name, left), wanted), stop)
 
     def keep(left: str) -> None:
+        _require_short(left)
         record.keep(planned.name, left)
         patiently(lambda: record.write(client), stop)
 
@@ -89,3 +93,10 @@ def context_of(
         change=change,
         plan=world.plan,
     )
+
+
+def _require_short(left: str) -> None:
+    if len(left) > _LONGEST_KEPT:
+        raise SignalError(
+            f"a step may keep {_LONGEST_KEPT} characters on the node, not {len(left)}"
+        )

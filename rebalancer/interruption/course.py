@@ -148,7 +148,11 @@ class Course:
             deadline = begun + self.world.policy.without_deadline.total_seconds()
         first = 0 if running is None else steps.index(running)
         parts = [step.part for step in steps[first:]]
-        return self._began_at + seconds_of(parts, deadline - begun, deadline - self._began_at)
+        total, left = deadline - begun, deadline - self._began_at
+        seconds = seconds_of(parts, total, left)
+        if running is not None and running.params.waits:
+            seconds = max(seconds, seconds_of([None, *parts[1:]], total, left))
+        return self._began_at + seconds
 
     def _is_over(self) -> bool:
         return self.world.stop.reason() is not None or self.urgent is None

@@ -183,6 +183,15 @@ class Courses:
                 entry.thread.start()
 
     def _attend(self, key: str, entry: _Entry) -> None:
+        try:
+            self._until_its_end(key, entry)
+        except Exception as error:  # noqa: BLE001  # of one machine: the others keep their places
+            self._world.say(f"{key}: {type(error).__name__}: {error}; it is tried again")
+            self._world.stop.wait(_PAUSE)
+            with self._lock:
+                entry.thread = None
+
+    def _until_its_end(self, key: str, entry: _Entry) -> None:
         course = entry.course
         while (outcome := course.run()) is not None:
             with self._lock:

@@ -62,7 +62,7 @@ class StepContext:
     keep: Callable[[str], None]
     """Writes a text of the step's own onto the node, before it does what :meth:`Undoing.undo` needs it for.
 
-    It may be a few hundred characters. Raises ClusterReadError. Without a node it is kept in the process alone.
+    It may be some hundred characters, and 8 KiB at most (SignalError). Raises ClusterReadError. Without a node it is kept in the process alone.
     """
     change: Callable[[Callable[[NodeView], NodeChange | None], str], NodeView | None]
     """Changes the node as ``rebalancer.kube.nodes.change_node`` does, and keeps a text with the very same write.

@@ -56,7 +56,7 @@ class Record:
     def step(self, name: str, outcome: StepOutcome, now: float) -> None:
         """Take what came of a step; it is written with the next change of the node."""
         with self._lock:
-            self._set(name, StepState(outcome.status, now, outcome.why, self.left(name)))
+            self._set(name, StepState.of(outcome, now, self.left(name)))
 
     def end(self, now: float) -> None:
         """All steps have come to their end."""

@@ -28,6 +28,8 @@ class StepParams(Params):
     """Whether the step is skipped where the machine is no Node."""
     strategy: ClassVar[str | None] = None
     """The strategy that the policy has to enforce for the step to have an effect."""
+    waits: ClassVar[bool] = False
+    """Whether its part is the last of the time: where the steps before it end sooner, it waits until then."""
 
     def part(self) -> timedelta | float | None:
         """Return the step's part of the time where the policy says nothing, as a time span or a share.

@@ -34,6 +34,8 @@ class FollowedNodes:
         self._lock, self._came = threading.Lock(), threading.Event()
         self._changed: dict[str, Node | None] = {}
         self._all = True
+        self._known: set[str] = set()
+        """Names of the nodes that :meth:`news` has returned, and not said to be gone."""
         self._came.set()
 
     def changed(self, before: Any | None, after: Any | None) -> None:
@@ -57,7 +59,11 @@ class FollowedNodes:
             self._changed, self._all = {}, False
             self._came.clear()
         if whole:
-            changed = {node.metadata.name: node for node in self._every()}
+            there = {node.metadata.name: node for node in self._every()}
+            # What went while nothing was heard of it was not said to be gone.
+            changed = {**dict.fromkeys(self._known), **there}
+        for name, node in changed.items():
+            (self._known.discard if node is None else self._known.add)(name)
         return changed
 
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from rebalancer.wire.times import unix_seconds
 
 NOTICE = "rebalancer/notice"
 """The annotation's name; its value is a :class:`NodeNotice` in JSON. Taken away, the notice is cancelled."""
+
+_LONGEST = 2000
+"""Characters: whoever may annotate the node can write more, and what is said of it stands on the node again."""
+_ID = re.compile(r"[!-~]{1,200}")
+_KIND = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,10 +41,12 @@ def written(notice: NodeNotice) -> str:
 
 
 def read(text: str) -> NodeNotice | None:
-    """Return what the annotation's value says, None if it cannot be read."""
+    """Return what the annotation's value says, None if it cannot be read, or is no notice that we would write."""
+    if len(text) > _LONGEST:
+        return None
     try:
         notice = msgspec.json.decode(text, type=NodeNotice)
     except (ValueError, RecursionError):
         return None
-    understood = notice.id and notice.kind and (not notice.deadline or notice.at is not None)
-    return notice if understood else None
+    named = _ID.fullmatch(notice.id) and _KIND.fullmatch(notice.kind)
+    return notice if named and (not notice.deadline or notice.at is not None) else None

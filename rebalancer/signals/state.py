@@ -11,6 +11,11 @@ from rebalancer.signals.model import Interruption, Outcome, Result, StepOutcome,
 STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`State` in JSON."""
 
+_LONGEST_TEXT = 300
+"""Characters of a reason: the annotations of a node hold 256 KiB in all, and most of that is for others."""
+_LONGEST = 64 * 1024
+"""Characters of the annotation's value; what is longer is not ours."""
+
 
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     """One interruption of the machine."""
@@ -26,7 +31,7 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(cls, interruption: Interruption) -> Cause:
         """Return what is written of an interruption."""
         one = interruption
-        return cls(one.id, one.kind, one.source, one.deadline, one.reason)
+        return cls(one.id, one.kind, one.source, one.deadline, one.reason[:_LONGEST_TEXT])
 
 
 class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,6 +43,11 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     left: str = ""
     """What the step has kept for itself: what it needs to undo what it did."""
+
+    @classmethod
+    def of(cls, outcome: StepOutcome, at: float, left: str) -> StepState:
+        """Return what is written of an outcome."""
+        return cls(outcome.status, at, outcome.why[:_LONGEST_TEXT], left)
 
     @property
     def outcome(self) -> StepOutcome:
@@ -74,7 +84,7 @@ def state_in(annotations: Mapping[str, str]) -> State | None:
     """Return what annotations of a node say, None without it, or if it cannot be read."""
     text = annotations.get(STATE)
     try:
-        return None if text is None else _decoder.decode(text)
+        return None if text is None or len(text) > _LONGEST else _decoder.decode(text)
     except (ValueError, RecursionError):
         return None
 

@@ -1,9 +1,6 @@
 """`rebalancer serve` as its users have it: it reads once, leads alone, and outlives what happens to the API server."""
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -15,10 +12,9 @@ from rebalancer.kube.client import USER_AGENT
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.e2e import crowd
 from tests.e2e.product import NO_WAIT, Product, grant
+from tests.e2e.served import PATIENT, Server
 
 APPS = 3
-PATIENT = 300
-"""Seconds that something may take on a machine that does much else."""
 LEASE = "default/turns"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 POLICY = yaml.safe_load(NO_WAIT)
@@ -47,41 +43,13 @@ def product(cluster, tmp_path):
     return made
 
 
-class Server:
-    """One process that serves."""
-
-    def __init__(self, product, folder, name, every):
-        self.name, self.log = name, folder / f"{name}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "rebalancer", "serve", f"--every={every}"),
-                    *(f"--policy={product.policy}", f"--kubeconfig={product.kubeconfig}"),
-                    f"--lease={LEASE}",
-                ],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "POD_NAME": name},
-            )
-
-    def said(self, text):
-        return self.log.read_text().count(text)
-
-    def await_words(self, text, times=1):
-        wait_until(lambda: self.said(text) >= times, PATIENT, f"{self.name} said {text!r}")
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-        return self.process.wait(PATIENT)
-
-
 @pytest.fixture
 def serve(product, tmp_path):
     started = []
 
     def start(name="one", every="1s"):
-        started.append(Server(product, tmp_path, name, every))
+        options = (f"--every={every}", f"--lease={LEASE}")
+        started.append(Server(product, tmp_path, name, *options))
         return started[-1]
 
     yield start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import timedelta
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -29,6 +30,8 @@ class Means(enum.StrEnum):
 
 class EscalateParams(StepParams):
     """Options of the step escalate."""
+
+    waits: ClassVar[bool] = True
 
     means: Means = Field(
         default=Means.NONE,

@@ -44,6 +44,8 @@ def cluster(ground):
     ground.faults.clear()
     for name in ("mine", "other"):
         ground.apply(node(name))
+    # The nodes' status is written by then: a test compares them with what they were.
+    ground.settle()
     yield ground
     for name in ("mine", "other"):
         ground.delete("Node", name)

@@ -57,7 +57,7 @@ class Scripted:
 class Process:
     """What one process does about interruptions, until it is killed."""
 
-    def __init__(self, cluster, steps, *, clock=None, policy=None, stop=None):
+    def __init__(self, cluster, steps, *, clock=None, policy=None, environ=None):
         self.cluster, self.clock = cluster, clock or HandClock()
         self.killed = threading.Event()
         self.said: list[str] = []
@@ -68,7 +68,7 @@ class Process:
         self.world = World(
             client=self.client,
             clock=self.clock,
-            environ={},
+            environ=environ or {},
             stop=self.stop,
             steps=tuple(steps),
             policy=policy or InterruptionPolicy(),

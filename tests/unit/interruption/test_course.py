@@ -293,3 +293,22 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
     assert all(acted.count(name) <= 2 for name in acted)
     kept = {name: step["left"] for name, step in state(cluster)["steps"].items()}
     assert kept == {name: f"kept by {name}" for name in ("one", "two", "three")}
+
+
+def test_what_stands_on_the_node_stays_small(cluster):
+    steps = [
+        scripted("fails", lambda _: failed("x" * 10**6)),
+        scripted("keeps", lambda context: context.keep("y" * 10**5)),
+    ]
+    with process(cluster, steps) as here:
+        outcome = here.course("n-a", spot(reason="z" * 10**6)).run()
+    assert len(cluster.get("Node", "n-a")["metadata"]["annotations"][STATE]) < 2000
+    assert "8192 characters" in outcome.steps["keeps"].why
+
+
+def test_a_state_that_is_longer_than_ours_is_replaced(cluster):
+    huge = State((), NOON, {str(i): StepState(StepStatus.DONE, why="w" * 200) for i in range(500)})
+    cluster.apply(node_with(huge))
+    with process(cluster, [scripted("one")]) as here:
+        assert here.course("n-a", spot()).run().result is Result.DONE
+    assert list(state(cluster)["steps"]) == ["one"]

@@ -181,3 +181,33 @@ def test_it_keeps_the_contract():
         surroundings("kubernetes", nodes=cluster.followed),
     )
     assert {one.node for one in said} == {"n1", "n2"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": "", "kind": "spot"}',
+        '{"id": "%s", "kind": "spot"}' % ("e" * 201),
+        '{"id": "e 1", "kind": "spot"}',
+        '{"id": "e1", "kind": "Spot\\u001b[2J"}',
+        '{"id": "e1", "kind": "spot", "deadline": "soon"}',
+        '{"id": "e1", "kind": "spot", "reason": "%s"}' % ("r" * 2000),
+    ],
+)
+def test_what_no_agent_would_write_is_no_notice(text):
+    assert read(text) is None
+
+
+def test_a_notice_speaks_of_its_own_node_and_no_other():
+    text = '{"id": "uid-n2/e1", "kind": "spot", "node": "n2", "provider_id": "i-n2", "instance": "i-n2"}'
+    cluster = Cluster(node("n1", annotations={NOTICE: text}), node("n2"))
+    assert cluster.said() == [("n1", "spot", None, False)]
+
+
+def test_nodes_that_went_unheard_are_forgotten():
+    cluster = Cluster(node("n1", taints=[(SPOT, "7")]), node("n2"))
+    cluster.said()
+    del cluster.nodes["n1"]
+    cluster.followed.changed(None, None)
+    assert cluster.said() == []
+    assert set(cluster.receiver._said) == {"n2"}

@@ -1,0 +1,119 @@
+"""Several machines at once: how many, which first, and one whose course fails; and a source that does."""
+
+import threading
+
+import pytest
+
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.interruption.course import Course
+from rebalancer.interruption.listening import Listening
+from rebalancer.interruption.model import DONE
+from rebalancer.policy.interruption import InterruptionPolicy
+from rebalancer.signals.model import SignalError
+from tests.unit.interruption.pipeline import BUSY, process, scripted, soon, spot
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster() as made:
+        for name in ("n-a", "n-b", "n-c"):
+            made.add_node(name, "a")
+        made.settle()
+        yield made
+
+
+def test_so_many_at_once_and_those_that_go_first_before_the_others(cluster):
+    released, acted = threading.Event(), []
+
+    def act(context):
+        acted.append(context.node)
+        released.wait(BUSY)
+        return DONE
+
+    policy = InterruptionPolicy(at_once=1)
+    with process(cluster, [scripted("one", act)], policy=policy) as here:
+        for node, seconds in (("n-a", 600), ("n-b", 60), ("n-c", 300)):
+            here.courses.take(spot(node, seconds=seconds, id_=node), None)
+        here.courses.start()
+        soon(lambda: acted)
+        assert here.courses.counts() == {"waiting": 2, "under-way": 1}
+        assert acted == ["n-b"]
+        released.set()
+        soon(lambda: len(here.courses.results) and sum(here.courses.results.values()) == 3)
+    assert acted == ["n-b", "n-c", "n-a"]
+
+
+def test_an_error_in_one_course_costs_no_place(cluster, monkeypatch):
+    original, calls = Course.run, []
+
+    def run(course):
+        calls.append(course.node)
+        if len(calls) == 1:
+            raise RuntimeError("odd")
+        return original(course)
+
+    monkeypatch.setattr(Course, "run", run)
+    step = scripted("one")
+    with process(cluster, [step], policy=InterruptionPolicy(at_once=1)) as here:
+        here.courses.take(spot(), None)
+        here.courses.start()
+        soon(lambda: any("RuntimeError: odd" in line for line in here.said))
+
+        def ended():
+            here.clock.seconds += 0.1
+            return bool(here.courses.results)
+
+        soon(ended)
+    assert step.step.acted == 1
+
+
+class Waits(Stop):
+    """Notes for how long it was waited, and comes after so many waits."""
+
+    def __init__(self, times):
+        super().__init__(SystemClock())
+        self.seconds, self._times = [], times
+
+    def reason(self):
+        return "enough" if len(self.seconds) >= self._times else None
+
+    def wait(self, seconds):
+        self.seconds.append(seconds)
+        return self.reason()
+
+
+class Failing:
+    """A source that fails, but for its third answer."""
+
+    def __init__(self):
+        self.asked = 0
+        self.closed = threading.Event()
+
+    def receive(self, stop):
+        self.asked += 1
+        if self.asked == 3:
+            return []
+        raise SignalError("throttled")
+
+    def heartbeat(self, interruption):
+        """Nobody waits for one."""
+
+    def done(self, interruption, outcome):
+        """Nothing holds what announced it."""
+
+    def close(self):
+        self.closed.set()
+
+
+def test_a_source_that_fails_is_asked_after_pauses_that_grow(cluster):
+    stop, source = Waits(10), Failing()
+    said: list[str] = []
+    with process(cluster, []) as here:
+        one = Listening("queue", source, here.courses, SystemClock(), stop, said.append)
+        one.start()
+        assert source.closed.wait(BUSY)
+    assert stop.seconds == [1, 2, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert said == ["signal source queue: throttled; it is tried again"] * 2
+    assert one.failures == 10
