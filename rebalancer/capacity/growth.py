@@ -69,6 +69,11 @@ class Growth:
     pods: tuple[PendingPod, ...]
     """In the scheduler's order."""
 
+    @property
+    def needed(self) -> dict[str, int]:
+        """Name of each node that is there and has room for a pod that waits -> such a pod."""
+        return {one.node: one.pod for one in self.pods if one.node and one.group is None}
+
     def by(self, group: str) -> int:
         """Return by how many nodes a group grows."""
         return sum(len(step.nodes) for step in self.steps if step.group == group)

@@ -217,3 +217,9 @@ def test_pods_that_each_node_gets_hold_room_on_a_new_one(machines, kind):
     own = [one for one in workload("own", ["a"], kind=kind, cpu="1") if one["kind"] == "Pod"]
     objects = [node("a"), *own, *workload("on-a", ["a"], cpu="3"), *_waiting(2, cpu="2")]
     assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 2}
+
+
+def test_nothing_grows_for_a_pod_that_a_daemon_set_has_made_for_a_node(machines):
+    agent = [one for one in workload("agent", [""], kind="DaemonSet") if one["kind"] == "Pod"]
+    grown = machines.grow([*_full("a"), *agent], [group("pool", "a")])
+    assert (grown.by, grown.codes) == ({}, {"agent-0": "BelongsToNode"})
