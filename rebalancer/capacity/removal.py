@@ -23,7 +23,7 @@ from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools, Floats
-from rebalancer.snapshot.leaving import Source
+from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import marked_by_others
 from rebalancer.snapshot.model import Snapshot
 
@@ -208,9 +208,9 @@ class _Removal:
             carries = nodes.labels.column(key) >= 0
             yield carries, Standing.CONTROL_PLANE, f"it is labelled {key}"
         says = {
-            node: next(n.text for n in notices if n.source is Source.KEEP)
+            node: next(n.text for n in notices if n.kind is NoticeKind.KEEP)
             for node, notices in nodes.notices.items()
-            if any(n.source is Source.KEEP for n in notices)
+            if any(n.kind is NoticeKind.KEEP for n in notices)
         }
         yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
         yield ~nodes.ready, Standing.NOT_READY, "it is not Ready"

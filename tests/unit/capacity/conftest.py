@@ -44,7 +44,7 @@ class Grown:
 
     @property
     def by(self):
-        return {step.group: self.growth.by(step.group) for step in self.growth.steps}
+        return {step.group: self.growth.by(step.group) for step in self.growth.increases}
 
     @property
     def codes(self):
