@@ -154,7 +154,7 @@ def _opted_out(snapshot: Snapshot) -> dict[str, _Bools]:
     masks: dict[str, _Bools] = {}
     for node, notices in snapshot.nodes.notices.items():
         for notice in notices:
-            if notice.source == "keep":
+            if notice.kind == "keep":
                 masks.setdefault(notice.text, np.zeros(len(snapshot.nodes), bool))[node] = True
     return masks
 

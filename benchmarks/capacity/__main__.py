@@ -133,7 +133,7 @@ def main() -> None:
         left = [one for one in growth.pods if one.group is None]
         if left:
             raise SystemExit(f"cluster {seed}: {len(left)} pods have no node")
-        bought = sum(sizes[step.group] * len(step.nodes) for step in growth.steps)
+        bought = sum(sizes[step.group] * len(step.nodes) for step in growth.increases)
         value, is_proven = least(of, bought, given.seconds)
         ratio = bought / value
         ratios.append(ratio)

@@ -58,7 +58,7 @@ class Loop:
         for _ in range(_RUNS):
             planned = self._planning.plan(snapshot_of(world), 0.0, Timings(SystemClock()))
             if bound < 0:
-                bound = planned.plan.lower_bound
+                bound = planned.plan.lower_bound or 0
             if not planned.plan.moves:
                 return Played(tuple(story), True, world, bound, planned.plan.skips)
             self._carry_out(world, list(planned.plan.moves), story)

@@ -23,7 +23,7 @@ from rebalancer.snapshot.model import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Increase:
     """One group that grows."""
 
     group: str
@@ -64,14 +64,19 @@ class PendingPod:
 class Growth:
     """What the pods that wait take."""
 
-    steps: tuple[Step, ...]
+    increases: tuple[Increase, ...]
     """In the order in which they were chosen; a group may stand in several."""
     pods: tuple[PendingPod, ...]
     """In the scheduler's order."""
 
+    @property
+    def needed(self) -> dict[str, int]:
+        """Name of each node that is there and has room for a pod that waits -> such a pod."""
+        return {one.node: one.pod for one in self.pods if one.node and one.group is None}
+
     def by(self, group: str) -> int:
         """Return by how many nodes a group grows."""
-        return sum(len(step.nodes) for step in self.steps if step.group == group)
+        return sum(len(one.nodes) for one in self.increases if one.group == group)
 
 
 @dataclass(slots=True)
@@ -81,7 +86,7 @@ class _Decided:
     nodes: list[NewNode] = field(default_factory=list)
     pods: dict[int, str] = field(default_factory=dict)
     """Pod -> name of its node."""
-    steps: list[Step] = field(default_factory=list)
+    increases: list[Increase] = field(default_factory=list)
 
 
 def growth_of(
@@ -106,7 +111,7 @@ def growth_of(
     left = grower.grow(asking)
     refusals = grower.refusals(left)
     return Growth(
-        tuple(grower.decided.steps),
+        tuple(grower.decided.increases),
         tuple(
             _pending(one) if one.code is not None else grower.answer(one, refusals)
             for one in waiting
@@ -193,7 +198,9 @@ class _Grower:
         names = [one.node.name for one in packed.nodes]
         self._group_of |= dict.fromkeys(names, group)
         zones = dict(sorted(Counter(filter(None, (one.zone for one in packed.nodes))).items()))
-        self.decided.steps.append(Step(group, tuple(names), zones, len(packed.pods), packed.waste))
+        self.decided.increases.append(
+            Increase(group, tuple(names), zones, len(packed.pods), packed.waste)
+        )
 
     # -- what is said of the pods --------------------------------------------------------------------
 

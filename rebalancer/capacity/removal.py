@@ -23,7 +23,7 @@ from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools, Floats
-from rebalancer.snapshot.leaving import Source
+from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import marked_by_others
 from rebalancer.snapshot.model import Snapshot
 
@@ -60,18 +60,32 @@ class NodeStanding:
 
 
 def standings(
-    problem: Problem, settings: Settings, groups: Groups, under: float, *, asked: bool
+    problem: Problem,
+    settings: Settings,
+    groups: Groups,
+    under: float,
+    *,
+    asked: bool,
+    needed: Mapping[str, int],
 ) -> list[NodeStanding]:
     """Return what is to be said of each node, in the snapshot's order.
 
     ``under``: largest share requested. ``asked``: whether a provider was asked, so that nodes in no group stay.
+    ``needed``: see Growth.
     """
-    return _Removal(problem, settings, groups, under, asked=asked).standings()
+    return _Removal(problem, settings, groups, under, asked=asked, needed=needed).standings()
 
 
 class _Removal:
     def __init__(
-        self, problem: Problem, settings: Settings, groups: Groups, under: float, *, asked: bool
+        self,
+        problem: Problem,
+        settings: Settings,
+        groups: Groups,
+        under: float,
+        *,
+        asked: bool,
+        needed: Mapping[str, int],
     ) -> None:
         relentless = replace(settings, eagerness=Eagerness.RELENTLESS)
         self._snapshot, self._groups = problem.snapshot, groups
@@ -79,7 +93,7 @@ class _Removal:
         self._of_scheduler = Draft(replace(problem, contributions=()), relentless)
         """Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for."""
         self._used = _used(self._draft)
-        self._kept = dict(self._kept_nodes(under, asked=asked))
+        self._kept = dict(self._kept_nodes(under, needed, asked=asked))
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
         self._also: EmptyingChoice
         """What could go if only the scheduler's rules were kept."""
@@ -169,11 +183,16 @@ class _Removal:
     # -- what nodes themselves say -------------------------------------------------------------------
 
     def _kept_nodes(
-        self, under: float, *, asked: bool
+        self, under: float, needed: Mapping[str, int], *, asked: bool
     ) -> Iterator[tuple[int, tuple[Standing, str]]]:
         """Yield the nodes that cannot go whatever is on them, each with the first reason."""
         taken = np.zeros(len(self._snapshot.nodes), bool)
-        rules = (*self._states(), *self._memberships(asked=asked), *self._fullness(under))
+        rules = (
+            *self._states(),
+            *self._memberships(asked=asked),
+            *self._fullness(under),
+            self._needed(needed),
+        )
         for mask, code, texts in rules:
             for node in np.flatnonzero(mask & ~taken).tolist():
                 yield node, (code, texts if isinstance(texts, str) else texts[node])
@@ -189,9 +208,9 @@ class _Removal:
             carries = nodes.labels.column(key) >= 0
             yield carries, Standing.CONTROL_PLANE, f"it is labelled {key}"
         says = {
-            node: next(n.text for n in notices if n.source is Source.KEEP)
+            node: next(n.text for n in notices if n.kind is NoticeKind.KEEP)
             for node, notices in nodes.notices.items()
-            if any(n.source is Source.KEEP for n in notices)
+            if any(n.kind is NoticeKind.KEEP for n in notices)
         }
         yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
         yield ~nodes.ready, Standing.NOT_READY, "it is not Ready"
@@ -225,6 +244,14 @@ class _Removal:
                 for node in np.flatnonzero(above).tolist()
             }
             yield above, Standing.TOO_FULL, texts
+
+    def _needed(self, needed: Mapping[str, int]) -> tuple[Bools, Standing, Mapping[int, str]]:
+        snapshot = self._snapshot
+        texts = {
+            snapshot.nodes.index[name]: f"{snapshot.pod_ref(pod)} waits, and fits on it"
+            for name, pod in needed.items()
+        }
+        return _mask(texts, len(snapshot.nodes)), Standing.NEEDED, texts
 
 
 def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:

@@ -71,7 +71,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
                 "pods": step.pods,
                 "waste": plain(step.waste),
             }
-            for step in report.growth.steps
+            for step in report.growth.increases
         ],
         "pending": [_pending_data(report.snapshot, one) for one in report.growth.pods],
     }
@@ -123,7 +123,7 @@ def _head(report: CapacityReport) -> Iterator[str]:
     ruled = sum(one.code is Standing.RULE_BREAKS for one in report.nodes)
     more_go = f", {ruled} more if rules of the policy may break" if ruled else ""
     yield f"{going} of {count(len(report.nodes), 'node')} can go{more_go}"
-    new = sum(len(step.nodes) for step in report.growth.steps)
+    new = sum(len(step.nodes) for step in report.growth.increases)
     helped = sum(one.code is PodCode.GROWS for one in report.growth.pods)
     taking = f"; {count(new, 'new node')} would take {helped} of them" if new else ""
     yield f"{count(len(report.growth.pods), 'pod')} waiting{taking}"

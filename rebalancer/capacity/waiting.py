@@ -50,7 +50,7 @@ def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]
         elif unmodelled := model.unmodelled(cls):
             waiting.append(Waiting(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
-            waiting.append(Waiting(pod, None, refused[cls].message))
+            waiting.append(Waiting(pod, refused[cls].code, refused[cls].message))
         elif len(nodes := model.predict(state, cls).nodes):
             node = int(nodes[0])
             state.place(pod, cls, node)
@@ -59,7 +59,8 @@ def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]
             waiting.append(Waiting(pod, PodCode.FITS, text, name))
             refused.clear()  # one that it has affinity to may be there now
         else:
-            refused[cls] = Waiting(pod, None, _why(packing, cls))
+            code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
+            refused[cls] = Waiting(pod, code, _why(packing, cls))
             waiting.append(refused[cls])
     return waiting
 

@@ -116,19 +116,23 @@ def _report(run: RunContext, snapshot: Snapshot, providers: PlugIns[Provider]) -
     settings, planning = run.loaded.policy.capacity, run.planning
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
     problem = planning.problem(snapshot)
+    growth = growth_of(
+        problem.snapshot,
+        planning.scheduler_profile(snapshot),
+        groups,
+        machines.template,
+        settings,
+    )
+    standing = standings(
+        problem, planning.settings(), groups, settings.under, asked=asked, needed=growth.needed
+    )
     return CapacityReport(
         snapshot=snapshot,
         provider=name,
         groups=groups,
         autoscalers=tuple(autoscalers(snapshot)),
-        nodes=tuple(standings(problem, planning.settings(), groups, settings.under, asked=asked)),
-        growth=growth_of(
-            problem.snapshot,
-            planning.scheduler_profile(snapshot),
-            groups,
-            machines.template,
-            settings,
-        ),
+        nodes=tuple(standing),
+        growth=growth,
     )
 
 

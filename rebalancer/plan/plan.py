@@ -231,8 +231,8 @@ class Explanation:
     """Strategy -> score of the snapshot."""
     after: Mapping[str, Score]
     """Strategy -> score if every move lands where it most probably does."""
-    lower_bound: int
-    """Lower bound on the moves needed to reach a state as good as after this plan and its backlog."""
+    lower_bound: int | None
+    """Lower bound on the moves needed to reach a state as good as after this plan and its backlog; None: not computed."""
     stopped: str
     """One line: why the plan ends here, or why it is empty."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -312,8 +312,8 @@ class Plan:
         return self.explanation.made().after
 
     @property
-    def lower_bound(self) -> int:
-        """Fewest moves."""
+    def lower_bound(self) -> int | None:
+        """Fewest moves; None: not computed."""
         return self.explanation.made().lower_bound
 
     @property

@@ -94,7 +94,7 @@ def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
             skips=(),
             before=before,
             after=draft.scores(),
-            lower_bound=0,
+            lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
         )

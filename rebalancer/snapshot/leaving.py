@@ -59,7 +59,7 @@ KEEPS: Mapping[str, str] = {
 """Annotation -> value by which a node says that it is not to be emptied to be taken away."""
 
 
-class Source(enum.StrEnum):
+class NoticeKind(enum.StrEnum):
     """What an announcement is made by."""
 
     KEEP = "keep"
@@ -72,7 +72,7 @@ class Source(enum.StrEnum):
 class Notice(NamedTuple):
     """One announcement on a node, besides its taints."""
 
-    source: Source
+    kind: NoticeKind
     name: str
     """Of the annotation, or type of the condition."""
     at: float | None
@@ -92,14 +92,14 @@ class Notice(NamedTuple):
 
         ``conditions`` are the types that count; ``drains`` and ``annotation``: whether these count.
         """
-        match self.source:
-            case Source.KEEP:
+        match self.kind:
+            case NoticeKind.KEEP:
                 return False
-            case Source.DRAIN:
+            case NoticeKind.DRAIN:
                 return drains
-            case Source.CONDITION:
+            case NoticeKind.CONDITION:
                 return self.name in conditions
-            case Source.ANNOTATION:
+            case NoticeKind.ANNOTATION:
                 return annotation and self.at is not None and self.at <= until
 
 
@@ -109,16 +109,16 @@ def notices_of(node: o.Node) -> tuple[Notice, ...]:
     notices: list[Notice] = []
     if (value := annotations.get(LEAVE)) is not None:
         at = 0.0 if value == "now" else unix_seconds(value) or None
-        notices.append(Notice(Source.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
+        notices.append(Notice(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
     if DRAIN in annotations and node.spec.unschedulable:
-        notices.append(Notice(Source.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+        notices.append(Notice(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
     notices += [
-        Notice(Source.KEEP, key, 0.0, f'annotated {key}: "{value}"')
+        Notice(NoticeKind.KEEP, key, 0.0, f'annotated {key}: "{value}"')
         for key, value in KEEPS.items()
         if annotations.get(key) == value
     ]
     notices += [
-        Notice(Source.CONDITION, condition.type, 0.0, f"condition {condition.type}")
+        Notice(NoticeKind.CONDITION, condition.type, 0.0, f"condition {condition.type}")
         for condition in node.status.conditions or ()
         if condition.status == "True" and condition.type != "Ready"
     ]

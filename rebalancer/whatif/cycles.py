@@ -157,7 +157,7 @@ class Loop:
                     moved_twice=int((self._world.moves > 1).sum()),
                     resting=len(cooling(self._document, self._world.now)),
                     stopped=stopped,
-                    lower_bound=planned.plan.lower_bound,
+                    lower_bound=planned.plan.lower_bound or 0,
                     idle=idle or 0.0,
                 )
             )

@@ -44,7 +44,7 @@ class Grown:
 
     @property
     def by(self):
-        return {step.group: self.growth.by(step.group) for step in self.growth.steps}
+        return {step.group: self.growth.by(step.group) for step in self.growth.increases}
 
     @property
     def codes(self):
@@ -67,8 +67,9 @@ class Machines:
         planning, snapshot = self.planning(policy), snapshot_of(objects)
         of = Groups(snapshot, groups)
         under = planning.loaded.policy.capacity.under
-        said = standings(planning.problem(snapshot), planning.settings(), of, under, asked=asked)
-        return Judged(snapshot, said)
+        problem, settings = planning.problem(snapshot), planning.settings()
+        needed = self.grow(objects, groups, policy).growth.needed
+        return Judged(snapshot, standings(problem, settings, of, under, asked=asked, needed=needed))
 
     def grow(self, objects, groups=(), policy="", templates=None) -> Grown:
         planning, snapshot = self.planning(policy), snapshot_of(objects)

@@ -130,7 +130,7 @@ def test_a_spread_over_nodes_counts_only_nodes_that_are_there(machines):
 def test_new_nodes_come_in_the_zone_with_the_fewest(machines):
     objects = [*_full("a", "za"), *_full("b", "zb"), *_waiting(3, cpu="3")]
     grown = machines.grow(objects, [group("pool", "a", "b", zones=("za", "zb", "zc"))])
-    (step,) = grown.growth.steps
+    (step,) = grown.growth.increases
     assert dict(step.zones) == {"za": 1, "zb": 1, "zc": 1}
 
 
@@ -146,7 +146,7 @@ def test_a_zone_that_a_spread_asks_for_is_reached_through_the_others(machines):
         ),
     ]
     grown = machines.grow(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
-    assert dict(grown.growth.steps[0].zones) == {"za": 2, "zb": 1}
+    assert dict(grown.growth.increases[0].zones) == {"za": 2, "zb": 1}
     assert grown["more-0"].group == "pool"
 
 
@@ -177,7 +177,7 @@ def test_the_expander_chooses_between_groups(machines, policy, chosen):
     groups = [group("small", high=1), group("large", high=1)]
     templates = {"small": _template("1", "4Gi"), "large": _template("16", "64Gi")}
     grown = machines.grow(objects, groups, policy, templates)
-    assert grown.growth.steps[0].group == chosen
+    assert grown.growth.increases[0].group == chosen
 
 
 def test_with_priorities_a_group_without_a_match_does_not_grow(machines):
@@ -217,3 +217,9 @@ def test_pods_that_each_node_gets_hold_room_on_a_new_one(machines, kind):
     own = [one for one in workload("own", ["a"], kind=kind, cpu="1") if one["kind"] == "Pod"]
     objects = [node("a"), *own, *workload("on-a", ["a"], cpu="3"), *_waiting(2, cpu="2")]
     assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 2}
+
+
+def test_nothing_grows_for_a_pod_that_a_daemon_set_has_made_for_a_node(machines):
+    agent = [one for one in workload("agent", [""], kind="DaemonSet") if one["kind"] == "Pod"]
+    grown = machines.grow([*_full("a"), *agent], [group("pool", "a")])
+    assert (grown.by, grown.codes) == ({}, {"agent-0": "BelongsToNode"})

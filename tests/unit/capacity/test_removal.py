@@ -225,3 +225,11 @@ def test_a_minimum_holds_also_for_nodes_that_a_rule_of_the_policy_keeps(machines
     assert judged.codes["d"] == "Empty"
     assert list(judged.codes.values()).count("PolicyRuleWouldBreak") == 1
     assert "NodeGroupMinSizeReached" in judged.codes.values()
+
+
+def test_a_node_stays_for_a_pod_that_waits_and_fits_on_it(machines):
+    objects = [*(node(name) for name in "ab"), *workload("full", ["b"], cpu="4")]
+    judged = machines.judge([*objects, *workload("new", [""], cpu="3")], asked=False)
+    assert judged.codes == {"a": "NeededByPendingPod", "b": "NotUnderutilized"}
+    assert judged["a"].message == "default/new-0 waits, and fits on it"
+    assert machines.judge(objects, asked=False).codes["a"] == "Empty"

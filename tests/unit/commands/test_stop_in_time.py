@@ -71,7 +71,7 @@ def test_a_signal_ends_a_run_in_time_and_its_report_has_what_it_did(
         assert time.monotonic() - stop.at < ENDLESS / 2
         assert code == ExitCode.PARTIAL
         assert any("why other pods stay" in text for text in report["warnings"])
-        assert (report["skipped"], report["lowerBound"]) == ([], 0)
+        assert (report["skipped"], report["lowerBound"]) == ([], None)
         outcomes = [move["outcome"] for move in report["moves"]]
         assert len(outcomes) == 3
         reported = sum(outcome in ("evicted", "lost") for outcome in outcomes)
