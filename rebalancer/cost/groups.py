@@ -91,14 +91,11 @@ class Domains:
         ).astype(np.int64)
 
 
-def by_domain(
-    domains: Domains, empty: float, held: Mapping[int, _Held], value: Callable[[_Held], float]
-) -> Floats:
-    """Return the ``value`` (D + 1,) of what each domain holds, ``empty`` where it holds nothing, or for no domain.
+def fill(values: Floats, held: Mapping[int, _Held], value: Callable[[_Held], float]) -> Floats:
+    """Return ``values`` (D + 1,) with the ``value`` of what each domain holds written into it.
 
     Asked once for all domains that hold the same: of thousands of nodes there are a few kinds.
     """
-    values = np.full(len(domains.names) + 1, float(empty))
     if held:
         of_kind = {kind: value(kind) for kind in set(held.values())}
         at = np.fromiter(held, np.intp, len(held))

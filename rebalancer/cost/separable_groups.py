@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.groups import Domains, by_domain
+from rebalancer.cost.groups import Domains, fill
 from rebalancer.cost.potentials import conflict_minimum
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -34,8 +34,11 @@ class _Occupied:
     hopeless: int
     gains: Floats | None = None
     """(D + 1,) the most that one pod leaving each domain can gain; the last entry is for nodes without one."""
-    changes: dict[tuple[int | None, int, int | None], Floats] = field(default_factory=dict)
-    """(role that leaves, from which domain, role that enters) -> change (D + 1,) by the domain entered."""
+    changes: dict[tuple[int | None, Roles, int | None], tuple[Floats, float]] = field(
+        default_factory=dict
+    )
+    """(role that leaves, what its domain holds, role that enters) -> change (D + 1,) by the domain entered, if that is
+    another one, and if it is the same."""
 
 
 class _SeparableGroup:
@@ -125,7 +128,7 @@ class _SeparableGroup:
     def _gains(self, now: _Occupied) -> Floats:
         if now.gains is None:
             some = now.counts if now.total > now.hopeless else {}
-            now.gains = by_domain(self.domains, 0.0, some, self._gain)
+            now.gains = fill(np.zeros(len(self.domains.names) + 1), some, self._gain)
         return now.gains
 
     def _gain(self, counts: Roles) -> int:
@@ -143,23 +146,29 @@ class _SeparableGroup:
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         now = self._now()
         source, leaves = int(self.domains.of_node[node]), self._role_of.get(cls)
-        move = leaves if source >= 0 else None, source, self._role_of.get(replacement)
+        here = now.counts.get(source, (0,) * len(self._roles))
+        move = leaves if source >= 0 else None, here, self._role_of.get(replacement)
         changes = now.changes.get(move)
         if changes is None:
             # All domains at once: other pods of the class, and the next landing, ask for the same.
             changes = now.changes[move] = self._changes(now, *move)
-        return changes[self.domains.of_node[destinations]]
+        entered = self.domains.of_node[destinations]
+        of_destination = changes[0][entered]
+        if source >= 0:
+            of_destination[entered == source] = changes[1]
+        return of_destination
 
     def _changes(
-        self, now: _Occupied, leaves: int | None, source: int, enters: int | None
-    ) -> Floats:
-        """Return the change (D + 1,) of the potential by the domain that a pod enters."""
-        counts, left = now.counts, now.total
-        nothing = (0,) * len(self._roles)
+        self, now: _Occupied, leaves: int | None, here: Roles, enters: int | None
+    ) -> tuple[Floats, float]:
+        """Return the change of the potential if a pod leaves a domain that holds ``here``.
+
+        By the domain (D + 1,) that it enters, and if it enters the same.
+        """
+        left, rest = now.total, here
         if leaves is not None:
-            before = counts.get(source, nothing)
-            counts = {**counts, source: _with(before, leaves, -1)}
-            left += self._cover(counts[source]) - self._cover(before)
+            rest = _with(here, leaves, -1)
+            left += self._cover(rest) - self._cover(here)
         floor = max(0, now.total - now.hopeless)
 
         def change(of_domain: Roles) -> int:
@@ -168,9 +177,10 @@ class _SeparableGroup:
                 more = self._cover(_with(of_domain, enters, 1)) - self._cover(of_domain)
             return max(0, left + more - now.hopeless) - floor
 
-        changes = by_domain(self.domains, change(nothing), counts, change)
+        of_empty = float(change((0,) * len(self._roles)))
+        changes = fill(np.full(len(self.domains.names) + 1, of_empty), now.counts, change)
         changes[-1] = max(0, left - now.hopeless) - floor
-        return changes
+        return changes, float(change(rest))
 
 
 def _with(counts: Roles, role: int, more: int) -> Roles:

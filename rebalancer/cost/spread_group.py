@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.groups import Domains
+from rebalancer.cost.groups import Domains, fill
 from rebalancer.cost.potentials import Kind, spread_minimum
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -27,8 +28,8 @@ class _SpreadNow:
     """
 
     stamp: object
-    counts: dict[int, int]
-    """Domain -> its pods, of the domains that hold pods, or held some that cannot be moved."""
+    held: dict[int, Kind]
+    """Domain -> its kind, of the domains that hold pods, or held some that cannot be moved."""
     kinds: dict[Kind, int]
     """Kind -> how many of the domains that count are of it."""
     minimum: int
@@ -36,8 +37,8 @@ class _SpreadNow:
     """(kind left, kind entered) -> the fewest moves afterwards."""
     gains: Floats | None = None
     """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
-    changes: dict[tuple[int, bool], Floats] = field(default_factory=dict)
-    """(domain left or -1, whether the replacement counts) -> change (D + 1,) by the domain it enters."""
+    changes: dict[tuple[Kind | None, bool], Floats] = field(default_factory=dict)
+    """(kind left, whether the replacement counts) -> change (D + 1,) by the domain it enters, if that is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,14 @@ class _Takers:
     @staticmethod
     def of(open_: Bools) -> _Takers:
         return _Takers(open_, open_.tolist(), int(np.count_nonzero(open_)))
+
+
+def _matters(kind: Kind) -> bool:
+    """Return whether domains of a kind count: one that is closed and empty is no place to even out to.
+
+    The scheduler will not fill it.
+    """
+    return kind[0] > 0 or kind[2]
 
 
 class SpreadGroup:
@@ -123,26 +132,19 @@ class SpreadGroup:
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
             counts = dict.fromkeys(self._immobile, 0) | self.domains.held(self._view, self.members)
-            kinds: dict[Kind, int] = {}
-            of_open = 0
-            for domain, count in counts.items():
-                kind = self._kind_of(domain, count)
-                of_open += kind[2]
-                # A closed and empty domain is no place to even out to: the scheduler will not fill it.
-                if count or kind[2]:
-                    kinds[kind] = kinds.get(kind, 0) + 1
+            immobile, open_ = self._immobile, self._takers.each
+            held = {d: (count, immobile.get(d, 0), open_[d]) for d, count in counts.items()}
+            kinds = {kind: n for kind, n in Counter(held.values()).items() if _matters(kind)}
+            of_open = sum(n for kind, n in kinds.items() if kind[2])
             if empty := self._takers.number - of_open:
                 kinds[_EMPTY] = kinds.get(_EMPTY, 0) + empty
-            self._known = _SpreadNow(stamp, counts, kinds, self._minimum(kinds))
+            self._known = _SpreadNow(stamp, held, kinds, self._minimum(kinds))
         return self._known
-
-    def _kind_of(self, domain: int, count: int) -> Kind:
-        return count, self._immobile.get(domain, 0), self._takers.each[domain]
 
     def _kind(self, now: _SpreadNow, domain: int) -> Kind | None:
         """Return the kind of a domain; None if it does not count."""
-        kind = self._kind_of(domain, now.counts.get(domain, 0))
-        return kind if kind[0] or kind[2] else None
+        kind = now.held.get(domain) or (0, 0, self._takers.each[domain])
+        return kind if _matters(kind) else None
 
     def _minimum(self, kinds: Mapping[Kind, int]) -> int:
         return spread_minimum(kinds, self._max_skew, too_few=self._too_few)
@@ -170,7 +172,7 @@ class SpreadGroup:
 
     def unsatisfiable(self) -> str | None:
         """Return which pods or domains make the rule impossible, if any do."""
-        names, counts = self.domains.names, self._now().counts
+        names, counts = self.domains.names, self._counts()
         if not names:
             return "no node that its pods may use has this label"
         most = max(counts.values(), default=0)
@@ -186,9 +188,13 @@ class SpreadGroup:
             cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 
+    def _counts(self) -> dict[int, int]:
+        """Return domain -> its pods, of the domains that hold pods, or held some that cannot be moved."""
+        return {domain: kind[0] for domain, kind in self._now().held.items()}
+
     def _least(self) -> int:
         """Return the pods of the emptiest domain."""
-        counts = self._now().counts
+        counts = self._counts()
         return min(counts.values()) if len(counts) == len(self.domains.names) else 0
 
     def gains(self) -> Floats:
@@ -201,25 +207,34 @@ class SpreadGroup:
 
     def _gains(self, now: _SpreadNow) -> Floats:
         if now.gains is None:
+            now.gains = np.zeros(len(self.domains.names) + 1)
             # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
             # Domains of protected pods as well: the report says what holds them.
-            some = [d for d, count in now.counts.items() if count] if now.minimum > 0 else ()
-            now.gains = np.zeros(len(self.domains.names) + 1)
-            for domain in some:
-                now.gains[domain] = self._gain(now, domain)
+            if now.minimum > 0:
+                some = {domain: kind for domain, kind in now.held.items() if kind[0]}
+                first, second = self._emptiest(now)
+                of_first = _EMPTY if first < 0 else self._kind(now, first)
+                fill(now.gains, some, lambda kind: self._gain(now, kind, of_first))
+                if first in some:
+                    of_second = self._kind(now, second)
+                    gain = 0 if first == second else self._gain(now, some[first], of_second)
+                    now.gains[first] = gain
         return now.gains
 
-    def _gain(self, now: _SpreadNow, domain: int) -> int:
-        """Return what a pod gains that leaves a domain for the emptiest of the others that are open."""
-        entered: Kind | None = _EMPTY
-        if _EMPTY not in now.kinds:
-            open_ = self._takers.each
-            others = [(n, d) for d, n in now.counts.items() if open_[d] and d != domain]
-            emptiest = min(others)[1] if others else 0
-            if emptiest == domain:
-                return 0
-            entered = self._kind(now, emptiest)
-        return max(0, now.minimum - self._after(now, self._kind(now, domain), entered))
+    def _emptiest(self, now: _SpreadNow) -> tuple[int, int]:
+        """Return the emptiest open domain, -1 where there are some without any pod, and the next one for its own pods.
+
+        Where no other domain is open, the first of all stands for it.
+        """
+        if _EMPTY in now.kinds:
+            return -1, -1
+        open_ = ((kind[0], domain) for domain, kind in now.held.items() if kind[2])
+        first, second, *_ = (*(domain for _, domain in heapq.nsmallest(2, open_)), 0, 0)
+        return first, second
+
+    def _gain(self, now: _SpreadNow, left: Kind, entered: Kind | None) -> int:
+        """Return what a pod gains that leaves a domain of a kind for another one."""
+        return max(0, now.minimum - self._after(now, left, entered))
 
     def seen_from(self, node: int) -> Hashable:
         """See :func:`rebalancer.cost.groups.seen_from`."""
@@ -232,28 +247,31 @@ class SpreadGroup:
         """See Group."""
         now = self._now()
         leaves = int(self.domains.of_node[node]) if cls in self._counted else -1
+        left = self._kind(now, leaves) if leaves >= 0 else None
         enters = replacement in self._counted
-        changes = now.changes.get((leaves, enters))
+        changes = now.changes.get((left, enters))
         if changes is None:
             # All domains at once: other pods of the class, and the next landing, ask for the same.
-            changes = now.changes[leaves, enters] = self._changes(now, leaves, enters=enters)
-        return changes[self.domains.of_node[destinations]]
+            changes = now.changes[left, enters] = self._changes(now, left, enters=enters)
+        entered = self.domains.of_node[destinations]
+        of_destination = changes[entered]
+        if enters and leaves in now.held:
+            of_destination[entered == leaves] = 0.0
+        return of_destination
 
-    def _changes(self, now: _SpreadNow, leaves: int, *, enters: bool) -> Floats:
-        """Return the change (D + 1,) by the domain that a pod enters which has left ``leaves``, -1 for none."""
-        left = self._kind(now, leaves) if leaves >= 0 else None
-        outside = self._after(now, left, None) - now.minimum
-        changes = np.full(len(self.domains.names) + 1, float(outside))
+    def _changes(self, now: _SpreadNow, left: Kind | None, *, enters: bool) -> Floats:
+        """Return the change (D + 1,) by the domain that a pod enters which has left another one, None for none."""
+        outside = float(self._after(now, left, None) - now.minimum)
+        changes = np.full(len(self.domains.names) + 1, outside)
         if not enters:
             return changes
         if _EMPTY in now.kinds:
             changes[:-1][self._takers.open] = self._after(now, left, _EMPTY) - now.minimum
-        for domain in now.counts:
-            if domain == leaves:
-                changes[domain] = 0.0
-            elif (entered := self._kind(now, domain)) is not None:
-                changes[domain] = self._after(now, left, entered) - now.minimum
-        return changes
+
+        def change(entered: Kind) -> float:
+            return self._after(now, left, entered) - now.minimum if _matters(entered) else outside
+
+        return fill(changes, now.held, change)
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
         """See Group."""
@@ -266,7 +284,7 @@ class SpreadGroup:
 
     def standing(self) -> str:
         """See Described: ``zone-a 3, zone-b 1``, up to six domains, fullest first."""
-        names, counts = self.domains.names, self._now().counts
+        names, counts = self.domains.names, self._counts()
         order = sorted((d for d, n in counts.items() if n), key=lambda d: (-counts[d], d))[:_SHOWN]
         empty = (d for d in range(len(names)) if not counts.get(d))
         order += [d for _, d in zip(range(_SHOWN - len(order)), empty, strict=False)]

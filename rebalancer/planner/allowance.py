@@ -244,7 +244,11 @@ class Allowance:
 
     def ended(self) -> str | None:
         """Return which limit ends the run for all strategies, if one does."""
-        return self._stopped or self._all.over() or self._time.over() or self._all.filled_before()
+        return self.exhausted() or self._all.filled_before()
+
+    def exhausted(self) -> str | None:
+        """Return which limit ends the run, whatever moves of earlier runs are in flight, if one does."""
+        return self._stopped or self._all.over() or self._time.over()
 
     def over(self, strategy: str, cls: int) -> str | None:
         """Return which limit of the whole run is used up for a strategy's pods of ``cls``, if one is."""

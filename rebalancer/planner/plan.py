@@ -111,6 +111,7 @@ def _explained(
     bounds: Sequence[EntryBounds],
 ) -> Explanation:
     """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
+    result.complete()
     after = draft.scores()
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]

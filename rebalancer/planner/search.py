@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
@@ -33,9 +34,17 @@ Stop = Callable[[], str | None]
 _STEERED = 20
 
 
+def _nothing() -> None:
+    """Add nothing."""
+
+
 @dataclass(slots=True)
 class Searched:
-    """What a search has come to; the state holds the moves."""
+    """What a search has come to; the state holds the moves.
+
+    Why pods stay, and what waits for a further run, is whole only once it is asked to :meth:`complete`: where
+    a limit of the run ends the plan, all that is left is queued for that once more, and no eviction needs it.
+    """
 
     chosen: list[Chosen] = field(default_factory=list)
     refusals: dict[Pair, Refusal] = field(default_factory=dict)
@@ -47,6 +56,12 @@ class Searched:
     """The budget that moves of earlier runs use up, if that is where the plan ends."""
     removals: Removals = Removals()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as moves leave budgets for them."""
+    _rest: Callable[[], None] = _nothing
+
+    def complete(self) -> None:
+        """Note all that stays and waits. The state must still be the one that the search has left."""
+        self._rest()
+        self._rest = _nothing
 
 
 def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
@@ -61,13 +76,21 @@ def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
         terms = draft.terms if observed else draft.enforced
         one = _Pass(draft, terms, guard, stop, most_landings, observed=observed)
         result.chosen += one.run(result.chosen[-1].wave + 1 if result.chosen else 1)
-        result.refusals = one.examination.refusals
-        result.pairs |= one.candidates.seen
+        result._rest = partial(_note, result, one, observed=observed)  # noqa: SLF001  # made here
+        if len(passes) > 1:
+            result.complete()
         result.removals += draft.ended.remove(draft.allowance, observed=observed)
-        if not observed:
-            result.waiting_classes = {cls for cls, _ in one.examination.waiting}
-            result.in_flight = one.examination.in_flight
     return result
+
+
+def _note(result: Searched, one: _Pass, *, observed: bool) -> None:
+    """Note what stays and waits after a pass."""
+    one.end()
+    result.refusals = one.examination.refusals
+    result.pairs |= one.candidates.seen
+    if not observed:
+        result.waiting_classes = {cls for cls, _ in one.examination.waiting}
+        result.in_flight = one.examination.in_flight
 
 
 class _Pass:
@@ -99,11 +122,22 @@ class _Pass:
         """Return the moves of all waves, in order; the state holds them all placed."""
         chosen: list[Chosen] = []
         wave = first_wave
-        while of_wave := self._next_wave(wave):
+        while self._may_go_on() and (of_wave := self._next_wave(wave)):
             chosen += of_wave
             wave += 1
-        self.examination.close()
         return chosen
+
+    def end(self) -> None:
+        """Note what stays and waits after the last wave, for all pairs if a limit of the run has ended it."""
+        if self._allowance.exhausted() is not None:
+            self._next_wave(0)  # it has no moves
+        self.examination.close()
+
+    def _may_go_on(self) -> bool:
+        """Return whether the run has time and budget for another move."""
+        if self._allowance.exhausted() is None and (why := self._stop()) is not None:
+            self._allowance.stop(why)
+        return self._allowance.exhausted() is None
 
     def _next_wave(self, wave: int) -> list[Chosen]:
         """Return the moves of a wave: of the first way that leads to any.
@@ -179,8 +213,7 @@ class _Pass:
 
     def _goes_on(self, queue: Queue) -> bool:
         """Return whether another move may be made in this wave; note it for all pairs if none may in this run."""
-        if (why := self._stop()) is not None:
-            self._allowance.stop(why)
+        self._may_go_on()
         if (limit := self._allowance.ended()) is not None:
             self.examination.end(queue.pairs(), limit)
             return False

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cost.groups import Domains, by_domain, gains_at, seen_from
+from rebalancer.cost.groups import Domains, fill, gains_at, seen_from
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -78,7 +78,7 @@ def test_what_domains_hold_is_valued_once_for_each_kind(draft):
         asked.append(pods)
         return 10.0 * pods
 
-    values = by_domain(Domains.nodes(draft.view), -1.0, {0: 2, 2: 1, 3: 1}, value)
+    values = fill(np.full(5, -1.0), {0: 2, 2: 1, 3: 1}, value)
     assert values.tolist() == [20, -1, 10, 10, -1]
     assert sorted(asked) == [1, 2]
 

@@ -26,7 +26,9 @@ def searched(objects, *, observed=(), stop=lambda: None, most=None, **budgets):
     contributions = [replace(of, observed=of.strategy in observed) for of in problem.contributions]
     settings = Settings(budgets=Budgets.model_validate(WIDE | budgets))
     draft = Draft(replace(problem, contributions=contributions), settings)
-    return search(draft, stop, most), draft
+    result = search(draft, stop, most)
+    result.complete()
+    return result, draft
 
 
 def test_each_crowded_workload_loses_a_pod():
@@ -52,6 +54,24 @@ def test_what_the_run_has_no_budget_for_waits_for_a_further_run():
     assert len(result.chosen) == 1
     assert len(result.waiting_classes) == 2
     assert {refusal.code for refusal in result.refusals.values()} == {Code.BUDGET}
+
+
+def test_what_waits_is_noted_once_it_is_asked_for():
+    problem = problem_of([*NODES, *crowded(3)], strategies=["duplicates"])
+    draft = Draft(problem, Settings(budgets=Budgets.model_validate(WIDE | {"perRun": 1})))
+    late: list[str | None] = [None]
+    result = search(draft, lambda: late[0], None)
+    assert len(result.chosen) == 1
+    assert not result.waiting_classes
+    changes = len(draft.state.changed)
+    # The time that evictions take in between does not cut the plan.
+    late[0] = "no time is left"
+    result.complete()
+    assert len(result.waiting_classes) == 2
+    assert draft.allowance.stopped is None
+    assert len(draft.state.changed) == changes
+    result.complete()
+    assert len(result.refusals) == 2
 
 
 def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
