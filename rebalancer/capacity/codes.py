@@ -28,8 +28,10 @@ class Standing(enum.StrEnum):
     """Its group would fall below its minimum."""
     POD_STAYS = "BlockedByPod"
     """A pod on it may not be moved: a protection, or a PodDisruptionBudget."""
+    RULE_BREAKS = "PolicyRuleWouldBreak"
+    """Its pods have landings elsewhere, but a rule of the policy that holds now would break there."""
     NO_PLACE = "NoPlaceToMovePods"
-    """Its pods have no landings elsewhere that break nothing, together with those of the other nodes that can go."""
+    """Its pods have no landings elsewhere, together with those of the other nodes that can go."""
 
 
 GOES = frozenset({Standing.EMPTY, Standing.REMOVABLE})

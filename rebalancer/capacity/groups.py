@@ -22,7 +22,7 @@ from rebalancer.wire.marks import is_mark
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that tell of a node's state: set and removed by the cluster itself."""
+"""Taints that show a node's state: set and removed by the cluster itself."""
 
 Template = Callable[[NodeGroup], NodeTemplate | None]
 
@@ -43,7 +43,7 @@ class Blueprint:
     max_pods: int
     like: int | None
     daemons: Int32s
-    """The classes of the DaemonSets' pods that each such node gets."""
+    """The classes of the pods that each such node gets: of DaemonSets, and static ones."""
 
     def node(self, number: int, zone: str | None) -> AddedNode:
         """Return the new node of this number, in a zone of the group (None: in that of the blueprint)."""
@@ -126,7 +126,7 @@ class Groups:
         own = {nodes.names[node], labels.get(_HOSTNAME)}
         taints = nodes.taint_sets[int(nodes.taint_set[node])]
         here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
-        daemons = [c for c in here.tolist() if snapshot.classes[c].controller_kind == "DaemonSet"]
+        daemons = [c for c in here.tolist() if snapshot.classes[c].per_node]
         return Blueprint(
             group=group.name,
             source=nodes.names[node],

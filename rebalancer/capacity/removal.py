@@ -2,6 +2,7 @@
 
 What the nodes themselves say follows Cluster Autoscaler's scale-down (``core/scaledown/eligibility``). Whether the pods can
 leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and the prediction.
+It is asked twice, with the rules of the policy and without: Cluster Autoscaler knows the scheduler's only.
 """
 
 from __future__ import annotations
@@ -75,21 +76,31 @@ class _Removal:
         relentless = replace(settings, eagerness=Eagerness.RELENTLESS)
         self._snapshot, self._groups = problem.snapshot, groups
         self._draft = Draft(problem, relentless)
+        self._of_scheduler = Draft(replace(problem, contributions=()), relentless)
+        """Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for."""
         self._used = _used(self._draft)
         self._kept = dict(self._kept_nodes(under, asked=asked))
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
+        self._also: EmptyingChoice
+        """What could go if only the scheduler's rules were kept."""
 
     def standings(self) -> list[NodeStanding]:
-        while True:
-            emptier = self._emptier()
-            choice = emptier.more(np.zeros(len(self._snapshot.nodes), bool))
-            if not (surplus := self._surplus(choice)):
-                break
-            # More of the others may be able to go where these stay.
-            self._kept |= surplus
+        none = np.zeros(len(self._snapshot.nodes), bool)
+        emptier, choice = self._chosen(self._draft, none)
+        _, self._also = self._chosen(self._of_scheduler, choice.nodes)
         return [self._standing(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
 
-    def _emptier(self) -> Emptier:
+    def _chosen(self, draft: Draft, going: Bools) -> tuple[Emptier, EmptyingChoice]:
+        """Return the nodes that can go by the rules of ``draft``: ``going`` (N,) and more."""
+        while True:
+            emptier = self._emptier(draft)
+            choice = emptier.more(going)
+            if not (surplus := self._surplus(choice, going)):
+                return emptier, choice
+            # More of the others may be able to go where these stay.
+            self._kept |= surplus
+
+    def _emptier(self, draft: Draft) -> Emptier:
         nodes = self._snapshot.nodes
         eligible = np.ones(len(nodes), bool)
         eligible[list(self._kept)] = False
@@ -99,16 +110,16 @@ class _Removal:
             counted=nodes.ready & ~nodes.leaving,
             needed=0,
         )
-        return Emptier(self._draft, self._of, emptiable, marked_by_others(self._snapshot))
+        return Emptier(draft, self._of, emptiable, marked_by_others(self._snapshot))
 
-    def _surplus(self, choice: EmptyingChoice) -> dict[int, tuple[Standing, str]]:
+    def _surplus(self, choice: EmptyingChoice, going: Bools) -> dict[int, tuple[Standing, str]]:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[Standing, str]] = {}
-        # Those whose pods are fewest go.
+        # Those that go already count first, then those whose pods are fewest.
         pods = self._draft.state.lasting_count
         chosen = np.flatnonzero(choice.nodes)
-        for node in chosen[np.lexsort((chosen, pods[chosen]))].tolist():
+        for node in chosen[np.lexsort((chosen, pods[chosen], ~going[chosen]))].tolist():
             group = self._groups.group_of(node)
             if group is None or group.desired is None or group.minimum is None:
                 continue
@@ -150,8 +161,10 @@ class _Removal:
                 return Standing.POD_STAYS, verdict.message, staying
             case EmptyingCode.NOT_ELIGIBLE:
                 return Standing.BEING_REMOVED, verdict.message, ()
+            case _ if self._also.nodes[node]:
+                return Standing.RULE_BREAKS, verdict.message, ()
             case _:
-                return Standing.NO_PLACE, verdict.message, ()
+                return Standing.NO_PLACE, self._also.verdicts[node].message, ()
 
     # -- what nodes themselves say -------------------------------------------------------------------
 

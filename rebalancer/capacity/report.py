@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer.base.plain_text import count
 from rebalancer.capacity.autoscalers import Autoscaler
-from rebalancer.capacity.codes import PodCode
+from rebalancer.capacity.codes import PodCode, Standing
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import Growth, PendingPod
 from rebalancer.capacity.removal import NodeStanding
@@ -120,13 +120,13 @@ def capacity_table(report: CapacityReport) -> str:
 
 def _head(report: CapacityReport) -> Iterator[str]:
     going = sum(one.goes for one in report.nodes)
+    ruled = sum(one.code is Standing.RULE_BREAKS for one in report.nodes)
+    more_go = f", {ruled} more if rules of the policy may break" if ruled else ""
+    yield f"{going} of {count(len(report.nodes), 'node')} can go{more_go}"
     new = sum(len(step.nodes) for step in report.growth.steps)
-    waiting = len(report.growth.pods)
-    yield (
-        f"{going} of {count(len(report.nodes), 'node')} can go;"
-        f" {count(waiting, 'pod')} waiting, for which {count(new, 'new node')}"
-        f" {'is' if new == 1 else 'are'} needed"
-    )
+    helped = sum(one.code is PodCode.GROWS for one in report.growth.pods)
+    taking = f"; {count(new, 'new node')} would take {helped} of them" if new else ""
+    yield f"{count(len(report.growth.pods), 'pod')} waiting{taking}"
     for one in report.autoscalers:
         yield from lines_of(f"{one.name} runs here ({one.sign}): this is advice beside it.")
 

@@ -39,29 +39,29 @@ def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]
     packing = Packing(snapshot, profile, (), {})
     model, state = packing.model, packing.state
     refused: dict[int, Waiting] = {}
-    found: list[Waiting] = []
+    waiting: list[Waiting] = []
     for pod in _queue(snapshot):
         cls = int(snapshot.pods.cls[pod])
         if snapshot.classes[cls].priority < EXPENDABLE:
             text = f"priority {snapshot.classes[cls].priority} is below {EXPENDABLE}"
-            found.append(Waiting(pod, PodCode.EXPENDABLE, text))
+            waiting.append(Waiting(pod, PodCode.EXPENDABLE, text))
         elif text := model.rejection(cls):
-            found.append(Waiting(pod, PodCode.REJECTED, text))
+            waiting.append(Waiting(pod, PodCode.REJECTED, text))
         elif unmodelled := model.unmodelled(cls):
-            found.append(Waiting(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
+            waiting.append(Waiting(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
-            found.append(Waiting(pod, None, refused[cls].message))
+            waiting.append(Waiting(pod, None, refused[cls].message))
         elif len(nodes := model.predict(state, cls).nodes):
             node = int(nodes[0])
             state.place(pod, cls, node)
             name = snapshot.nodes.names[node]
             text = f"{name} has room for it; the scheduler has not placed it yet"
-            found.append(Waiting(pod, PodCode.FITS, text, name))
+            waiting.append(Waiting(pod, PodCode.FITS, text, name))
             refused.clear()  # one that it has affinity to may be there now
         else:
             refused[cls] = Waiting(pod, None, _why(packing, cls))
-            found.append(refused[cls])
-    return found
+            waiting.append(refused[cls])
+    return waiting
 
 
 def _queue(snapshot: Snapshot) -> Iterator[int]:

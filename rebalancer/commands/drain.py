@@ -58,7 +58,6 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     """
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
-    timeout = duration("--timeout", options.timeout)
     orders = orders_of(options, environment, options.pod_selector)
     emptying = Emptying.of(options, environment, orders)
     preflight = emptying.preflight(NodeChoice(options.nodes, options.selector))
@@ -67,14 +66,14 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code)
     environment.committed.set()
-    emptying.end_after(timeout or math.inf)
+    emptying.end_after(options.timeout or math.inf)
     course = Course(
         emptying,
         emptying.client(),
         preflight.names,
         uncordon_on_failure=options.uncordon_on_failure,
     )
-    why = course.run(duration("--wait-batch", options.wait_batch))
+    why = course.run(options.wait_batch)
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why)
 
@@ -274,6 +273,7 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--timeout",
+        callback=named(duration),
         default="0s",
         show_default=True,
         metavar="DURATION",
@@ -281,6 +281,7 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--wait-batch",
+        callback=named(duration),
         default="6h",
         show_default=True,
         metavar="DURATION",

@@ -36,7 +36,9 @@ class Early:
         self._why = self._seen = ""
         """What came first, in words: since the last run began, and before it."""
         self._unschedulable_since = -math.inf
-        """Server's time since which the newest of the pods waits that no node takes."""
+        """Server's time, in whole seconds, since which the newest of the pods waits that no node takes."""
+        self._unschedulable: set[str] = set()
+        """uids of the pods that wait since then."""
 
     def begin(self) -> None:
         """Forget what came so far: a run sees it now."""
@@ -68,8 +70,13 @@ class Early:
             return
         for condition in pod.state.conditions:
             waits = condition.type == "PodScheduled" and condition.reason == "Unschedulable"
-            if waits and condition.since > self._unschedulable_since:
+            if not waits or condition.since < self._unschedulable_since:
+                continue
+            if condition.since > self._unschedulable_since:
                 self._unschedulable_since = condition.since
+                self._unschedulable.clear()
+            if pod.uid not in self._unschedulable:
+                self._unschedulable.add(pod.uid)
                 self._note("pods wait that no node takes", GAP)
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:

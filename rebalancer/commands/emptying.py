@@ -55,9 +55,11 @@ class EmptyingOptions:
     ignore_daemonsets: bool = False
     without_landing: bool = False
     evict_batch: bool = False
-    wait_batch: str = "6h"
+    wait_batch: float = 21_600.0
+    """Seconds."""
     grace_period: int = -1
-    timeout: str = "0s"
+    timeout: float = 0.0
+    """Seconds for all nodes together; 0: without end."""
     reason: str = ""
     lease: tuple[str, str] | None = None
     output: str = "table"

@@ -20,7 +20,7 @@ from rebalancer.commands.drain import (
     orders_of,
 )
 from rebalancer.commands.emptying import Emptying, EmptyingOptions
-from rebalancer.commands.flag_values import duration
+from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.identity import instance
 from rebalancer.commands.run import PATIENCE
@@ -41,9 +41,11 @@ class ReplaceOptions(EmptyingOptions):
 
     selector: str | None = None
     kubelet_below: str | None = None
-    older_than: str | None = None
+    older_than: float | None = None
+    """Seconds."""
     max_unavailable: int = 1
-    pause: str = "30s"
+    pause: float = 30.0
+    """Seconds."""
     then: str | None = None
 
 
@@ -55,9 +57,6 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     """
     choice = _choice(options)
     hook = None if options.then is None else Hook.parse(options.then)
-    wait_batch = duration("--wait-batch", options.wait_batch)
-    timeout = duration("--timeout", options.timeout)
-    pause = duration("--pause", options.pause)
     emptying = Emptying.of(options, environment, orders_of(options, environment))
     preflight = emptying.preflight(choice)
     if not preflight.names:
@@ -71,9 +70,9 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
-    emptying.end_after(timeout or math.inf)
-    course = _Course(emptying, preflight.names, hook, wait_batch)
-    why = course.run(ReplacementPace(options.max_unavailable, pause, 0.0))
+    emptying.end_after(options.timeout or math.inf)
+    course = _Course(emptying, preflight.names, hook, options.wait_batch)
+    why = course.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
 
@@ -91,8 +90,7 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
         raise PolicyError(["say which nodes are old: -l, --kubelet-below or --older-than"])
     if options.kubelet_below is not None:
         version_of(options.kubelet_below)
-    age = None if options.older_than is None else duration("--older-than", options.older_than)
-    return NodeChoice((), options.selector, options.kubelet_below, age)
+    return NodeChoice((), options.selector, options.kubelet_below, options.older_than)
 
 
 class _Course:
@@ -207,6 +205,7 @@ class _Course:
 )
 @click.option(
     "--older-than",
+    callback=named(duration),
     metavar="DURATION",
     help="Old nodes: they were created longer ago than this, such as 30d.",
 )
@@ -222,6 +221,7 @@ class _Course:
 )
 @click.option(
     "--pause",
+    callback=named(duration),
     default="30s",
     show_default=True,
     metavar="DURATION",

@@ -224,7 +224,7 @@ class Follower:
         """
         # The watch first: it goes once its time is noted. No lock: a snapshot keeps it for longer than a probe waits.
         heard = [
-            max(-math.inf if (watch := track.watch) is None else watch.heard, track.current)
+            max(-math.inf if (watch := track.watch) is None else watch.received, track.current)
             for track in self._tracks
         ]
         return self._client.monotonic() - min(heard)
@@ -348,7 +348,7 @@ class Follower:
                 watch.close()
             with self._lock:
                 if watch is not None:
-                    track.current = max(track.current, watch.heard)
+                    track.current = max(track.current, watch.received)
                 track.watch = None
             track.listing = self._read_pods() if track is self._pods else self._read(track.resource)
             if track.trouble is None and not self._leaving.is_set():

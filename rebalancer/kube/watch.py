@@ -85,7 +85,7 @@ class Watch(Generic[T]):
         """How often the stream broke or was refused and had to be opened again."""
         self.live = False
         """Whether a stream is open: what happens is reported at once."""
-        self.heard = client.monotonic()
+        self.received = client.monotonic()
         """Time of the client's clock at which something came last; at first, of the list."""
         self._client, self._where = client, where
         self._closed = threading.Event()
@@ -119,8 +119,8 @@ class Watch(Generic[T]):
         One that has just been opened again is current once it has said something, or had the time to.
         """
         now = self._client.monotonic()
-        caught_up = self.heard > self._reopened or now - self._reopened >= CATCHING_UP
-        return self.live and caught_up and now - max(self.heard, self._opened) <= SILENCE
+        caught_up = self.received > self._reopened or now - self._reopened >= CATCHING_UP
+        return self.live and caught_up and now - max(self.received, self._opened) <= SILENCE
 
     def close(self) -> None:
         """End the watch; an iteration that waits in another thread ends soon."""
@@ -159,7 +159,7 @@ class Watch(Generic[T]):
                 piece = stream.read()
                 if not piece:
                     return
-                self.heard = self._client.monotonic()
+                self.received = self._client.monotonic()
                 for message in decoder.feed(piece):
                     event = self._event(message)
                     if event is not None:

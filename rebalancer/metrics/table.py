@@ -115,7 +115,7 @@ STEPS = Metric(
 FAILING = Metric(
     "rebalancer_signal_source_failing",
     ("source",),
-    "1 while a signal source cannot be heard, otherwise 0.",
+    "1 while a signal source cannot be reached, otherwise 0.",
 )
 
 TABLE = (

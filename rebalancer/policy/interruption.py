@@ -111,7 +111,7 @@ class InterruptionPolicy(Section):
     )
     without_deadline: PositiveDuration = Field(
         default=timedelta(minutes=10),
-        description="How long the steps take at most where nobody says when a machine goes.",
+        description="Longest time for all steps where a signal has no deadline.",
     )
     at_once: int = Field(
         default=10,

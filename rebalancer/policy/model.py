@@ -175,7 +175,7 @@ class Policy(Section):
     provider: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
         max_length=1,
-        description="Who adds and removes machines, by name, with its own options below; absent: nobody is asked.",
+        description="Who adds and removes machines, by name, with its own options below; absent: no provider is asked.",
     )
     capacity: CapacitySettings = Field(
         default=CapacitySettings(), description="What rebalancer capacity goes by."

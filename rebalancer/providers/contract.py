@@ -20,7 +20,7 @@ class KnownNode:
 
     name: str
     provider_id: str
-    """``spec.providerID``, empty where nobody has set it."""
+    """``spec.providerID``, empty where it is not set."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ class Machines(Protocol):
 
 
 class Provider(Protocol):
-    """What the entry point makes, without arguments. To make it and to open it asks nobody anything."""
+    """What the entry point makes, without arguments. Making and opening it sends no request."""
 
     Params: type[Params]
     """Model of its options: what stands below its name in the policy."""

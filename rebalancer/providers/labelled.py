@@ -25,7 +25,7 @@ GROUP_LABELS = (
 
 
 class NoProvider:
-    """``none``: there is nobody to ask; groups are what labels show."""
+    """``none``: no service is asked; groups are what labels show."""
 
     Params = Params
 

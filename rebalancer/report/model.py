@@ -41,7 +41,7 @@ class RunReport:
     warnings: tuple[str, ...] = ()
     exit_code: int = 0
     interruptions: tuple[Attended, ...] = ()
-    """Machines that go: those that serve attends to, and those that came to their end since its last run."""
+    """Machines that go: those that serve handles, and those that came to their end since its last run."""
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node, None if it has none, or is not in the snapshot."""

@@ -141,7 +141,7 @@ class StepOfInterruption(_Object):
 
 
 class InterruptionOfMachine(_Object):
-    """A machine that goes, as serve attends to it."""
+    """A machine that goes, as serve handles it."""
 
     node: str
     instance: str

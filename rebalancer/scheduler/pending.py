@@ -5,6 +5,9 @@ each plug-in), in the order of ``queuesort.PrioritySort``: highest priority firs
 longest. They are in its queue before the replacement of a pod that was removed is even made; the
 replacement of a pod that still terminates comes before them, for the room is not free yet.
 
+A pending pod that lands lets those be tried again to which it matters, by affinity or spread (``AssignedPodAdded``).
+They, too, waited before the replacement was made, and go first where both are in the queue.
+
 Not known from any object are back-off times (at most 10 s) and nominated nodes; the age of a pod stands for
 the time since which it waits.
 """
@@ -157,15 +160,20 @@ class Pending:
         queue = [key for cls in classes if (key := self._next(state, cls)) is not None]
         heapq.heapify(queue)
         takers: list[Taker] = []
+        refused: set[int] = set()
         while queue and len(takers) < _MOST_TAKERS:
             *_, pod, cls = heapq.heappop(queue)
             nodes = self._model.predict(state, cls).nodes
             if not len(nodes):
-                continue  # the others of its class fit nowhere either
+                refused.add(cls)  # the others of its class fit nowhere either
+                continue
             takers.append(Taker(pod, int(nodes[0])))
             stack.enter_context(state.filled(pod, cls, int(nodes[0])))
-            if (key := self._next(state, cls)) is not None:
-                heapq.heappush(queue, key)
+            retried = refused & self._interacting.get(cls, set())
+            refused -= retried
+            for other in (cls, *retried):
+                if (key := self._next(state, other)) is not None:
+                    heapq.heappush(queue, key)
         return tuple(takers)
 
     def _next(self, state: ClusterState, cls: int) -> tuple[int, float, int, int] | None:
@@ -185,17 +193,21 @@ class Pending:
     # -- classes that may be concerned ----------------------------------------------------------------------
 
     def _concerned(self, state: ClusterState, pod: int) -> list[int]:
-        """Return the pending classes that fit nowhere now, and may once ``pod`` has moved."""
+        """Return the pending classes that fit nowhere now, and may once ``pod`` has moved, or one of them has landed."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
         others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
-        concerned = {other for other in others if self._has_room(state, other)}
-        concerned.update(self._given_room(state, cls, node))
-        return [
-            other
-            for other in sorted(concerned)
-            if self._next(state, other) is not None and not self._fits(state, other)
-        ]
+        left = [other for other in others if self._has_room(state, other)]
+        left += self._given_room(state, cls, node)
+        concerned: set[int] = set()
+        while left:
+            other = left.pop()
+            waits = self._next(state, other) is not None and not self._fits(state, other)
+            if other not in concerned and waits:
+                concerned.add(other)
+                then = self._interacting.get(other, set()) - concerned
+                left += [following for following in then if self._has_room(state, following)]
+        return sorted(concerned)
 
     def _given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
         """Return the pending classes whose requests fit on ``node`` only without a pod of ``cls``.

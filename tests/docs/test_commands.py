@@ -268,7 +268,15 @@ def policies() -> list[tuple[str, str]]:
 def test_policies_are_right(page: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(text)
-    assert load_policy(str(file), Registry.installed()).warnings == (), page
+    registry = Registry.installed()
+    loaded = load_policy(
+        str(file),
+        registry,
+        signals=registry.signals,
+        steps=registry.steps,
+        providers=registry.providers,
+    )
+    assert loaded.warnings == (), page
 
 
 def test_yaml_blocks_are_whole_policies() -> None:

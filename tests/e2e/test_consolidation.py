@@ -1,7 +1,9 @@
 """Consolidation on a real scheduler: whole nodes are emptied, stay empty while pods come, and then nothing moves."""
 
+import json
+
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
-from tests.controlplane import objects, operations
+from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
@@ -85,3 +87,42 @@ def test_whole_nodes_are_emptied_and_stay_empty_and_then_it_is_silent(cluster, t
     listed = rebalancer("marks", f"--kubeconfig={grant(cluster, RULES)}", "--clear")
     assert listed.code == 0, listed.err
     assert emptied(cluster) == set()
+
+
+def test_new_nodes_of_the_group_that_capacity_names_take_the_pods_that_wait(cluster, tmp_path):
+    """Two groups: a node of the one has no room for a pod, one of the other has room for one."""
+    label = "eks.amazonaws.com/nodegroup"
+
+    def machine(name, group):
+        sizes = {"small": "1", "large": "4"}
+        return objects.node(name, labels={label: group}, cpu=sizes[group])
+
+    cluster.apply([machine("small-0", "small"), machine("large-0", "large")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([objects.deployment("web", 4, cpu="2200m")])
+
+    def seen():
+        """How many pods are Ready, and how many the scheduler has refused."""
+        pods = operations.pods(cluster.api, selector="app=web")
+        refused = [
+            each
+            for pod in pods
+            for each in pod.get("status", {}).get("conditions", ())
+            if "nodeName" not in pod["spec"] and each.get("reason") == "Unschedulable"
+        ]
+        return sum(map(operations.is_ready, pods)), len(refused)
+
+    wait_until(lambda: seen() == (1, 3), 60, "one pod is Ready and three wait")
+    ran = rebalancer("capacity", f"--kubeconfig={grant(cluster, READ_RULES)}", "--output=json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    grows = {group["name"]: group["hasToGrow"] for group in report["groups"]}
+    assert grows == {"small": 0, "large": 3}
+    assert [(p["code"], p["group"]) for p in report["pending"]] == [("GroupGrows", "large")] * 3
+    # One node fewer is not enough, and so many are.
+    cluster.apply([machine(f"large-{i}", "large") for i in (1, 2)])
+    wait_until(lambda: seen() == (3, 1), 60, "three pods are Ready and one waits")
+    cluster.apply([machine("large-3", "large")])
+    wait_until(lambda: seen() == (4, 0), 60, "all pods are Ready")
+    web = operations.pods(cluster.api, selector="app=web")
+    assert sorted(pod["spec"]["nodeName"] for pod in web) == [f"large-{i}" for i in range(4)]

@@ -49,10 +49,13 @@ class Leave:
             )
 
         if kept is None:
-            view = context.change(lambda _: None, "")
-            before = _NONE if view is None else view.annotations.get(LEAVE, _NONE)
-        if context.change(wanted, kept or before) is None:
+            there = context.change(lambda _: None, "")
+            before = _NONE if there is None else there.annotations.get(LEAVE, _NONE)
+        view = context.change(wanted, kept or before)
+        if view is None:
             return skipped("the node is gone")
+        # Where others have uncordoned it they had their reasons; but pods that land on it again cannot leave.
+        open_ = "" if view.unschedulable else "; it is not cordoned, and takes new pods"
         context.plan()
         trouble = ""
         while True:
@@ -67,7 +70,7 @@ class Leave:
                 if not left:
                     return DONE
             if context.stop.wait(_LOOK) is not None:
-                return timed_out(trouble)
+                return timed_out(f"{trouble}{open_}")
 
     def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
         """See Undoing."""

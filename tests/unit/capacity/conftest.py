@@ -59,7 +59,8 @@ class Machines:
 
     def planning(self, policy=""):
         path = self._folder / "policy.yaml"
-        path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {{}}\n{policy}")
+        strategies = "" if "strategies:" in policy else "strategies: {}\n"
+        path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{strategies}{policy}")
         return Planning(load_policy(path, self._registry), self._registry, Scope())
 
     def judge(self, objects, groups=(), policy="", *, asked=True) -> Judged:

@@ -209,3 +209,11 @@ def test_without_groups_the_scheduler_s_words_remain(machines):
 def test_unknown_sizes_set_no_limit(machines):
     unsized = NodeGroup(name="pool", instances=("a",))
     assert machines.grow([*_full("a"), *_waiting(3, cpu="3")], [unsized]).by == {"pool": 3}
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_pods_that_each_node_gets_hold_room_on_a_new_one(machines, kind):
+    """Cluster Autoscaler counts pods of DaemonSets and mirror pods (``podsExpectedOnFreshNode``)."""
+    own = [one for one in workload("own", ["a"], kind=kind, cpu="1") if one["kind"] == "Pod"]
+    objects = [node("a"), *own, *workload("on-a", ["a"], cpu="3"), *_waiting(2, cpu="2")]
+    assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 2}

@@ -201,3 +201,27 @@ def test_nodes_go_only_together_with_those_that_leave_room_for_them(machines):
     objects = [node("a"), node("b"), *workload("web", ["a", "b"], cpu="1900m")]
     codes = machines.judge(objects, [group("pool", "a", "b")]).codes
     assert sorted(codes.values()) == ["NoPlaceToMovePods", "Removable"]
+
+
+_DUPLICATES = "strategies: {duplicates: {}}"
+
+
+def test_a_node_that_only_a_rule_of_the_policy_keeps_is_named_so(machines):
+    objects = [*(node(name) for name in "abc"), *workload("web", ["a", "b", "c"])]
+    with_rule = machines.judge(objects, policy=_DUPLICATES, asked=False)
+    # Three replicas, one per node: the rule keeps all; the scheduler's own would put them on one.
+    assert sorted(with_rule.codes.values()) == [
+        "NoPlaceToMovePods",
+        "PolicyRuleWouldBreak",
+        "PolicyRuleWouldBreak",
+    ]
+    without = machines.judge(objects, asked=False)
+    assert sorted(without.codes.values()) == ["NoPlaceToMovePods", "Removable", "Removable"]
+
+
+def test_a_minimum_holds_also_for_nodes_that_a_rule_of_the_policy_keeps(machines):
+    objects = [*(node(name) for name in "abcd"), *workload("web", ["a", "b", "c"])]
+    judged = machines.judge(objects, [group("pool", *"abcd", low=2)], _DUPLICATES)
+    assert judged.codes["d"] == "Empty"
+    assert list(judged.codes.values()).count("PolicyRuleWouldBreak") == 1
+    assert "NodeGroupMinSizeReached" in judged.codes.values()

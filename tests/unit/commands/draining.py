@@ -68,7 +68,7 @@ def drained(
         "kubeconfig": str(cluster.kubeconfig),
         "nodes": names,
         "output": "json",
-        "timeout": "60s",
+        "timeout": 60.0,
         **options,
     }
     environment = Environment(

@@ -17,7 +17,7 @@ def test_says_as_data_what_the_table_says():
     assert codes == {
         "node-a1": "Removable",
         "node-b1": "BlockedByPod",
-        "node-c1": "NoPlaceToMovePods",
+        "node-c1": "PolicyRuleWouldBreak",
         "node-d1": "NotUnderutilized",
     }
     assert [(one["group"], one["nodes"], one["pods"]) for one in data["growth"]] == [

@@ -194,12 +194,12 @@ def test_batch_that_does_not_end_in_time_is_named_or_evicted_by_order():
         slow = {"kwok.x-k8s.io/unused": ""}
         cluster.apply(job("sums", pod_annotations=slow, job_spec={"backoffLimit": 9}))
         cluster.settle()
-        done = drained(cluster, "n1", wait_batch="0s", uncordon_on_failure=True)
+        done = drained(cluster, "n1", wait_batch=0.0, uncordon_on_failure=True)
         assert done.code == 4
         assert "sums" in done.report["ended"]
         assert not is_cordoned(cluster, "n1")
         assert annotation(cluster, "n1") is None
-        done = drained(cluster, "n1", wait_batch="0s", evict_batch=True)
+        done = drained(cluster, "n1", wait_batch=0.0, evict_batch=True)
         assert done.code == 0, done.err
         assert {one["outcome"] for one in done.report["outcomes"]} <= {"evicted"}
 
@@ -209,7 +209,7 @@ def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
         cluster.apply(job("sums"))
         cluster.settle()
         over = LeapingClock(Once(lambda: is_cordoned(cluster, "n1")))
-        done = drained(cluster, "n1", timeout="600s", reason="kernel", clock=over)
+        done = drained(cluster, "n1", timeout=600.0, reason="kernel", clock=over)
         assert done.code == 4, done.out
         assert is_cordoned(cluster, "n1")
         left = json.loads(annotation(cluster, "n1"))
@@ -218,7 +218,7 @@ def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
         assert left["ended"] is True
         assert left["by"]
         assert left["until"] >= left["at"]
-        done = drained(cluster, "n1", timeout="1s", reason="kernel", uncordon_on_failure=True)
+        done = drained(cluster, "n1", timeout=1.0, reason="kernel", uncordon_on_failure=True)
         assert done.code == 4
         assert not is_cordoned(cluster, "n1")
         assert annotation(cluster, "n1") is None
@@ -230,7 +230,7 @@ def test_a_cordon_that_was_there_before_is_not_taken_away():
         cluster.settle()
         name = (pods_on(cluster, "n1") and "n1") or "n2"
         cluster.cordon([name])
-        done = drained(cluster, name, wait_batch="0s", uncordon_on_failure=True)
+        done = drained(cluster, name, wait_batch=0.0, uncordon_on_failure=True)
         assert done.code == 4
         assert is_cordoned(cluster, name)
         assert annotation(cluster, name) is None

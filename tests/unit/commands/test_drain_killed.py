@@ -66,7 +66,7 @@ def test_a_drain_that_is_killed_after_any_write_is_gone_on_with_by_the_next(monk
             # Each one gets a little further than the one before it: it does what is left, and one write more.
             killing.left = 1 + kills
             try:
-                done = drained(cluster, *OLD, timeout="600s")
+                done = drained(cluster, *OLD, timeout=600.0)
             except Killed:
                 kills += 1
                 assert is_cordoned(cluster, "n1")
@@ -89,13 +89,13 @@ def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
             killing = Killing(patch)
             killing.left = 2
             with pytest.raises(Killed):
-                drained(cluster, *OLD, timeout="600s")
+                drained(cluster, *OLD, timeout=600.0)
         assert [json.loads(annotation(cluster, node)).get("cordoned", False) for node in OLD] == [
             True,
             False,
         ]
         # The next one gives up, and gives back what a drain cordoned, and no more.
-        assert drained(cluster, *OLD, timeout="1s", uncordon_on_failure=True).code == 4
+        assert drained(cluster, *OLD, timeout=1.0, uncordon_on_failure=True).code == 4
         assert [is_cordoned(cluster, node) for node in OLD] == [False, True]
 
 
@@ -106,7 +106,7 @@ def test_two_drains_at_once_empty_the_nodes_and_evict_nothing_else():
         with ThreadPoolExecutor(2) as pool:
             both = list(
                 pool.map(
-                    lambda name: drained(cluster, *OLD, timeout="600s", environ={"POD_NAME": name}),
+                    lambda name: drained(cluster, *OLD, timeout=600.0, environ={"POD_NAME": name}),
                     ("one", "other"),
                 )
             )

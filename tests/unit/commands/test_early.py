@@ -114,10 +114,10 @@ def test_other_objects_wait_for_the_next_plan(kind):
     assert early.due(LONG_AGO) == math.inf
 
 
-def pod(node_name="", since="2026-11-20T10:00:00Z", reason="Unschedulable"):
+def pod(node_name="", since="2026-11-20T10:00:00Z", reason="Unschedulable", uid="u"):
     scheduled = {"type": "PodScheduled", "status": "False", "reason": reason}
     whole = {
-        "metadata": {"name": "p", "uid": "u"},
+        "metadata": {"name": "p", "uid": uid},
         "spec": {"nodeName": node_name},
         "status": {
             "phase": "Pending",
@@ -137,6 +137,18 @@ def test_a_pod_that_no_node_takes_counts_once():
     assert early.due(LONG_AGO) == math.inf
     early.pod_changed(pod(since="2026-11-20T10:00:01Z"))
     assert early.due(LONG_AGO) < math.inf
+
+
+def test_another_pod_that_waits_since_the_same_second_counts_too():
+    """Conditions have times in whole seconds, and a run may begin within one."""
+    early = Early(HandClock())
+    early.pod_changed(pod(uid="a"))
+    early.begin()
+    early.pod_changed(pod(uid="b"))
+    assert early.due(LONG_AGO) < math.inf
+    early.begin()
+    early.pod_changed(pod(uid="a"))
+    assert early.due(LONG_AGO) == math.inf
 
 
 @pytest.mark.parametrize("of", [pod("n"), pod(reason="SchedulingGated")])

@@ -115,14 +115,15 @@ def test_another_process_goes_on_where_one_was_ended(cluster, tmp_path):
         soon(lambda: "leave" in state(cluster, "n-a").get("steps", {}), served.err.getvalue)
     before = state(cluster, "n-a")
     assert before["steps"]["leave"]["status"] == "running"
-    change(cluster, "n-a", {"spec": {"unschedulable": None}})
+    change(cluster, "n-a", {"metadata": {"labels": {LABEL: None}}})
     with serving(cluster, tmp_path, policy=POLICY) as served:
         soon(lambda: state(cluster, "n-a").get("ended"), served.err.getvalue)
     after = state(cluster, "n-a")
     assert after["begun"] == before["begun"]
-    assert after["steps"]["cordon"] == before["steps"]["cordon"]
-    # What was done is not done again: another client has uncordoned the node, and had its reasons.
-    assert not cluster.get("Node", "n-a")["spec"].get("unschedulable")
+    assert after["steps"]["exclude"] == before["steps"]["exclude"]
+    assert after["steps"]["leave"]["status"] == "done"
+    # What was done is not done again: another client has removed the label, and had its reasons.
+    assert LABEL not in cluster.get("Node", "n-a")["metadata"]["labels"]
 
 
 def test_a_run_that_only_observes_does_not_listen(cluster, tmp_path):

@@ -17,6 +17,7 @@ from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.unit.clocks import LeapingClock, Once
+from tests.unit.commands.called import called
 from tests.unit.commands.draining import Drained, Terminal, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED
 
@@ -37,8 +38,8 @@ def replaced(cluster, until=None, err=None, **options):
         "kubeconfig": str(cluster.kubeconfig),
         "selector": "generation=old",
         "output": "json",
-        "timeout": "60s",
-        "pause": "0s",
+        "timeout": 60.0,
+        "pause": 0.0,
         **options,
     }
     try:
@@ -159,7 +160,7 @@ def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
 @pytest.mark.parametrize("more", [{}, {"dry_run": "client"}])
 def test_where_no_node_is_old_there_is_nothing_to_do(more):
     with nodes("n1", "n2") as cluster:
-        done = replaced(cluster, selector=None, older_than="3000d", output="table", **more)
+        done = replaced(cluster, selector=None, older_than=3000 * 86_400.0, output="table", **more)
         assert done.code == 0, done.err
         lines = done.out.strip().splitlines()
         assert lines[-2:] == [
@@ -174,7 +175,6 @@ def test_where_no_node_is_old_there_is_nothing_to_do(more):
     [
         ({"selector": None}, "say which nodes are old"),
         ({"kubelet_below": "new"}, "no version"),
-        ({"older_than": "old"}, "--older-than"),
         ({"selector": "generation=new"}, "no node is selected by -l generation=new"),
         ({"then": "  "}, "--then"),
     ],
@@ -184,3 +184,18 @@ def test_what_is_wrong_is_said(options, says):
         done = replaced(cluster, **options)
         assert done.code == 2
         assert says in done.err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("drain", "n1", "--timeout=soon"),
+        ("drain", "n1", "--wait-batch=6"),
+        ("replace", "-l", "pool=old", "--pause=-3s"),
+        ("replace", "--older-than=old"),
+    ],
+)
+def test_a_flag_that_is_no_duration_is_named(given):
+    done = called(*given)
+    assert done.returncode == 2
+    assert given[-1].partition("=")[0] in done.stderr

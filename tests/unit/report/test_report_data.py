@@ -103,6 +103,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "stopped",
         "standstill",
         "cut",
+        "interruptions",
         "heldBy",
         "reviewedPlan",
         "warnings",

@@ -177,6 +177,28 @@ CASES = [
         [("w", "b")],
         {"labels": {"app": "v"}},
     ),
+    Case(
+        "one that lands lets another land beside it",
+        [
+            waiting("f", "0", **ON_A, **near("podAffinity", "w")),
+            waiting("w", "5", minute=1, labels={"app": "w"}, **ON_A),
+        ],
+        {"b"},
+        [("w", "a"), ("f", "a")],
+    ),
+    Case(
+        "and that comes before the replacement of a pod that is gone at once",
+        [
+            waiting("f", "5", **ON_A, **near("podAffinity", "w")),
+            waiting(
+                "w", "0", minute=1, labels={"app": "w"}, **ON_A, **near("podAntiAffinity", "v")
+            ),
+        ],
+        set(),
+        [("w", "a"), ("f", "a")],
+        {"labels": {"app": "v"}, **AT_ONCE},
+        "10",
+    ),
 ]
 
 
@@ -322,17 +344,18 @@ def by_trying_all(world: World, pod: int) -> tuple[list[int], list[Taker]]:
     queue.sort(key=lambda row: (-classes[int(pods.cls[row])].priority, pods.created[row], row))
     takers: list[Taker] = []
 
+    def lands(row: int) -> bool:
+        cls = int(pods.cls[row])
+        nodes = model.predict(state, cls).nodes
+        if len(nodes):
+            state.place(row, cls, int(nodes[0]))
+            takers.append(Taker(row, int(nodes[0])))
+        return len(nodes) > 0
+
     def take() -> None:
-        given_up: set[int] = set()
-        for row in queue:
-            cls = int(pods.cls[row])
-            if state.node_of[row] < 0 and cls not in given_up:
-                nodes = model.predict(state, cls).nodes
-                if len(nodes):
-                    state.place(row, cls, int(nodes[0]))
-                    takers.append(Taker(row, int(nodes[0])))
-                else:
-                    given_up.add(cls)
+        # Each that lands may let those before it in the queue land: they are tried again.
+        while any(lands(row) for row in queue if state.node_of[row] < 0):
+            pass
 
     cls = int(pods.cls[pod])
     state.evict(pod)
