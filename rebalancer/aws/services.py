@@ -35,16 +35,25 @@ def service(name: str, region: str, endpoint: str = "", *, waits: float = 0.0) -
         return _made(name, region, endpoint, waits)
 
 
-@lru_cache(maxsize=64)
-def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
+@lru_cache(maxsize=1)
+def _session() -> Any:
+    """Return the one session: each reads hundreds of files, in time that a Spot notice does not leave."""
     try:
         import boto3  # noqa: PLC0415  # not installed where nothing of AWS is configured
-        from botocore.config import Config  # noqa: PLC0415
     except ImportError:
         raise SignalError(
             "the library boto3 is missing: install kube-rebalancer[aws], as an image of your own"
         ) from None
+    with asking("credentials"):
+        return boto3.session.Session()
+
+
+@lru_cache(maxsize=64)
+def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
     from rebalancer import __version__  # noqa: PLC0415
+
+    session = _session()
+    from botocore.config import Config  # noqa: PLC0415  # see there
 
     config = Config(
         connect_timeout=_CONNECT,
@@ -53,7 +62,6 @@ def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
         user_agent_extra=f"kube-rebalancer/{__version__}",
     )
     with asking(f"the client of {name}"):
-        session: Any = boto3.session.Session()
         return session.client(
             name, region_name=region or None, endpoint_url=endpoint or None, config=config
         )

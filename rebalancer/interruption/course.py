@@ -11,7 +11,7 @@ from functools import partial
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.interruption.attempt import attempt, context_of
-from rebalancer.interruption.model import DONE, StepContext, Undoing, skipped
+from rebalancer.interruption.model import DONE, StepContext, Undoing, skipped, timed_out
 from rebalancer.interruption.parts import seconds_of
 from rebalancer.interruption.record import Record, patiently
 from rebalancer.interruption.world import PlannedStep, World
@@ -40,6 +40,8 @@ class Course:
     """Id -> what is said of the machine, and holds."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
+    _last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
+    """What was said last: once all is cancelled, steps are still undone at the machine's provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began_at: float = 0.0
     """Unix seconds at which the running step began."""
@@ -54,6 +56,7 @@ class Course:
     def take(self, said: Interruption) -> None:
         """Take what is said: it is new, has another deadline, or is cancelled."""
         with self._lock:
+            self._last = said
             if said.cancelled:
                 self.causes.pop(said.id, None)
             else:
@@ -129,6 +132,9 @@ class Course:
         try:
             self.record.step(planned.name, StepOutcome(StepStatus.RUNNING), self._began_at)
             self._write()
+            if self._is_over():
+                # Who leads next runs it: both at once would send it twice.
+                return timed_out("it did not begin")
             if planned.params.needs_node and self.record.gone:
                 return skipped("the node is gone")
             self._ends_at = self._end_of_part()
@@ -161,7 +167,7 @@ class Course:
         self, planned: PlannedStep, seconds: float, act: Callable[[StepContext], StepOutcome]
     ) -> StepOutcome:
         urgent = self.urgent
-        said = Interruption(id="", kind="none", source="") if urgent is None else urgent
+        said = self._last if urgent is None else urgent
         said = replace(said, node=self.node, instance=said.instance or self.instance)
 
         def why_stop() -> str | None:

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs
 
 import boto3
@@ -59,15 +60,22 @@ class Cloud:
     refuses: dict[str, int] = field(default_factory=dict)
     """``service:Action`` -> status: how each of these calls is answered."""
     held: dict[str, threading.Event] = field(default_factory=dict)
-    """``service:Action`` -> what each of these calls waits for."""
+    """``service:Action``, of functions with the name after it -> what each of these calls waits for."""
     targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Target group, target and port -> the time at which it is registered no more."""
+    _session: boto3.session.Session = field(
+        default_factory=lambda: boto3.session.Session("test", "test", region_name=REGION)
+    )
+    _clients: dict[str, Any] = field(default_factory=dict)
+    _making: threading.Lock = field(default_factory=threading.Lock)
 
     def client(self, service):
         """Return a client for what a test does itself; its calls count as any other's."""
-        return boto3.session.Session("test", "test", region_name=REGION).client(
-            service, endpoint_url=self.url
-        )
+        with self._making:
+            if service not in self._clients:
+                # A session reads hundreds of files: one for all tests, as it must not be used by two threads at once.
+                self._clients[service] = self._session.client(service, endpoint_url=self.url)
+            return self._clients[service]
 
     def configure(self, settings):
         """Set what moto itself can be told."""
@@ -117,8 +125,10 @@ class Front:
             cloud.calls.append(call)
             if "kube-rebalancer/" in environ.get("HTTP_USER_AGENT", ""):
                 cloud.ours.append(call)
-            if call in cloud.held:
-                cloud.held[call].wait(600)
+            function = _INVOCATIONS.search(environ.get("PATH_INFO", ""))
+            held = cloud.held.get(f"{call} {function[1]}" if function else call)
+            if held is not None:
+                held.wait(600)
             if call in cloud.refuses:
                 return failing(start_response, cloud.refuses[call], "Injected", "by the test")
         match call:

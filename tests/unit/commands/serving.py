@@ -37,7 +37,12 @@ class Served:
     """One process that serves."""
 
     def __init__(
-        self, cluster: EmbeddedCluster, policy: Path, every: float | Schedule, **options: Any
+        self,
+        cluster: EmbeddedCluster,
+        policy: Path,
+        every: float | Schedule,
+        clock: SystemClock | None = None,
+        **options: Any,
     ):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.stop = threading.Event()
@@ -50,7 +55,8 @@ class Served:
             "deadline": BUSY,
             **options,
         }
-        environment = Environment(ServerClock(cluster), {}, self.out, self.err, self.stop)
+        clock = clock or ServerClock(cluster)
+        environment = Environment(clock, {}, self.out, self.err, self.stop)
         self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
         schedule = every if callable(every) else lambda _: every
         self.resident = Resident(run_options(**chosen), environment, schedule, self.vitals)
