@@ -103,7 +103,7 @@ def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
             assert queued(cloud, queue) == 1
             clock.ahead += 12
 
-            soon(lambda: machine.state.get("ended"), served.err.getvalue)
+            soon(lambda: bool(machine.state.get("ended")), served.err.getvalue)
             soon(lambda: queued(cloud, queue) == 0, served.err.getvalue)
         assert machine.statuses == {**dict.fromkeys(STEPS, "done"), HANGS: "timed-out"}
         machine.assert_out()
