@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -121,7 +121,7 @@ class Course:
             record.step(planned.name, outcome, clock.unix())
         record.end(clock.unix())
         self._write()
-        self._announce("; ".join(shown(self.outcomes())))
+        self._announce("; ".join(f"{name} {one}" for name, one in self.outcomes().items()))
         return record.state.outcome
 
     def _one(self, planned: PlannedStep) -> StepOutcome:
@@ -270,13 +270,6 @@ class Course:
 
     def _say(self, text: str) -> None:
         self.world.say(f"{self.node or self.instance}: {text}")
-
-
-def shown(outcomes: Mapping[str, StepOutcome]) -> Iterable[str]:
-    """Yield what came of each step, in words."""
-    for name, outcome in outcomes.items():
-        why = f" ({outcome.why})" if outcome.why else ""
-        yield f"{name} {outcome.status}{why}"
 
 
 def _deadline(one: Interruption) -> float:

@@ -73,6 +73,15 @@ class StepOutcome:
     why: str = ""
     """One line; may be empty where the step is done."""
 
+    @property
+    def is_good(self) -> bool:
+        """Whether the step was done, or had nothing to do."""
+        return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
+
+    def __str__(self) -> str:
+        """Return the outcome in words."""
+        return f"{self.status} ({self.why})" if self.why else self.status.value
+
 
 class Result(enum.StrEnum):
     """What came of an interruption."""

@@ -69,12 +69,9 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def outcome(self) -> Outcome:
         """What came of it, once it has ended."""
-        good = (StepStatus.DONE, StepStatus.SKIPPED)
-        whole = all(step.status in good for step in self.steps.values())
-        return Outcome(
-            Result.DONE if whole else Result.INCOMPLETE,
-            {name: step.outcome for name, step in self.steps.items()},
-        )
+        steps = {name: step.outcome for name, step in self.steps.items()}
+        whole = all(outcome.is_good for outcome in steps.values())
+        return Outcome(Result.DONE if whole else Result.INCOMPLETE, steps)
 
 
 _decoder = msgspec.json.Decoder(State)
