@@ -140,17 +140,17 @@ def _sent(context: StepContext, request: Request) -> str | None:
 
 
 def _values(context: StepContext) -> Iterator[tuple[str, str]]:
-    said, outcomes = context.interruption, context.outcomes
+    interruption, outcomes = context.interruption, context.outcomes
     deadline = "" if context.deadline is None else rfc3339(context.deadline)
     good = all(one.is_good for one in outcomes.values())
     values: Mapping[str, str] = {
         "node": context.node,
         "instance": context.instance,
-        "kind": said.kind,
-        "source": said.source,
-        "reason": said.reason,
+        "kind": interruption.kind,
+        "source": interruption.source,
+        "reason": interruption.reason,
         "deadline": deadline,
-        "id": said.id,
+        "id": interruption.id,
         "result": "begins" if not outcomes else "done" if good else "incomplete",
         "summary": "; ".join(f"{name} {one}" for name, one in outcomes.items())
         or f"{context.node or context.instance} goes{f' at {deadline}' if deadline else ' soon'}",
