@@ -110,7 +110,7 @@ class Emptier:
         best = max(tried, key=lambda nodes: (len(nodes), -self._pods.costs[nodes].sum()))
         needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
-            text = f"at least {needed} nodes are needed for the requests of all pods"
+            text = f"the requests of all pods need at least {count(needed, 'node')}"
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
         return self._choice(best, begun)
 
