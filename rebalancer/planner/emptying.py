@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
