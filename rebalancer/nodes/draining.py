@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
-from rebalancer.nodes.triage import Fate, Orders, Why, triaged
+from rebalancer.nodes.triage import Fate, FateReason, Orders, triaged
 from rebalancer.report.words import and_more
 
 _PAUSE = 5.0
@@ -66,7 +66,7 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
     snapshot = pods.living
     every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders)
 
-    def named(fate: Fate, *why: Why) -> Iterator[str]:
+    def named(fate: Fate, *why: FateReason) -> Iterator[str]:
         for one in every:
             if one.fate is fate and (not why or one.why in why):
                 node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
@@ -74,8 +74,8 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
 
     return Left(
         to_evict=tuple(named(Fate.EVICT)),
-        batch=tuple(named(Fate.WAIT, Why.BATCH, Why.OPTED_OUT)),
-        terminating=tuple(named(Fate.WAIT, Why.TERMINATING)),
+        batch=tuple(named(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
+        terminating=tuple(named(Fate.WAIT, FateReason.TERMINATING)),
         unread=tuple(
             f"{one.node}: {one.namespace}/{one.name} ({one.unread})"
             for one in pods.finished

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.consistency import opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
@@ -29,7 +29,7 @@ from rebalancer.policy.sources import Sources, StrategySource
 
 BUILT_IN = "built-in default"
 _STDIN = "standard input"
-_UNCHANGED = Changes()
+_UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
 """Sections whose options are those of plug-ins."""
 _NONE: Mapping[str, type[Params]] = {}
@@ -65,7 +65,7 @@ class LoadedPolicy:
 def load_policy(
     path: str | Path | None,
     known: Mapping[str, type[Params]],
-    changes: Changes = _UNCHANGED,
+    changes: PolicyChanges = _UNCHANGED,
     stdin: BinaryIO | None = None,
     *,
     providers: Mapping[str, type[Params]] | None = None,
