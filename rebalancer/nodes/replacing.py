@@ -82,10 +82,11 @@ def replace(
                 continue
         if (why := _carry_on(nodes, group, by, unix)) is not None:
             return why
-        if any(
-            stage is None or stage.phase is not ReplacePhase.DONE
-            for stage in nodes.stages().values()
-        ):
+        now = nodes.stages()
+        if any((stage := now.get(name)) is not None and stage.phase in BUSY for name in group):
+            nodes.waits("another replacement")
+            stop.wait(_PAUSE)
+        elif any(stage is None or stage.phase is not ReplacePhase.DONE for stage in now.values()):
             stop.wait(pace.pause)
 
 

@@ -160,6 +160,25 @@ def test_one_that_sees_that_two_have_begun_steps_back():
     assert world.stages["n2"].by == "b"
 
 
+def test_a_machine_that_another_process_removes_is_waited_for():
+    world = World(1)
+    world.stages["n1"] = Stage(ReplacePhase.REMOVING, "b", world.now)
+    process: Any = Process(world, at=100, then=kill)
+    said: list[str] = []
+
+    def waits(why):
+        said.append(why)
+        if len(said) == 3:
+            world.remove("n1")
+            world.stages["n1"] = Stage(ReplacePhase.DONE, "b", world.now)
+
+    process.waits = waits
+    pace = ReplacementPace(1, 0.0, float("inf"))
+    assert replace(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert said == ["another replacement"] * 3
+    assert world.removed == list(NODES)
+
+
 def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_empty():
     world = World(1)
     process: Any = Process(world)
