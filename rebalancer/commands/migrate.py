@@ -16,7 +16,7 @@ from rebalancer.migrate.source import V1ALPHA1, peer_document
 from rebalancer.migrate.uses import read_v1alpha2
 from rebalancer.migrate.v1alpha1 import read_v1alpha1
 from rebalancer.migrate.write import as_directory, as_file
-from rebalancer.policy.document import FileError
+from rebalancer.policy.document import FileProblem
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.params import Params
 from rebalancer.registry import Registry
@@ -32,7 +32,7 @@ class Migrated:
     """The policy as plain data."""
     head: str
     """Comments: the source, and the notes."""
-    notes: tuple[FileError, ...]
+    notes: tuple[FileProblem, ...]
 
 
 def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:

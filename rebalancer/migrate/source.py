@@ -8,7 +8,7 @@ from dataclasses import replace
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import FileError, YamlDocument, parse, without_nulls
+from rebalancer.policy.document import FileProblem, YamlDocument, parse, without_nulls
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
 KIND = "DeschedulerPolicy"
@@ -32,7 +32,7 @@ def peer_document(raw: bytes, file: str) -> YamlDocument:
     return replace(document, data=without_nulls(document.data))
 
 
-def _whole(document: YamlDocument | None, problems: list[FileError]) -> YamlDocument:
+def _whole(document: YamlDocument | None, problems: list[FileProblem]) -> YamlDocument:
     if document is None or problems:
         raise PolicyError([str(problem) for problem in problems])
     return document

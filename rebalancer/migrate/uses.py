@@ -12,7 +12,7 @@ from rebalancer.migrate.evictor import EVICTOR, EvictorArgs
 from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy, PluginConfig, Profile
 from rebalancer.migrate.plugins import STRATEGIES
-from rebalancer.policy.document import FileError, KeyPath, YamlDocument
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.problems import did_you_mean, validated
 
 _Value_co = TypeVar("_Value_co", covariant=True)
@@ -74,13 +74,13 @@ def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
     return Peer(Written(policy, ()), uses)
 
 
-def in_order(problems: list[FileError]) -> list[str]:
+def in_order(problems: list[FileProblem]) -> list[str]:
     """Return problems as texts, in the order of the file."""
     return [str(one) for one in sorted(problems, key=lambda one: (one.line, str(one.path)))]
 
 
 class _Reader:
-    def __init__(self, document: YamlDocument, notes: Notes, problems: list[FileError]) -> None:
+    def __init__(self, document: YamlDocument, notes: Notes, problems: list[FileProblem]) -> None:
         self._document, self._notes, self._problems = document, notes, problems
 
     def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:

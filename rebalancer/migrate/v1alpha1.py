@@ -18,7 +18,7 @@ from rebalancer.migrate.peer import Limits, PeerPolicy
 from rebalancer.migrate.plugins import STRATEGIES
 from rebalancer.migrate.source import KIND, V1ALPHA2
 from rebalancer.migrate.uses import Peer, Use, Written, in_order
-from rebalancer.policy.document import FileError, KeyPath, YamlDocument
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.params import Section
 from rebalancer.policy.problems import did_you_mean, validated
 
@@ -118,7 +118,7 @@ def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
 
 
 def _uses(
-    document: YamlDocument, old: _Old, notes: Notes, problems: list[FileError]
+    document: YamlDocument, old: _Old, notes: Notes, problems: list[FileProblem]
 ) -> Iterator[Use]:
     for name, strategy in old.strategies.items():
         at: KeyPath = ("strategies", name)
@@ -137,7 +137,7 @@ class _Reader:
     """Converts one strategy into a plug-in of v1alpha2."""
 
     def __init__(
-        self, name: str, document: YamlDocument, notes: Notes, problems: list[FileError]
+        self, name: str, document: YamlDocument, notes: Notes, problems: list[FileProblem]
     ) -> None:
         self._name, self._own = name, _OWN[name]
         self._document, self._notes, self._problems = document, notes, problems

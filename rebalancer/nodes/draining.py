@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
-from rebalancer.nodes.triage import Fate, FateReason, Orders, triaged
+from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
 from rebalancer.report.words import and_more
 from rebalancer.snapshot.model import Snapshot
 

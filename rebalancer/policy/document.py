@@ -23,7 +23,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class FileError:
+class FileProblem:
     """One error in a file."""
 
     file: str
@@ -54,12 +54,12 @@ class YamlDocument:
     flags: Mapping[KeyPath, str] = field(default_factory=dict)
     """Path of a value -> the flag of the command line that it came from."""
 
-    def problem(self, path: Sequence[str | int], message: str) -> FileError:
+    def problem(self, path: Sequence[str | int], message: str) -> FileProblem:
         """Return a problem at ``path``, with the line of its longest prefix that is in the file."""
         whole = tuple(path)
         for length in range(len(whole), -1, -1):
             if (flag := self.flags.get(whole[:length])) is not None:
-                return FileError(flag, 0, whole, message)
+                return FileProblem(flag, 0, whole, message)
         line = next(
             (
                 self.lines[whole[:length]]
@@ -68,7 +68,7 @@ class YamlDocument:
             ),
             0,
         )
-        return FileError(self.file, line, whole, message)
+        return FileProblem(self.file, line, whole, message)
 
 
 def shown_path(path: KeyPath) -> str:
@@ -84,12 +84,12 @@ def shown_path(path: KeyPath) -> str:
     return text
 
 
-def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileError]]:
+def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]]:
     """Return the document in ``raw`` and its problems; no document if it cannot be parsed."""
     try:
         node = _compose(raw)
     except _UnusableError as error:
-        return None, [FileError(file, error.line, (), error.message)]
+        return None, [FileProblem(file, error.line, (), error.message)]
     reader = _Reader(file)
     data = reader.read(node, (), ())
     return YamlDocument(file, data, reader.lines), reader.problems
@@ -178,7 +178,7 @@ class _Reader:
         self._file = file
         self._values = 0
         self.lines: dict[KeyPath, int] = {}
-        self.problems: list[FileError] = []
+        self.problems: list[FileProblem] = []
 
     def read(self, node: yaml.Node, path: KeyPath, inside: tuple[yaml.Node, ...]) -> Any:
         line = node.start_mark.line + 1
@@ -249,7 +249,7 @@ class _Reader:
         return None
 
     def _wrong(self, line: int, path: KeyPath, message: str) -> None:
-        self.problems.append(FileError(self._file, line, path, message))
+        self.problems.append(FileProblem(self._file, line, path, message))
 
 
 def without_nulls(value: Any) -> Any:

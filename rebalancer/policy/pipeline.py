@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer.base.errors import PluginError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import FileError, KeyPath, YamlDocument
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.interruption import (
     DEFAULT_STEPS,
     STEP_ENVELOPE,
@@ -32,7 +32,7 @@ class Pipeline:
     """Signal source -> model of its options; looked up only where the policy names it."""
     steps: Mapping[str, type[Params]]
     """Step -> model of its options, a StepParams."""
-    problems: list[FileError] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
 
     def added_to(self, policy: Policy) -> Policy:
         """Return the policy with both sections."""
@@ -118,7 +118,7 @@ class Pipeline:
 
     def _without_strategy(
         self, policy: Policy, interruption: InterruptionPolicy
-    ) -> Iterator[FileError]:
+    ) -> Iterator[FileProblem]:
         """Yield the steps whose work is a strategy's that the policy does not enforce."""
         for number, step in enumerate(interruption.steps):
             wanted = step.params.strategy

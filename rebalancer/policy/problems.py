@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import FileError, KeyPath, YamlDocument
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -44,7 +44,7 @@ def validated(
     document: YamlDocument,
     base: KeyPath,
     also: Collection[str] = (),
-) -> tuple[_Model | None, list[FileError]]:
+) -> tuple[_Model | None, list[FileProblem]]:
     """Return ``data`` as ``model``, or None with all problems.
 
     Parameters
@@ -84,7 +84,7 @@ def _problem(
     document: YamlDocument,
     base: KeyPath,
     also: Collection[str],
-) -> FileError:
+) -> FileProblem:
     kind, value = detail["type"], detail["input"]
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":

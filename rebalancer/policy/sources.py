@@ -13,7 +13,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import PolicyChanges, Setting, parsed, with_setting
-from rebalancer.policy.document import MOST_BYTES, FileError, KeyPath, YamlDocument, parse
+from rebalancer.policy.document import MOST_BYTES, FileProblem, KeyPath, YamlDocument, parse
 from rebalancer.policy.kube_scheduler import API_VERSION as SCHEDULER_VERSION
 from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 
@@ -38,7 +38,7 @@ class Sources:
     main: YamlDocument | None = None
     strategies: dict[str, StrategySource] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
-    problems: list[FileError] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def read_directory(self, directory: Traversable, label: str) -> None:
@@ -67,7 +67,7 @@ class Sources:
         if entry.name.endswith((".yml", ".json")):
             self.files.append(file)
             rename = f"rename it to {entry.name.rpartition('.')[0]}.yaml"
-            self.problems.append(FileError(file, 0, (), f"is not read; {rename}"))
+            self.problems.append(FileProblem(file, 0, (), f"is not read; {rename}"))
         elif not entry.name.endswith(".yaml"):
             self.warnings.append(f"{file}: is no .yaml file, ignored")
         else:
@@ -85,7 +85,7 @@ class Sources:
         if isinstance(entry, Path) and entry.exists() and not entry.is_file():
             self.files.append(file)
             message = "is no regular file; --policy - reads standard input"
-            self.problems.append(FileError(file, 0, (), message))
+            self.problems.append(FileProblem(file, 0, (), message))
             return
         try:
             with entry.open("rb") as stream:
@@ -98,7 +98,7 @@ class Sources:
                 else f"cannot be read ({error.strerror})"
             )
             self.files.append(file)
-            self.problems.append(FileError(file, 0, (), message))
+            self.problems.append(FileProblem(file, 0, (), message))
 
     def add(self, raw: bytes, file: str, kind: str) -> None:
         """Add a document of a kind: Policy, or Strategy, which is named as the file."""
@@ -201,7 +201,7 @@ class Sources:
         if self.main is None:
             self.main = YamlDocument(setting.flag, {}, {})
         changed = with_setting(self.main, (), setting)
-        if isinstance(changed, FileError):
+        if isinstance(changed, FileProblem):
             self.problems.append(changed)
         else:
             self.main = changed
@@ -209,7 +209,7 @@ class Sources:
     def _set_of_strategy(self, setting: Setting) -> None:
         if len(setting.path) < 2:
             message = "name a strategy, such as strategies.duplicates.mode"
-            self.problems.append(FileError(setting.flag, 0, setting.path, message))
+            self.problems.append(FileProblem(setting.flag, 0, setting.path, message))
             return
         name = str(setting.path[1])
         known = self.strategies.get(name)
@@ -217,7 +217,7 @@ class Sources:
             known = StrategySource(name, YamlDocument(setting.flag, {}, {}), (), {})
         inner = Setting(setting.flag, setting.path[2:], setting.value)
         changed = with_setting(known.document, known.base, inner)
-        if isinstance(changed, FileError):
+        if isinstance(changed, FileProblem):
             self.problems.append(changed)
             return
         value = changed.data
