@@ -1,4 +1,4 @@
-"""The provider ``aws``: Auto Scaling groups, found by their tags or by name. Nothing is written.
+"""The provider ``aws``: Auto Scaling groups, selected by their tags or by name. Nothing is written.
 
 Calls: DescribeAutoScalingGroups; and of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes.
 """
@@ -77,13 +77,13 @@ class AutoScalingGroups:
         client = self._client("autoscaling")
         with _asking(CALLS[0]):
             pages = client.get_paginator("describe_auto_scaling_groups")
-            found = [
+            named = [
                 group
                 for query in self._queries()
                 for page in pages.paginate(**query)
                 for group in page["AutoScalingGroups"]
             ]
-        self._known = {group["AutoScalingGroupName"]: group for group in found}
+        self._known = {group["AutoScalingGroupName"]: group for group in named}
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
             raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")

@@ -80,7 +80,7 @@ class Follower:
     Without ``everything``, only pods are followed, in one ``namespace`` if one is given, for the listener
     alone: there are no snapshots then.
 
-    What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and hears of pods
+    What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and is given the changes of pods
     while it is :meth:`heard_by` a listener of its own; now and then it is :meth:`compact`.
     """
 

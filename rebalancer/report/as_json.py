@@ -18,7 +18,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
 from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def as_json(report: RunReport) -> Iterator[str]:
     yield "\n}\n"
 
 
-def _interruption(one: Attended) -> dict[str, Any]:
+def _interruption(one: InterruptedMachine) -> dict[str, Any]:
     return {
         "node": one.node,
         "instance": one.instance,

@@ -153,7 +153,7 @@ class InterruptionOfMachine(_Object):
 
 
 class Report(_Object):
-    """One run of rebalancer; null stands where a run that found its Lease taken knows nothing."""
+    """One run of rebalancer; null stands where a run knows nothing, since another one has the Lease."""
 
     api_version: Literal["rebalancer/v1"]
     kind: Literal["Report"]
