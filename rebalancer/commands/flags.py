@@ -12,7 +12,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.commands import flag_values, names
 from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.options import FAIL_ON, RunOptions
-from rebalancer.commands.serving.schedule import at_least_a_second
+from rebalancer.commands.schedule import at_least_a_second
 from rebalancer.policy.load import parse_select
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])

@@ -11,7 +11,7 @@ from rebalancer.base.sending import SendingError, checked
 from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.commands.options import Access
-from rebalancer.commands.serving.schedule import at_least_a_second
+from rebalancer.commands.schedule import at_least_a_second
 
 _PATIENCE = 5.0
 """Seconds that a request under way has after a signal: longer than any of them takes then."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
+from rebalancer.commands.endpoints import answering, parse_address
 from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -25,8 +26,7 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE
-from rebalancer.commands.serving.endpoints import answering, parse_address
-from rebalancer.commands.serving.schedule import parse_schedule
+from rebalancer.commands.schedule import parse_schedule
 from rebalancer.commands.serving.vitals import Vitals
 
 

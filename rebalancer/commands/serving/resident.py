@@ -17,12 +17,12 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import EndedRun, published, run_on
+from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.serving.early import Early
 from rebalancer.commands.serving.following import Following, Rights
 from rebalancer.commands.serving.interruptions import Interruptions
 from rebalancer.commands.serving.leading import Leading, Lost
 from rebalancer.commands.serving.policy_in_force import PolicyInForce
-from rebalancer.commands.serving.schedule import Schedule
 from rebalancer.commands.serving.timetable import Timetable
 from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.commands.source import Followed, Source, usage_of

@@ -6,9 +6,9 @@ import math
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
+from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.serving.early import Early
 from rebalancer.commands.serving.interruptions import Interruptions
-from rebalancer.commands.serving.schedule import Schedule
 
 _LOOK = 0.25
 """Seconds between two looks at what may call for a run."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.stop import Clock
-from rebalancer.commands.serving.endpoints import JSON, Answer, Paths
+from rebalancer.commands.endpoints import JSON, Answer, Paths
 
 if TYPE_CHECKING:
     from rebalancer.commands.serving.interruptions import Interruptions

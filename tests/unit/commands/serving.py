@@ -10,8 +10,8 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
+from rebalancer.commands.schedule import Schedule
 from rebalancer.commands.serving.resident import Resident
-from rebalancer.commands.serving.schedule import Schedule
 from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
 from tests.unit.commands.embedded import NOW_POLICY, run_options
