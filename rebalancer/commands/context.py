@@ -14,6 +14,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.identity import name_in_lasting_marks, name_in_marks, own_pod
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.terminal import bars_on
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.cluster import ConfigMapKey
@@ -21,7 +22,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import AccessRule
@@ -50,8 +51,10 @@ class RunContext:
     timings: Timings
     progress: Progress
     """Says on standard error what the run does."""
-    interruptions: tuple[Attended, ...] = ()
+    interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines that go, for the report."""
+    machines: tuple[MachineAct, ...] = ()
+    """What was done to machines, for the report."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
 

@@ -90,7 +90,7 @@ class EmptyingOptions:
 
 
 @dataclass
-class Emptying:
+class EmptyingRounds:
     """Rounds that empty nodes, under the orders of one command."""
 
     options: EmptyingOptions
@@ -106,7 +106,9 @@ class Emptying:
     """Uid -> the outcome of the last attempt to evict the pod."""
 
     @classmethod
-    def of(cls, options: EmptyingOptions, environment: Environment, orders: Orders) -> Emptying:
+    def of(
+        cls, options: EmptyingOptions, environment: Environment, orders: Orders
+    ) -> EmptyingRounds:
         """Return what empties nodes.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What ``serve`` does about machines that will go, while it leads: sources, courses, and when to plan for them."""
+"""What ``serve`` does about machines that will go, while it leads: sources, pipeline runs, and when to plan for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rebalancer.commands.context import RunContext
 from rebalancer.commands.identity import instance
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
-from rebalancer.signals.model import Attended, SignalError, SignalSource, Surroundings
+from rebalancer.signals.model import InterruptedMachine, SignalError, SignalSource, SourceContext
 from rebalancer.signals.nodes import FollowedNodes
 
 if TYPE_CHECKING:
-    from rebalancer.interruption.courses import Courses
     from rebalancer.interruption.listening import Listening
-    from rebalancer.interruption.world import World
+    from rebalancer.interruption.pipeline import PipelineContext
+    from rebalancer.interruption.pipeline_runs import PipelineRuns
     from rebalancer.kube.client import Client
     from rebalancer.kube.events import EventWriter
     from rebalancer.kube.follow import Follower
@@ -44,7 +44,7 @@ class _AtWork:
     asked: tuple[object, ...]
     """What the policy says of it."""
     closing: threading.Event
-    courses: Courses
+    pipeline_runs: PipelineRuns
     listening: list[Listening]
     events: EventWriter
     client: Client
@@ -63,7 +63,7 @@ class Interruptions:
 
     # -- listening ---------------------------------------------------------------------------------
 
-    def attend(
+    def listen_as(
         self, run: RunContext, client: Client, follower: Follower, lost: Callable[[], str | None]
     ) -> None:
         """Listen as the policy of ``run`` says: begin, go on, or end.
@@ -92,7 +92,7 @@ class Interruptions:
         until = clock.now() + _GOODBYE
         for one in work.listening:
             one.join(max(0.0, until - clock.now()))
-        work.courses.join(max(0.0, until - clock.now()))
+        work.pipeline_runs.join(max(0.0, until - clock.now()))
         work.events.close()
         work.client.close()
         self._every = []
@@ -122,8 +122,8 @@ class Interruptions:
         lost: Callable[[], str | None],
         asked: tuple[object, ...],
     ) -> None:
-        from rebalancer.interruption.courses import Courses  # noqa: PLC0415
-        from rebalancer.interruption.world import World, planned_steps  # noqa: PLC0415
+        from rebalancer.interruption.pipeline import PipelineContext, planned_steps  # noqa: PLC0415
+        from rebalancer.interruption.pipeline_runs import PipelineRuns  # noqa: PLC0415
         from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
 
         closing = threading.Event()
@@ -135,13 +135,13 @@ class Interruptions:
         events = EventWriter(of, clock=clock.unix, instance=instance(self._environment))
         nodes = self._followed()
 
-        def tell(name: str, text: str) -> None:
+        def write_event(name: str, text: str) -> None:
             node = nodes.node_of(name, "", "")
             if node is not None:
                 subject = Subject("Node", "", name, node.metadata.uid)
                 events.announce(subject, text, reason="Interruption", action="Attend")
 
-        world = World(
+        pipeline = PipelineContext(
             client=of,
             clock=clock,
             environ=self._environment.environ,
@@ -150,35 +150,37 @@ class Interruptions:
             policy=policy.interruption,
             plan=self._called,
             say=self._say,
-            tell=tell,
+            write_event=write_event,
         )
-        courses = Courses(world, nodes)
-        work = self._work = _AtWork(asked, closing, courses, [], events, of)
+        pipeline_runs = PipelineRuns(pipeline, nodes)
+        work = self._work = _AtWork(asked, closing, pipeline_runs, [], events, of)
         try:
             for name in policy.signals:
-                work.listening.append(self._opened(policy, name, courses, world))
+                work.listening.append(self._opened(policy, name, pipeline_runs, pipeline))
         except SignalError as error:
             for one in work.listening:
                 one.receiver.close()
             self.close()
             raise PolicyError([f"signals: {error}"]) from None
-        courses.start()
-        courses.resume(self._nodes())
+        pipeline_runs.start()
+        pipeline_runs.resume(self._nodes())
         for one in work.listening:
             one.start()
 
-    def _opened(self, policy: Policy, name: str, courses: Courses, world: World) -> Listening:
+    def _opened(
+        self, policy: Policy, name: str, pipeline_runs: PipelineRuns, pipeline: PipelineContext
+    ) -> Listening:
         from rebalancer.interruption.listening import Listening  # noqa: PLC0415
 
         source: SignalSource = self._registry.signals.named(name)
-        around = Surroundings(
+        around = SourceContext(
             name=name,
             environ=self._environment.environ,
-            unix=world.clock.unix,
+            unix=pipeline.clock.unix,
             nodes=self._followed(),
         )
         receiver = source.open(policy.signals[name], around)
-        return Listening(name, receiver, courses, world.clock, world.stop, self._say)
+        return Listening(name, receiver, pipeline_runs, pipeline.clock, pipeline.stop, self._say)
 
     def _followed(self) -> FollowedNodes:
         followed = FollowedNodes(self._nodes)
@@ -207,8 +209,8 @@ class Interruptions:
 
     def due(self, ended: float) -> float:
         """Return when to plan again, infinite if nothing calls for it. ``ended``: when the last run had."""
-        presses = self._work is not None and self._work.courses.presses
-        return ended + GAP if presses else math.inf
+        needs_planner = self._work is not None and self._work.pipeline_runs.needs_planner
+        return ended + GAP if needs_planner else math.inf
 
     # -- what changes ------------------------------------------------------------------------------
 
@@ -223,9 +225,9 @@ class Interruptions:
 
     # -- what is shown of it -----------------------------------------------------------------------
 
-    def report(self) -> tuple[Attended, ...]:
-        """Return the machines that are attended to, or have been since this was asked last."""
-        return () if self._work is None else tuple(self._work.courses.report())
+    def report(self) -> tuple[InterruptedMachine, ...]:
+        """Return the machines whose pipeline runs have not ended, or ended since the last call."""
+        return () if self._work is None else tuple(self._work.pipeline_runs.report())
 
     def ailment(self) -> str | None:
         """Return which source hangs, None if none does."""
@@ -240,11 +242,11 @@ class Interruptions:
 
         if self._work is None:
             return None
-        courses, listening = self._work.courses, self._work.listening
+        pipeline_runs, listening = self._work.pipeline_runs, self._work.listening
         return SignalCounts(
-            under_way={(state,): count for state, count in courses.counts().items()},
-            ended={**courses.results},
-            steps={**courses.steps},
+            under_way={(state,): count for state, count in pipeline_runs.counts().items()},
+            ended={**pipeline_runs.results},
+            steps={**pipeline_runs.steps},
             failing={(one.name,): float(one.trouble is not None) for one in listening},
         )
 

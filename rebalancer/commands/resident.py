@@ -151,7 +151,7 @@ class Resident:
                 lost = lease.lost
             led.callback(self._interruptions.close)
             follower = self._follower(client)
-            self._interruptions.attend(self._context(), client, follower, lost)
+            self._interruptions.listen_as(self._context(), client, follower, lost)
             self.vitals.leads = True
             while self._stop.reason() is None and lost() is None:
                 self._run(client, lost)
@@ -314,7 +314,7 @@ class Resident:
     def _ended(self, run: RunContext, client: Client, lost: Callable[[], str | None]) -> EndedRun:
         self._require_rights(client)
         follower = self._follower(client)
-        self._interruptions.attend(run, client, follower, lost)
+        self._interruptions.listen_as(run, client, follower, lost)
         run = replace(run, interruptions=self._interruptions.report())
         of_run = client.beside(run.stop)
         self._early.begin()

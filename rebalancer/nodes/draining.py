@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
-from rebalancer.nodes.triage import Fate, Orders, Triaged, Why, triaged
+from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
 from rebalancer.report.words import and_more
 from rebalancer.snapshot.model import Snapshot
 
@@ -76,15 +76,15 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
     every = list(_named(pods.living, orders))
     ended = () if pods.living.finished is None else _named(pods.living.finished, orders)
 
-    def of(fate: Fate, *why: Why) -> Iterator[str]:
+    def of(fate: Fate, *why: FateReason) -> Iterator[str]:
         return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
 
     return Left(
         to_evict=tuple(of(Fate.EVICT)),
-        batch=tuple(of(Fate.WAIT, Why.BATCH, Why.OPTED_OUT)),
+        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
         terminating=(
-            *of(Fate.WAIT, Why.TERMINATING),
-            *(pod for one, pod in ended if one.why is Why.TERMINATING and pod not in unread),
+            *of(Fate.WAIT, FateReason.TERMINATING),
+            *(pod for one, pod in ended if one.why is FateReason.TERMINATING and pod not in unread),
         ),
         unread=tuple(f"{pod} ({by})" for pod, by in unread.items()),
         refused=tuple(of(Fate.REFUSE)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.plain_text import count, printable
-from rebalancer.nodes.preflight import NodeCheck, NodeVerdict, PodCheck, refuses
+from rebalancer.nodes.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.data_text import DATA_FORMS, data_text
@@ -108,7 +108,7 @@ class DrainReport:
         yield from self._end()
 
     def _reasons(self, check: NodeCheck) -> Iterator[str]:
-        if check.verdict is NodeVerdict.DRAINABLE:
+        if check.verdict is DrainVerdict.DRAINABLE:
             return
         said: dict[tuple[str, str], list[str]] = {}
         for one in check.worst:

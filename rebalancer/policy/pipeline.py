@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer.base.errors import PluginError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.interruption import (
     DEFAULT_STEPS,
     STEP_ENVELOPE,
@@ -27,12 +27,12 @@ SIGNALS, INTERRUPTION = "signals", "interruption"
 class Pipeline:
     """The two sections of one document, and the problems in them."""
 
-    document: Document
+    document: YamlDocument
     sources: Mapping[str, type[Params]]
     """Signal source -> model of its options; looked up only where the policy names it."""
     steps: Mapping[str, type[Params]]
     """Step -> model of its options, a StepParams."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
 
     def added_to(self, policy: Policy) -> Policy:
         """Return the policy with both sections."""
@@ -118,7 +118,7 @@ class Pipeline:
 
     def _without_strategy(
         self, policy: Policy, interruption: InterruptionPolicy
-    ) -> Iterator[Problem]:
+    ) -> Iterator[FileProblem]:
         """Yield the steps whose work is a strategy's that the policy does not enforce."""
         for number, step in enumerate(interruption.steps):
             wanted = step.params.strategy

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -39,8 +39,12 @@ _BOUNDS = {
 
 
 def validated(
-    model: type[_Model], data: Any, document: Document, base: KeyPath, also: Collection[str] = ()
-) -> tuple[_Model | None, list[Problem]]:
+    model: type[_Model],
+    data: Any,
+    document: YamlDocument,
+    base: KeyPath,
+    also: Collection[str] = (),
+) -> tuple[_Model | None, list[FileProblem]]:
     """Return ``data`` as ``model``, or None with all problems.
 
     Parameters
@@ -77,10 +81,10 @@ def _problem(
     model: type[BaseModel],
     data: Any,
     detail: ErrorDetails,
-    document: Document,
+    document: YamlDocument,
     base: KeyPath,
     also: Collection[str],
-) -> Problem:
+) -> FileProblem:
     kind, value = detail["type"], detail["input"]
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":

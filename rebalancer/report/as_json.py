@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
 from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "standstill": list(report.standstill),
         "cut": report.cut,
         "interruptions": [_interruption(one) for one in report.interruptions],
+        "machines": [asdict(one) for one in report.machines],
         "heldBy": None,
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
@@ -85,7 +87,7 @@ def as_json(report: RunReport) -> Iterator[str]:
     yield "\n}\n"
 
 
-def _interruption(one: Attended) -> dict[str, Any]:
+def _interruption(one: InterruptedMachine) -> dict[str, Any]:
     return {
         "node": one.node,
         "instance": one.instance,
