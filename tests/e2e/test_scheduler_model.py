@@ -53,26 +53,27 @@ def test_every_decision_of_the_real_scheduler_is_the_models(ground: Ground) -> N
     assert sum(tally.unmodelled.values()) <= 0.02 * tally.decisions
 
 
-SCORINGS = (
-    ScoringStrategy("LeastAllocated", (("cpu", 5), ("memory", 2), (GPU, 7))),
-    ScoringStrategy("MostAllocated", (("memory", 3), (GPU, 4))),
-    ScoringStrategy(
+SCORINGS = {
+    "least": ScoringStrategy("LeastAllocated", (("cpu", 5), ("memory", 2), (GPU, 7))),
+    "most": ScoringStrategy("MostAllocated", (("memory", 3), (GPU, 4))),
+    "ratio": ScoringStrategy(
         "RequestedToCapacityRatio",
         (("cpu", 3), ("memory", 1), (GPU, 2)),
         ((0, 10), (33, 7), (70, 0), (90, 9)),
     ),
-)
+}
+"""Name of the profile -> how it scores resources."""
 
 
 def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
     rng = random.Random(11)
     pairs, tally = Pairs(rng), Tally()
     first, *others = [
-        SchedulerProfile.for_version((1, 36), scoring=one, scheduler_name=one.type)
-        for one in SCORINGS
+        SchedulerProfile.for_version((1, 36), scoring=one, scheduler_name=name)
+        for name, one in SCORINGS.items()
     ]
     profile = replace(first, others=tuple(others))
-    config = {"profiles": [scoring(one.type, one) for one in SCORINGS]}
+    config = {"profiles": [scoring(name, one) for name, one in SCORINGS.items()]}
     with ControlPlane(options(VERSION, config)) as plane:
         ground = Ground(plane)
         # The profiles take turns.
@@ -82,7 +83,7 @@ def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
             )
             ground.clear()
     assert tally.differences == []
-    assert min(tally.schedulers[one.type] for one in SCORINGS) >= 50
+    assert min(tally.schedulers[name] for name in SCORINGS) >= 50
     assert tally.scored >= 90
     # Nodes differ by this score.
     assert tally.varying[NODE_RESOURCES_FIT] >= 600
