@@ -23,7 +23,7 @@ from rebalancer.base.errors import (
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
-from rebalancer.commands.early import Early
+from rebalancer.commands.early import SOON, Early
 from rebalancer.commands.identity import identity
 from rebalancer.commands.interrupted import Both, Interruptions
 from rebalancer.commands.options import RunOptions
@@ -365,11 +365,11 @@ class Resident:
                     say(self._environment.err, f"rebalancer: {self._early.why}: planning now")
                 return
             self._compact()
-            left = min(due, early, now + _LOOK) - now
             if self._early.news.is_set():
-                self._stop.wait(left)
+                # Other news may call for a plan sooner.
+                self._stop.wait(min(due, early, now + SOON) - now)
             else:
-                self._early.news.wait(left)
+                self._early.news.wait(min(due, now + _LOOK) - now)
 
     def _compact(self) -> None:
         now = self._environment.clock.now()
