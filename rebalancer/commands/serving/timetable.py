@@ -7,7 +7,7 @@ import math
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.commands.schedule import Schedule
-from rebalancer.commands.serving.early import Early
+from rebalancer.commands.serving.early import SOON, Early
 from rebalancer.commands.serving.interruptions import Interruptions
 
 _LOOK = 0.25
@@ -39,9 +39,9 @@ class Timetable:
         self._due = min(self._due, self._interruptions.due(self._ended_at))
         if now >= min(self._due, early):
             return self._early.why if early < self._due else ""
-        left = min(self._due, early, now + _LOOK) - now
         if self._early.news.is_set():
-            stop.wait(left)
+            # Other news may call for a plan sooner.
+            stop.wait(min(self._due, early, now + SOON) - now)
         else:
-            self._early.news.wait(left)
+            self._early.news.wait(min(self._due, now + _LOOK) - now)
         return None
