@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
+from rebalancer.base.text_lines import wrapped
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -32,9 +34,7 @@ from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.plan import PlanObserver
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot

@@ -77,7 +77,7 @@ def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
     with ControlPlane(options(VERSION, config)) as plane:
         ground = Ground(plane)
         # The profiles take turns.
-        for nodes, decisions in ((5, 75), (20, 105)):
+        for nodes, decisions in ((5, 24), (20, 36), (20, 54), (40, 54)):
             run_cluster(
                 ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
             )
