@@ -14,6 +14,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.identity import name_in_lasting_marks, name_in_marks, own_pod
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.terminal import bars_on
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Method
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.cluster import ConfigMapKey
@@ -52,6 +53,8 @@ class RunContext:
     """Says on standard error what the run does."""
     interruptions: tuple[Attended, ...] = ()
     """Machines that go, for the report."""
+    machines: tuple[MachineAct, ...] = ()
+    """What was done to machines, for the report."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
 

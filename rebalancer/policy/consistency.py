@@ -30,6 +30,22 @@ def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[P
             yield source.document.problem(source.base, message)
 
 
+def lacking_provider(
+    policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
+) -> Iterator[Problem]:
+    """Yield the strategies that add or remove machines, of a policy whose provider does not act."""
+    for name, strategy in policy.strategies.items():
+        scales = strategy.params.scales
+        if scales is None or acts or policy.mode_of(name) is Mode.OFF:
+            continue
+        does = "adds" if scales == "out" else "removes"
+        given = next(iter(policy.provider), None)
+        why = "the policy names no provider" if given is None else f"provider {given} does not"
+        message = f"{name} {does} machines, and {why}: write for example provider: {{aws: {{tags: [k8s.io/cluster-autoscaler/enabled]}}}}"
+        source = sources[name]
+        yield source.document.problem(source.base, message)
+
+
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
     """Yield a warning for a policy without strategies, and for each mode that has no effect."""
     if not policy.strategies:

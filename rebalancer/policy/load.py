@@ -16,12 +16,12 @@ from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import Changes
-from rebalancer.policy.consistency import opposed, without_effect
+from rebalancer.policy.consistency import lacking_provider, opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
 from rebalancer.policy.problems import did_you_mean, validated
 from rebalancer.policy.select import Select
@@ -146,6 +146,9 @@ class _Sources(Sources):
         if policy is not None:
             policy = self._with_provider(self._with_scheduler(policy))
             self.problems += opposed(policy, self.strategies)
+            if self.providers is not None:
+                acts = any(self._acts(name) for name in policy.provider)
+                self.problems += lacking_provider(policy, self.strategies, acts=acts)
         if policy is None or self.problems:
             ordered = sorted(
                 self.problems, key=lambda p: (self._order(p.file), p.line, str(p.path))
@@ -237,6 +240,16 @@ class _Sources(Sources):
             if params is not None:
                 options[name] = without_nulls(params.model_dump(mode="json", by_alias=True))
         return policy.model_copy(update={"provider": options})
+
+    def _acts(self, provider: str) -> bool:
+        """Return whether a provider adds and removes machines; one that cannot be loaded is a problem of its own."""
+        if self.providers is None or provider not in self.providers:
+            return True
+        try:
+            model = self.providers[provider]
+        except PluginError:
+            return True
+        return issubclass(model, ProviderParams) and model.acts
 
     def _strategy(self, strategy: StrategySource) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,6 +64,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "standstill": list(report.standstill),
         "cut": report.cut,
         "interruptions": [_interruption(one) for one in report.interruptions],
+        "machines": [asdict(one) for one in report.machines],
         "heldBy": None,
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),

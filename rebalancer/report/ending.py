@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
 from rebalancer.report.model import RunReport
@@ -76,6 +77,12 @@ def interruption_line(one: Attended) -> str:
         for name, step in one.steps.items()
     )
     return f"{one.node or one.instance} goes ({one.kind}{when}): {one.result}{f': {steps}' if steps else ''}."
+
+
+def act_line(one: MachineAct) -> str:
+    """Return what was done to a machine, or a group of them, in one line."""
+    of = f"{one.node} of {one.group}" if one.node and one.group else one.node or one.group
+    return f"{one.strategy}: {f'{of}: ' if of else ''}{one.code} ({one.status}): {one.message}."
 
 
 def restarts(moves: Iterable[Move]) -> int:

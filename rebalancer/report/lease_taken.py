@@ -81,6 +81,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "standstill": [],
         "cut": None,
         "interruptions": [],
+        "machines": [],
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),

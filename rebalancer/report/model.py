@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
@@ -42,6 +43,8 @@ class RunReport:
     exit_code: int = 0
     interruptions: tuple[Attended, ...] = ()
     """Machines that go: those that serve handles, and those that came to their end since its last run."""
+    machines: tuple[MachineAct, ...] = ()
+    """What was done to machines, in order, or would be."""
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node, None if it has none, or is not in the snapshot."""

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from rebalancer import API_VERSION
+from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Method, NodeCode
 from rebalancer.signals.model import StepStatus
@@ -152,6 +153,17 @@ class InterruptionOfMachine(_Object):
     steps: list[StepOfInterruption]
 
 
+class ActOnMachine(_Object):
+    """What was done to a machine or a group of them, or would be."""
+
+    strategy: str
+    code: str
+    status: ActStatus
+    group: str
+    message: str
+    node: str
+
+
 class Report(_Object):
     """One run of rebalancer; null stands where a run that found its Lease taken knows nothing."""
 
@@ -178,6 +190,7 @@ class Report(_Object):
     standstill: list[str]
     cut: str | None
     interruptions: list[InterruptionOfMachine]
+    machines: list[ActOnMachine]
     held_by: LeaseHolder | None
     reviewed_plan: ReviewedFile | None
     warnings: list[str]

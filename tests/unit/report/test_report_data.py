@@ -104,6 +104,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "standstill",
         "cut",
         "interruptions",
+        "machines",
         "heldBy",
         "reviewedPlan",
         "warnings",
