@@ -50,13 +50,14 @@ def awaited(memory: GroupMemory, sizes: Sizes, now: float, patience: float) -> G
     """Return the memory of a group after a look at its machines.
 
     It has failed when some have been on their way for more than ``patience`` seconds. In a back-off that time stands
-    still. Once all are ready, no failure counts any more.
+    still. Once those that were awaited are ready, no failure counts any more.
     """
     coming = sizes.coming
-    if not coming and not sizes.unready:
-        return GroupMemory(grown=memory.grown)
     if not coming:
-        return msgspec.structs.replace(memory, missing=0)
+        came = memory.missing > 0 and not sizes.unready
+        forgotten = now - memory.failed > FORGOTTEN_AFTER
+        known = GroupMemory(grown=memory.grown) if came or forgotten else memory
+        return msgspec.structs.replace(known, missing=0)
     if memory.backs_off(now) or not 0 < memory.missing <= now:
         return msgspec.structs.replace(memory, missing=now)
     if now - max(memory.missing, memory.grown) <= patience:
@@ -73,7 +74,6 @@ def failed(memory: GroupMemory, code: str, why: str, now: float) -> GroupMemory:
     span = min(LONGEST, FIRST * 2.0 ** min(remembered, 10))
     return msgspec.structs.replace(
         memory,
-        missing=0,
         failures=remembered + 1,
         failed=now,
         until=now + span,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rebalancer.capacity.autoscalers import autoscalers
 from rebalancer.capacity.groups import Groups, known_nodes
-from rebalancer.capacity.growth import growth_of
+from rebalancer.capacity.growth import Outlook, growth_of
 from rebalancer.capacity.removal import standings
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.planner.planning import Planning
@@ -22,6 +24,7 @@ def look(
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
+    outlook: Callable[[Snapshot, Groups], Outlook],
 ) -> CapacityReport:
     """Return what is to be said of the machines; ``provider`` is the name of ``machines`` in the policy.
 
@@ -29,6 +32,7 @@ def look(
         ProviderError: it cannot be asked.
     """
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
+    reckoned = outlook(snapshot, groups)
     problem = planning.problem(snapshot)
     growth = growth_of(
         problem.snapshot,
@@ -36,6 +40,7 @@ def look(
         groups,
         machines.template,
         settings,
+        reckoned,
     )
     standing = standings(
         problem,
@@ -52,4 +57,5 @@ def look(
         autoscalers=tuple(autoscalers(snapshot)),
         nodes=tuple(standing),
         growth=growth,
+        outlook=reckoned,
     )

@@ -21,8 +21,8 @@ from rebalancer.kube.access import (
     READ_RULES,
     USAGE_RULES,
     act_rules,
+    config_map_rules,
     lease_rules,
-    memory_rules,
 )
 from rebalancer.kube.evict import EVICT
 from rebalancer.kube.resources import AccessRule
@@ -83,7 +83,7 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     assert rules(one(manifests, "Role")) == {
         *lease_rules("rebalancing", NAME),
-        *memory_rules("rebalancing", f"{NAME}-memory"),
+        *config_map_rules("rebalancing", f"{NAME}-memory"),
     }
     assert one(manifests, "ClusterRoleBinding")["roleRef"]["name"] == name
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": "rebalancing"}
@@ -179,7 +179,7 @@ def test_releases_have_a_state_of_their_own_or_share_one():
     assert {"--lease=first/one", "--memory=first/one-memory"} <= set(container(shared)["args"])
     assert not [m for m in shared if m["kind"] == "Lease"]
     role = one(shared, "Role", f"rebalancing-{NAME}")
-    assert rules(role) == {*lease_rules("first", "one"), *memory_rules("first", "one-memory")}
+    assert rules(role) == {*lease_rules("first", "one"), *config_map_rules("first", "one-memory")}
     binding = one(shared, "RoleBinding", f"rebalancing-{NAME}")
     assert binding["metadata"]["namespace"] == "first"
     assert binding["subjects"] == one(own, "RoleBinding")["subjects"]
@@ -379,7 +379,7 @@ def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
     bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
     verbs = {rule.verb for rule in rules(one(manifests, "ClusterRole", bound))}
     assert verbs <= {"get", "list"}
-    remembered = next(iter(memory_rules("rebalancing", f"{NAME}-memory")))
+    remembered = next(iter(config_map_rules("rebalancing", f"{NAME}-memory")))
     assert remembered.verb == "get"
     assert rules(one(manifests, "Role")) == {remembered}
     loaded = policy_of(manifests, tmp_path)

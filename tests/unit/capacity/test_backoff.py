@@ -73,13 +73,21 @@ def test_after_three_hours_a_failure_counts_as_the_first():
 
 
 def test_a_group_that_has_all_of_its_machines_has_failed_at_nothing():
-    memory = failed(GroupMemory(), TIMEOUT, "no capacity", _NOW)
-    assert not _lived(memory, (30, _ALL)).backs_off(_NOW + 30)
+    memory = _lived(grown(GroupMemory(), _NOW), (901, _ONE))
+    assert memory.backs_off(_NOW + 930)
+    assert not _lived(memory, (930, _ALL)).backs_off(_NOW + 930)
+
+
+def test_a_request_that_was_refused_is_not_tried_again_at_once():
+    """No machine is awaited then, so that having all of them is no success."""
+    memory = failed(GroupMemory(), REFUSED, "no", _NOW)
+    assert _lived(memory, (30, _ALL)).backs_off(_NOW + 30)
+    assert _lived(memory, (3 * 3600 + 1, _ALL)) == GroupMemory()
 
 
 def test_a_new_node_that_never_becomes_ready_is_no_success():
-    memory = failed(GroupMemory(), TIMEOUT, "no capacity", _NOW)
-    assert _lived(memory, (30, Sizes(ready=3, unready=1))).backs_off(_NOW + 30)
+    memory = _lived(grown(GroupMemory(), _NOW), (901, _ONE))
+    assert _lived(memory, (930, Sizes(ready=3, unready=1))).backs_off(_NOW + 930)
 
 
 def test_an_end_beyond_any_back_off_was_written_by_a_wrong_clock():
@@ -99,4 +107,3 @@ def test_a_back_off_never_lasts_longer_than_the_longest(looks):
         if grows and not memory.backs_off(now):
             memory = grown(memory, now)
         assert memory.until <= now + LONGEST
-        assert not (missing == 0 and memory.backs_off(now))
