@@ -202,9 +202,7 @@ def test_beside_cluster_autoscaler_it_advises_and_leaves_its_object_alone(ground
     code, report = ground.run(capacity_status=("kube-system", "cluster-autoscaler-status"))
     assert code == 4
     assert "Cluster Autoscaler's own, which runs here" in " ".join(report["warnings"])
-    assert "data" not in ground.cluster.get(
-        "ConfigMap", "cluster-autoscaler-status", "kube-system"
-    )
+    assert "data" not in ground.cluster.get("ConfigMap", "cluster-autoscaler-status", "kube-system")
 
 
 def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):

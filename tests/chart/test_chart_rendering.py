@@ -351,6 +351,40 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
     ("values", "wanted"),
     [
         ({}, False),
+        ({"strategies": {"scale-out": {}}}, True),
+        ({"strategies": {"scale-out": None}}, True),
+        ({"strategies": {"more": {"strategy": "scale-out"}}}, True),
+        ({"strategies": {"scale-out": {"mode": "off"}}}, False),
+        ({"strategies": {"scale-out": {"mode": False}}}, False),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "capacityStatus": {"enabled": True}}, True),
+        ({"capacityStatus": {"enabled": True}, "sharedState": "other/one"}, True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(
+    values, wanted, mode, kind
+):
+    manifests = render({**values, "mode": mode, "kind": kind})
+    name = f"{NAME}-machines"
+    maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
+    roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
+    run = one(manifests, kind)
+    pod = pod_spec(run) if kind == "CronJob" else run["spec"]["template"]["spec"]
+    assert (f"--capacity-status=rebalancing/{name}" in pod["containers"][0]["args"]) == wanted
+    assert (len(maps), len(roles)) == (wanted, wanted)
+    for role in roles:
+        every = set(config_map_rules("rebalancing", name))
+        assert rules(role) == {rule for rule in every if mode == "enforce" or rule.verb == "get"}
+        assert one(manifests, "RoleBinding", name)["roleRef"]["name"] == name
+        assert "data" not in maps[0]
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
         ({"policy": {"scheduler": {"fromConfig": "/etc/scheduler.yaml"}}}, False),
         ({"policy": {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}}, True),
         ({"existingPolicy": "mine"}, False),
@@ -519,6 +553,7 @@ CHANGED = {
     "namespace": "shop",
     "extraArgs": ["--max-requests=4"],
     "sharedState": "other/rebalancer-kube",
+    "capacityStatus.enabled": True,
     "kind": "Deployment",
     "serve.every": "*/3 * * * *",
     "serve.replicas": 3,
