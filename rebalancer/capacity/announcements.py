@@ -55,6 +55,15 @@ def announcements(
     return announced[:MOST]
 
 
+def grown_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return the groups that were let grow, each with how much."""
+    return {
+        act.group: act.message
+        for act in acts
+        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+    }
+
+
 def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announcement]:
     for act in acts:
         done = act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
@@ -79,11 +88,7 @@ def _of_pods(
     earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[Announcement]:
     """Yield the pods for which a group has grown, and those for which none can that were not such before."""
-    grown = {
-        act.group: act.message
-        for act in acts
-        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
-    }
+    grown = grown_groups(acts)
     for one in look.growth.pods:
         if one.code is PodCode.GROWS and one.group in grown:
             note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
