@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.capacity.groups import known_nodes
 from rebalancer.capacity.look import NONE, look
 from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.scale_in import NodeScaleIn
 from rebalancer.capacity.scaling import (
     Ground,
     MakeScaler,
@@ -26,7 +27,7 @@ from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
 
-_SCALERS: Mapping[str, MakeScaler] = {}
+_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
@@ -61,28 +62,33 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
 def _scalers(
     run: RunContext, source: Source, reading: Reading, seen: CapacityReport, machines: Machines
 ) -> Iterator[tuple[str, Scaler]]:
-    policy, clock = run.loaded.policy, run.environment.clock
+    policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
     standstill = run.planning.standstill(reading.snapshot, reading.clock_skew)
     for name, scales in scaling_strategies(policy):
         if (make := _SCALERS.get(scales)) is None:
             continue
-        holds = "a dry run changes nothing" if not run.acts else None
+        holds = holds_back(policy, name, seen, standstill)
         if run.reviewed is not None:
             holds = "a plan that was reviewed is about pods only"
-        yield (
-            name,
-            make(
-                Ground(
-                    strategy=name,
-                    params=policy.strategies[name].params,
-                    look=seen,
-                    guarded=guarded,
-                    client=source.client,
-                    now=lambda: clock.unix() + reading.clock_skew,
-                    by=instance(run.environment),
-                    stop=run.stop,
-                    holds=holds_back(policy, name, seen, standstill) or holds,
-                )
-            ),
+        dry = holds is None and not run.acts
+        ground = Ground(
+            strategy=name,
+            params=policy.strategies[name].params,
+            look=seen,
+            guarded=guarded,
+            client=source.client,
+            now=_server_time(run, source, reading),
+            by=instance(run.environment),
+            stop=run.stop,
+            holds="a dry run changes nothing" if dry else holds,
+            dry=dry,
         )
+        yield name, make(ground)
+
+
+def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
+    """Return what returns the API server's time; of a snapshot file that of the file."""
+    if source.client is None:
+        return lambda: reading.snapshot.captured_at
+    return lambda: run.environment.clock.unix() + reading.clock_skew

@@ -213,7 +213,7 @@ def require_rights(
     with run.timings.phase("access"):
         lease = () if run.lease is None else lease_rules(*run.lease)
         memory = () if run.memory is None else memory_rules(*run.memory)
-        marks = MARK_RULES if run.steers else ()
+        marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
