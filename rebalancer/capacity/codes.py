@@ -70,10 +70,14 @@ class PodCode(enum.StrEnum):
 
     FITS = "Fits"
     """A node that is there has room for it: the scheduler has not placed it yet."""
+    COMING = "NodeOnItsWay"
+    """A machine that was asked for before, and is no ready node yet, would take it."""
     GROWS = "GroupGrows"
     """New nodes of a group would take it."""
     MAX_SIZE = "NodeGroupMaxSizeReached"
     """New nodes of a group would take it, but the group is as large as it may be."""
+    BARRED = "GroupMayNotGrow"
+    """New nodes of a group would take it, but the group failed to grow, or has just grown."""
     NO_GROUP = "NoGroupFits"
     """No new node of any group would take it."""
     OF_NODE = "BelongsToNode"
@@ -84,6 +88,8 @@ class PodCode(enum.StrEnum):
     """What its scheduler would do is not known."""
     EXPENDABLE = "Expendable"
     """Its priority is below -10: nothing grows for it."""
+    TOO_YOUNG = "TooYoung"
+    """The scheduler has not refused it yet, or it waits for less than ``newPodDelay``."""
 
 
 class GroupCode(enum.StrEnum):
@@ -91,6 +97,10 @@ class GroupCode(enum.StrEnum):
 
     MAX_SIZE = "MaxSizeReached"
     """A new node would take it, but the group is as large as it may be."""
+    BACKS_OFF = "BacksOff"
+    """A new node would take it, but the machines that were asked for last did not come: it is tried again later."""
+    COOLS_DOWN = "CoolsDown"
+    """A new node would take it, but the group has just grown."""
     NO_TEMPLATE = "NoTemplate"
     """It has no live node, and nothing says what a new one would be."""
     FILTERED = "Filtered"

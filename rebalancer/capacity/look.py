@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from rebalancer.capacity.autoscalers import autoscalers
 from rebalancer.capacity.groups import Groups, known_nodes
-from rebalancer.capacity.growth import Growth, growth_of
+from rebalancer.capacity.growth import Growth, Outlook, growth_of
 from rebalancer.capacity.removal import standings
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.waiting import waiting_pods
@@ -29,6 +31,7 @@ def look(
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
+    outlook: Callable[[Snapshot, Groups], Outlook],
 ) -> CapacityReport:
     """Return what is to be said of the machines; ``provider`` is the name of ``machines`` in the policy.
 
@@ -39,12 +42,12 @@ def look(
         ProviderError: it cannot be asked.
     """
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
+    reckoned = outlook(snapshot, groups)
     profile = planning.scheduler_profile(snapshot)
 
     def grown(of: Snapshot) -> Growth:
-        return growth_of(
-            planning.problem(of).snapshot, profile, groups, machines.template, settings
-        )
+        planned = planning.problem(of).snapshot
+        return growth_of(planned, profile, groups, machines.template, settings, reckoned)
 
     growth, begun = grown(snapshot), _at(snapshot, Phase.LEAVING)
     back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(begun).tolist()))
@@ -69,6 +72,7 @@ def look(
         autoscalers=tuple(autoscalers(snapshot)),
         nodes=tuple(nodes),
         growth=growth,
+        outlook=reckoned,
     )
 
 

@@ -1,14 +1,16 @@
 """Machines without a provider: objects and groups in, what is said of them out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import Growth, growth_of
+from rebalancer.capacity.growth import NO_OUTLOOK, Growth, growth_of
 from rebalancer.capacity.look import look
 from rebalancer.capacity.removal import NodeStanding, standings
+from rebalancer.capacity.report import CapacityReport
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup
@@ -96,11 +98,30 @@ class Machines:
     def look(self, objects, groups=(), policy="") -> Judged:
         """Ask as a run does, of a provider with these groups."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
-        seen = look(planning, planning.loaded.policy.capacity, snapshot, "pools", Given(groups))
+        settings = planning.loaded.policy.capacity
+        seen = look(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
         return Judged(snapshot, list(seen.nodes), seen.growth)
 
-    def grow(self, objects, groups=(), policy="", templates=None) -> Grown:
+    def report(self, objects, groups=(), outlook=NO_OUTLOOK, policy="") -> CapacityReport:
+        """Return all that is said of a cluster."""
+        grown = self.grow(objects, groups, policy, outlook=outlook)
+        judged = self.judge(objects, groups, policy)
+        return CapacityReport(
+            snapshot=grown.snapshot,
+            provider="test",
+            groups=Groups(grown.snapshot, groups),
+            autoscalers=(),
+            nodes=tuple(judged.standings),
+            growth=grown.growth,
+        )
+
+    def grow(
+        self, objects, groups=(), policy="", templates=None, outlook=NO_OUTLOOK, asking=None
+    ) -> Grown:
+        """``asking``: the names of the pods for which groups may grow; None: all."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
+        if asking is not None:
+            outlook = replace(outlook, asking=np.isin(list(snapshot.pods.name), asking))
         return Grown(
             snapshot,
             growth_of(
@@ -109,6 +130,7 @@ class Machines:
                 Groups(snapshot, groups),
                 lambda group: (templates or {}).get(group.name),
                 planning.loaded.policy.capacity,
+                outlook,
             ),
         )
 
