@@ -19,7 +19,7 @@ class Standing(enum.StrEnum):
     DISABLED = "ScaleDownDisabled"
     """An annotation says that it stays."""
     NOT_READY = "NotReady"
-    """It is not Ready, or its object cannot be read."""
+    """It is not Ready and pods are on it, or its object cannot be read."""
     NO_GROUP = "NotInGroup"
     """Its machine is in no group of the provider."""
     MIN_SIZE = "NodeGroupMinSizeReached"
@@ -38,6 +38,31 @@ class Standing(enum.StrEnum):
 
 GOES = frozenset({Standing.EMPTY, Standing.REMOVABLE})
 """The codes of nodes that can go."""
+
+
+class ScaleInCode(enum.StrEnum):
+    """What scale-in does to a node, or waits for. Stable: users alert on them."""
+
+    UNNEEDED = "Unneeded"
+    """It could go; once it could for long enough, it is taken out."""
+    NEEDED = "NeededAgain"
+    """It could have gone, and cannot any more: what was written on it is taken away."""
+    COOLING_DOWN = "CoolingDown"
+    """It could be taken out, but nothing is for a while: a node has joined, or one had to be given back."""
+    ENOUGH_AT_ONCE = "EnoughAtOnce"
+    """It could be taken out, but as many as may be at once are on their way."""
+    TAKEN_OUT = "TakenOut"
+    """It is cordoned and tainted, and its pods are moved away."""
+    EMPTYING = "Emptying"
+    """Pods are still on it."""
+    TERMINATED = "Terminated"
+    """It was empty: the end of its machine was asked for, and its group is smaller by one."""
+    ENDING = "Ending"
+    """Its machine has left the group; the cloud controller removes the node."""
+    GIVEN_BACK = "GivenBack"
+    """It is open again."""
+    FAILED = "Failed"
+    """It could not be done; it is open again, or tried again by the next run."""
 
 
 class PodCode(enum.StrEnum):

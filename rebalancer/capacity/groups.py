@@ -20,6 +20,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import fold_amounts
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import is_mark
+from rebalancer.wire.scale_in import KEY
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -220,7 +221,7 @@ def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
 
 
 def _stays(taint: o.Taint) -> bool:
-    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in LEAVING.taints
+    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in {*LEAVING.taints, KEY}
     return not passing and not is_mark(taint.key, taint.effect)
 
 

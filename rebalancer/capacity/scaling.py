@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
@@ -19,6 +19,7 @@ from rebalancer.capacity.report import CapacityReport
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.guarded import Guarded
+from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -45,6 +46,8 @@ class Ground:
     stop: Stop
     holds: str | None
     """Why nothing is changed, in words; None where the scaler acts."""
+    dry: bool = False
+    """Whether that is because of a dry run only, whose plan is that of a run."""
 
 
 class Scaler(Protocol):
@@ -58,6 +61,14 @@ class Scaler(Protocol):
 
     def after(self) -> Iterable[MachineAct]:
         """Yield what is done once pods were moved; raises ClusterReadError, ProviderError."""
+
+
+@runtime_checkable
+class Reshaping(Protocol):
+    """A scaler that closes and opens nodes before the plan."""
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan."""
 
 
 MakeScaler = Callable[[Ground], Scaler]
@@ -84,6 +95,13 @@ class Scaling:
         """Act before the plan."""
         for name, scaler in self.scalers:
             self._each(name, scaler.before())
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan, or would be by a run in the place of a dry run."""
+        for _, scaler in self.scalers:
+            if isinstance(scaler, Reshaping):
+                snapshot = scaler.seen(snapshot)
+        return snapshot
 
     def after(self) -> None:
         """Act once pods were moved, and keep what came of it all."""

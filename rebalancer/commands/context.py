@@ -71,6 +71,15 @@ class RunContext:
         return self.loaded.policy.steer is Steer.MARKS
 
     @property
+    def closes(self) -> bool:
+        """Whether the run may close nodes whose machines are taken out."""
+        policy = self.loaded.policy
+        return any(
+            of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
+            for name, of in policy.strategies.items()
+        )
+
+    @property
     def restarts(self) -> bool:
         """Whether the run may restart rollouts."""
         return self.loaded.policy.method.single_replicas is Method.RESTART

@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer.base.stop import Clock
 from rebalancer.signals.notice import NOTICE
-from rebalancer.snapshot.leaving import notices_of
+from rebalancer.snapshot.leaving import NoticeKind, notices_of
 from rebalancer.wire.marks import KEYS
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
@@ -120,7 +120,7 @@ def notices(node: Node) -> tuple[object, ...]:
         ready,
         node.metadata.deletion_timestamp,
         (node.metadata.annotations or {}).get(NOTICE),
-        notices_of(node),
+        tuple(one for one in notices_of(node) if one.kind is not NoticeKind.NOTED),
     )
 
 

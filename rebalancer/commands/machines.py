@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.environment import collector_paused
@@ -12,6 +12,7 @@ from rebalancer.capacity.groups import known_nodes
 from rebalancer.capacity.look import NONE, look
 from rebalancer.capacity.memories import Memories, Patience
 from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.scale_in import NodeScaleIn
 from rebalancer.capacity.scale_out import ScaleOut
 from rebalancer.capacity.scaling import (
     Ground,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rebalancer.capacity.keeper import StatusKeeper
     from rebalancer.kube.client import Client
 
-_SCALERS: Mapping[str, MakeScaler] = {"out": ScaleOut}
+_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": ScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
@@ -96,7 +97,7 @@ def _scalers(
     machines: Machines,
     memories: Memories,
 ) -> Iterator[tuple[str, Scaler]]:
-    policy, clock = run.loaded.policy, run.environment.clock
+    policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
     for name, scales in scaling_strategies(policy):
         if (make := _SCALERS.get(scales)) is None:
@@ -105,26 +106,31 @@ def _scalers(
         standstill = run.planning.standstill(
             reading.snapshot, reading.clock_skew, pending=scales != "out"
         )
-        holds = "a dry run changes nothing" if not run.acts else None
+        holds = holds_back(policy, name, seen, standstill)
         if run.reviewed is not None:
             holds = "a plan that was reviewed is about pods only"
-        yield (
-            name,
-            make(
-                Ground(
-                    strategy=name,
-                    params=policy.strategies[name].params,
-                    look=seen,
-                    memories=memories,
-                    guarded=guarded,
-                    client=source.client,
-                    now=lambda: clock.unix() + reading.clock_skew,
-                    by=instance(run.environment),
-                    stop=run.stop,
-                    holds=holds_back(policy, name, seen, standstill) or holds,
-                )
-            ),
+        dry = holds is None and not run.acts
+        ground = Ground(
+            strategy=name,
+            params=policy.strategies[name].params,
+            look=seen,
+            memories=memories,
+            guarded=guarded,
+            client=source.client,
+            now=_server_time(run, source, reading),
+            by=instance(run.environment),
+            stop=run.stop,
+            holds="a dry run changes nothing" if dry else holds,
+            dry=dry,
         )
+        yield name, make(ground)
+
+
+def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
+    """Return what returns the API server's time; of a snapshot file that of the file."""
+    if source.client is None:
+        return lambda: reading.snapshot.captured_at
+    return lambda: run.environment.clock.unix() + reading.clock_skew
 
 
 # -- the status ----------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
     scaling, blind = _scaling(run, source, reading)
     if scaling is not None:
         scaling.before()
+        reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
     planned = make_plan(run, reading, memory)
     execution, unmarked = None, False
     if run.acts:

@@ -214,7 +214,7 @@ def require_rights(
         lease = () if run.lease is None else lease_rules(*run.lease)
         kept = [one for one in (run.memory, run.capacity_status) if one is not None]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
-        marks = MARK_RULES if run.steers else ()
+        marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         reads = (*READ_RULES, *(usage.rules if usage else ()), *also)

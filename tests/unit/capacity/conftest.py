@@ -1,5 +1,6 @@
 """Machines without a provider: objects and groups in, what is said of them out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, growth_of
+from rebalancer.capacity.look import look
 from rebalancer.capacity.removal import NodeStanding, standings
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.planner.planning import Planning
@@ -24,6 +26,7 @@ class Judged:
 
     snapshot: Snapshot
     standings: list[NodeStanding]
+    growth: Growth | None = None
 
     def __getitem__(self, node):
         return self.standings[self.snapshot.nodes.index[node]]
@@ -53,6 +56,25 @@ class Grown:
         return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.growth.pods}
 
 
+@dataclass(frozen=True)
+class Given:
+    """A provider that knows these groups."""
+
+    known: Sequence[NodeGroup]
+
+    def groups(self, nodes):
+        return self.known
+
+    def template(self, group):
+        return None
+
+    def grow(self, group, desired):
+        raise AssertionError("a look acts on nothing")
+
+    def terminate(self, group, instance):
+        raise AssertionError("a look acts on nothing")
+
+
 class Machines:
     """Asks about machines under a policy."""
 
@@ -72,6 +94,13 @@ class Machines:
         problem, settings = planning.problem(snapshot), planning.settings()
         needed = self.grow(objects, groups, policy).growth.needed
         return Judged(snapshot, standings(problem, settings, of, under, asked=asked, needed=needed))
+
+    def look(self, objects, groups=(), policy="") -> Judged:
+        """Ask as a run does, of a provider with these groups."""
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        settings = planning.loaded.policy.capacity
+        seen = look(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
+        return Judged(snapshot, list(seen.nodes), seen.growth)
 
     def report(self, objects, groups=(), outlook=NO_OUTLOOK, policy="") -> CapacityReport:
         """Return all that is said of a cluster."""
