@@ -104,6 +104,8 @@ class EmptyingRounds:
     """Of which every round is a copy, with a time and a policy of its own."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
+    waited: bool = False
+    """Whether another run had the Lease at first."""
 
     @classmethod
     def of(
@@ -160,6 +162,7 @@ class EmptyingRounds:
                     yield run, source
                     return
                 said = f"waiting  for the Lease, which {source.lease_taken.holder} has"
+            self.waited = True
             self.progress.note("lease", said)
             if (why := self.stop.wait(_TURN)) is not None:
                 raise ClusterReadError(f"{why}, while another run had the Lease")
@@ -174,7 +177,7 @@ class EmptyingRounds:
         """
         with self.source(()) as (run, source):
             reading = self._read(run, source)
-            names = choice.of(reading.snapshot)
+            names = self._chosen(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             checks = self.checks(reading.snapshot, names)
@@ -183,6 +186,15 @@ class EmptyingRounds:
 
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
+
+    def _chosen(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+        try:
+            return choice.of(snapshot)
+        except PolicyError:
+            if choice.names or not self.waited:
+                raise
+            # What had the Lease may have removed the nodes with these labels.
+            return ()
 
     def _read(self, run: RunContext, source: Source) -> Reading:
         """Read the cluster; what the policy names in it counts for the checks, too."""
