@@ -16,9 +16,9 @@ from tests.unit.capacity.conftest import Machines, group
 
 @dataclass(frozen=True)
 class Case:
-    groups: tuple
+    groups: tuple[tuple[str, int, int, int, int, int], ...]
     """Name, processors, GiB, desired, maximum, machines on their way."""
-    classes: tuple
+    classes: tuple[tuple[str, int, int, int, str, bool], ...]
     """Name, replicas, millicores, MiB, group that is asked for, a node each."""
     expander: str
 
