@@ -1,7 +1,7 @@
 """What is announced of machines in Events, with the reasons of Cluster Autoscaler: once for each change, not in each run.
 
-What is new is what differs from the state that an earlier run has left. Nodes whose code changes are told apart by an Event of
-their own, so that ``kubectl describe node`` says why a node stays: an Event needs no right to write nodes.
+What is new is what differs from the state that an earlier run has left. A node of which something else is said than before has
+an Event of its own, so that ``kubectl describe node`` says why it stays: an Event needs no right to write nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rebalancer.capacity.backoff import TIMEOUT, GroupMemory
-from rebalancer.capacity.codes import GOES, PodCode
+from rebalancer.capacity.codes import GOES, PodCode, ScaleInCode, Standing
 from rebalancer.capacity.growth import PendingPod
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_out import ScaleOutCode
@@ -47,12 +47,21 @@ def announcements(
 
     Beside another autoscaler only what was done here is.
     """
-    announced = [*_of_groups(acts, status)]
+    announced = [*_of_groups(acts, status), *_of_removals(look, acts)]
     if not look.autoscalers:
         announced += _failures(earlier.groups, state.groups, status)
         announced += islice(_of_pods(earlier, state, look, acts), MOST)
         announced += islice(_of_nodes(earlier, state, look, acts), MOST)
     return announced[:MOST]
+
+
+def grown_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return the groups that were let grow, each with how much."""
+    return {
+        act.group: act.message
+        for act in acts
+        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+    }
 
 
 def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announcement]:
@@ -62,6 +71,36 @@ def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announce
         if done or refused:
             note = f"{act.group}: {act.message}"
             yield Announcement(status, act.code, "ScaleUp", note, refused)
+
+
+def _of_removals(look: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[Announcement]:
+    """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
+    nodes = look.snapshot.nodes.index
+    empty = {one.node for one in look.nodes if one.code is Standing.EMPTY}
+    for act in acts:
+        if act.status not in (ActStatus.DONE, ActStatus.FAILED):
+            continue
+        match act.code:
+            case ScaleInCode.TAKEN_OUT if nodes.get(act.node) in empty:
+                reason = "ScaleDownEmpty"
+            case ScaleInCode.TAKEN_OUT | ScaleInCode.TERMINATED:
+                reason = "ScaleDown"
+            case ScaleInCode.GIVEN_BACK:
+                reason = _STAYS
+            case ScaleInCode.FAILED:
+                reason = "ScaleDownFailed"
+            case _:
+                continue
+        if act.status is ActStatus.FAILED:
+            reason = "ScaleDownFailed"
+        if act.node:
+            note, failed = f"{act.code}: {act.message}", reason == "ScaleDownFailed"
+            yield Announcement(_node(act.node), reason, "ScaleDown", note, failed)
+
+
+def _node(name: str) -> Subject:
+    """Return a node. As in the kubelet's own Events the name stands for the uid: kubectl finds both."""
+    return Subject("Node", "", name, name)
 
 
 def _failures(
@@ -79,11 +118,7 @@ def _of_pods(
     earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[Announcement]:
     """Yield the pods for which a group has grown, and those for which none can that were not such before."""
-    grown = {
-        act.group: act.message
-        for act in acts
-        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
-    }
+    grown = grown_groups(acts)
     for one in look.growth.pods:
         if one.code is PodCode.GROWS and one.group in grown:
             note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
@@ -114,5 +149,4 @@ def _of_nodes(
             continue
         reason = _GOES if one.code in GOES else _STAYS
         note = f"{one.code.value}: {one.message}; it was {before}"
-        # As the kubelet's own, Events about nodes bear the name in the place of the uid, by which kubectl finds them.
-        yield Announcement(Subject("Node", "", name, name), reason, "ScaleDown", note)
+        yield Announcement(_node(name), reason, "ScaleDown", note)

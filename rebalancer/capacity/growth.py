@@ -57,6 +57,8 @@ class Outlook:
     """Groups that may not grow now -> why not."""
     asking: Bools | None = None
     """(P,) pods for which a group may have to grow; None: all."""
+    promised: Mapping[str, str] = field(default_factory=dict)
+    """uid of a pod that waits -> the group that has grown for it: while its machines come, nothing else does."""
 
 
 NO_OUTLOOK = Outlook()
@@ -171,8 +173,19 @@ class _Grower:
         self._coming = frozenset(self._group_of)
         decided = self.decided
         packing = Packing(self._snapshot, self._profile, decided.nodes, decided.pods)
-        decided.pods |= packing.pack(pods).pods
+        promised = self._promised(pods)
+        decided.pods |= packing.pack(promised).pods
+        # Machines were chosen group by group, and are filled as a whole: that may not find the same places.
+        decided.pods |= {pod: node for pod, node in promised.items() if pod not in decided.pods}
+        decided.pods |= packing.pack(pod for pod in pods if pod not in decided.pods).pods
         return [pod for pod in pods if pod not in decided.pods]
+
+    def _promised(self, pods: Sequence[int]) -> dict[int, str]:
+        """Return the pods for which a group has grown whose machines are on their way -> one of these."""
+        last = {one.blueprint.group: one.node.name for one in self.decided.nodes}
+        uids = self._snapshot.pods.uid
+        groups = {pod: self._outlook.promised.get(uids[pod], "") for pod in pods}
+        return {pod: last[group] for pod, group in groups.items() if group in last}
 
     def grow(self, pods: Sequence[int]) -> list[int]:
         """Decide until no group helps any more; return the pods that are left."""

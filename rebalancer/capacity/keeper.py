@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.capacity.announcements import Announcement, announcements
+from rebalancer.capacity.announcements import Announcement, announcements, grown_groups
 from rebalancer.capacity.backoff import GroupMemory
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.state import State, decode
@@ -60,8 +60,7 @@ class StatusKeeper:
                     f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
                     f" --capacity-status"
                 )
-        pods = {one.pod: one.code.value for one in look.growth.pods}
-        written = status_of(self._earlier, now, look, groups, pods)
+        written = status_of(self._earlier, now, look, groups, grown_groups(acts))
         for attempt in range(_ATTEMPTS):
             known = self._known if self._known is not None and not attempt else self._read()
             try:

@@ -57,6 +57,7 @@ class Memories:
                 if of.coming and not self.groups[name].backs_off(now)
             },
             barred=dict(self._barred(now)),
+            promised=self.earlier.promised,
             asking=None if self.patience is None else refused_for(snapshot, patience.new_pod),
         )
 

@@ -39,6 +39,9 @@ class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     pods: dict[str, str] = {}
     """uid of a pod that waits -> the code that was said of it."""
 
+    promised: dict[str, str] = {}
+    """uid of a pod that waits -> the group that has grown for it."""
+
     def of(self, group: str) -> GroupMemory:
         """Return what is remembered of a group."""
         return self.groups.get(group, GroupMemory())

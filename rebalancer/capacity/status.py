@@ -7,15 +7,16 @@ those of ``clusterstate/api.ClusterAutoscalerStatus``; ``reasons`` is ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import yaml
 
 from rebalancer.capacity.backoff import GroupMemory
-from rebalancer.capacity.codes import Standing
+from rebalancer.capacity.codes import PodCode, Standing
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
 from rebalancer.capacity.state import Condition, State, encode
@@ -28,6 +29,8 @@ UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 """Annotation with the time of the last write."""
 _NODES, _PODS = 350_000, 150_000
 """Bytes for the reasons of nodes, and for those of pods: a ConfigMap holds 1 MiB in all."""
+_PROMISED = 3000
+"""Most pods of which is kept which group has grown for them."""
 _LONGEST = 300
 """Characters of one reason."""
 _OK_UNREADY, _SHARE_UNREADY = 3, 0.45
@@ -65,11 +68,11 @@ def status_of(
     now: float,
     look: CapacityReport,
     groups: Mapping[str, GroupMemory],
-    pods: Mapping[int, str],
+    grown: Collection[str] = (),
 ) -> Written:
     """Return what to write at ``now`` (Unix seconds).
 
-    ``groups``: what is remembered of each group after this run. ``pods``: pod that waits -> the code that is said of it.
+    ``groups``: what is remembered of each group after this run. ``grown``: the groups that it let grow.
     """
     sizes = sizes_of(look.snapshot, look.groups)
     conditions = _Conditions(earlier.conditions, now)
@@ -92,7 +95,7 @@ def status_of(
         ],
     }
     nodes, of_nodes, nodes_cut = _cut(_node_reasons(look), _NODES)
-    waiting, of_pods, pods_cut = _cut(_pod_reasons(look, pods), _PODS)
+    waiting, of_pods, pods_cut = _cut(_pod_reasons(look), _PODS)
     text = yaml.safe_dump(head, sort_keys=False, width=100)
     text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{waiting}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
@@ -101,8 +104,17 @@ def status_of(
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
+        promised=dict(islice(_promised(look, grown), _PROMISED)),
     )
     return Written({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
+
+
+def _promised(look: CapacityReport, grown: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the pods that a machine will take that was asked for, each with its group."""
+    for one in look.growth.pods:
+        asked = one.code is PodCode.GROWS and one.group in grown
+        if one.group is not None and (asked or one.code is PodCode.COMING):
+            yield look.snapshot.pods.uid[one.pod], one.group
 
 
 # -- conditions ----------------------------------------------------------------------------------------------
@@ -204,21 +216,20 @@ def _node_reasons(look: CapacityReport) -> Iterator[_Reason]:
         yield name, one.code.value, said
 
 
-def _pod_reasons(look: CapacityReport, codes: Mapping[int, str]) -> Iterator[_Reason]:
+def _pod_reasons(look: CapacityReport) -> Iterator[_Reason]:
     """Yield the pods that wait, in the scheduler's order."""
     snapshot = look.snapshot
     for one in look.growth.pods:
-        code = codes[one.pod]
         group = {} if one.group is None else {"group": one.group}
         refusals = (f"{of.group}: {of.message}" for of in one.refusals)
         said = {
             "namespace": snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace,
             "name": snapshot.pods.name[one.pod],
             **group,
-            "code": code,
+            "code": one.code.value,
             "message": "; ".join((one.message, *refusals)),
         }
-        yield snapshot.pods.uid[one.pod], code, said
+        yield snapshot.pods.uid[one.pod], one.code.value, said
 
 
 def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], int]:

@@ -312,3 +312,14 @@ def test_a_pod_that_only_one_zone_takes_is_not_shared_away(machines):
     templates = {name: _template(labels={ZONE: name}) for name in ("za", "zb")}
     grown = machines.grow(objects, [group("za"), group("zb")], templates=templates)
     assert grown.by == {"za": 2}
+
+
+def test_a_pod_for_which_a_group_has_grown_does_not_ask_again_while_its_machine_comes(machines):
+    """A group has grown for b by one machine, which by itself the larger a would be given."""
+    objects = [*_full("x"), *_waiting(1, "a", cpu="3"), *_waiting(1, "b", cpu="2")]
+    groups = [group("pool", "x", desired=2)]
+    outlook = Outlook(coming={"pool": 1}, promised={"default/b-0": "pool"})
+    grown = machines.grow(objects, groups, outlook=outlook)
+    assert grown.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
+    gone = Outlook(promised=outlook.promised)
+    assert machines.grow(objects, [group("pool", "x")], outlook=gone).by == {"pool": 2}

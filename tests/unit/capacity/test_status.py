@@ -92,8 +92,7 @@ def _full(name):
 
 
 def _written(report, earlier=None, now=_NOW, groups=None):
-    codes = {one.pod: one.code.value for one in report.growth.pods}
-    return status_of(earlier or State(), now, report, groups or {}, codes)
+    return status_of(earlier or State(), now, report, groups or {})
 
 
 def _document(written):
