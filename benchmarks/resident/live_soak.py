@@ -18,10 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rebalancer.commands.vitals import Vitals
-
 from benchmarks.resident.soak import resident_on, said, until_same
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.commands.serving.vitals import Vitals
 from tests.controlplane import objects, operations
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
