@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ExitCode, ProviderError
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from tests.unit.commands.scaling import TICK, grounded
+from tests.unit.commands.serving import serving, soon
 
 _HALF = {"cpu": "500m", "memory": "512Mi"}
 
@@ -316,3 +317,17 @@ def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
         assert ground.closed(free)
         assert [one["pod"] for one in dry["moves"]] == [one["pod"] for one in real["moves"]] != []
         assert dry["machines"][0]["code"] == "TakenOut"
+
+
+def test_serve_goes_on_as_runs_do(tmp_path, monkeypatch):
+    """It lives from the watch: what it writes on nodes is what its next run reads."""
+    options = "unneededFor: 2s, coolDownAfterGrowth: 0s"
+    with grounded(tmp_path, monkeypatch, 2, low=1, options=options) as ground:
+        _full(ground, "n1")
+        policy = ground.runner.policy.read_text()
+        with serving(ground.cluster, tmp_path, policy=policy, every=0.5) as served:
+            soon(lambda: ground.pool.ended == ["n2"], served.err.getvalue)
+            ground.pool.catch_up()
+            assert ground.nodes == ["n1"]
+            assert served.end() is ExitCode.DONE
+        assert ground.is_open("n1")
