@@ -675,8 +675,6 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
         ({"strategies": {"scale-in": {}}}, True, False),
         ({"strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
         ({"strategies": {"scale-in": {"mode": "observe"}}}, False, False),
-        ({"strategies": {"scale-in": {}}, "mode": "observe"}, False, False),
-        ({"strategies": {"scale-in": {}}, "existingPolicy": "mine"}, False, False),
         ({"strategies": {"scale-out": {}}}, False, False),
         ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}, True, False),
         ({"policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, False, False),
