@@ -344,7 +344,7 @@ def test_a_node_is_left_out_whose_pods_fit_where_another_group_has_to_grow(machi
 
 
 def test_a_room_that_was_spared_is_for_those_that_are_left(machines):
-    """At most two machines: without the node that is left out there is one for the pod that found none."""
+    """At most two machines: without the node that is left out there is one for the pod that had none."""
     objects = [
         *_full("a"),
         *_waiting(2, "one", cpu="3", memory="1Gi"),
