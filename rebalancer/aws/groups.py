@@ -1,4 +1,4 @@
-"""The provider ``aws``: Auto Scaling groups, found by their tags or by name.
+"""The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
 
 Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; and
 to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
@@ -85,13 +85,13 @@ class AutoScalingGroups:
         client = self._client("autoscaling")
         with _asking(CALLS[0]):
             pages = client.get_paginator("describe_auto_scaling_groups")
-            found = [
+            named = [
                 group
                 for query in self._queries()
                 for page in pages.paginate(**query)
                 for group in page["AutoScalingGroups"]
             ]
-        self._known = {group["AutoScalingGroupName"]: group for group in found}
+        self._known = {group["AutoScalingGroupName"]: group for group in named}
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
             raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")

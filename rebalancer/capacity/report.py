@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count
+from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.capacity.autoscalers import Autoscaler
 from rebalancer.capacity.codes import PodCode, Standing
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
 from rebalancer.capacity.removal import NodeStanding
-from rebalancer.explain.text import columns, lines_of, more
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.report.as_json import plain
 from rebalancer.snapshot.model import Snapshot
 
 _SHOWN = 5
@@ -57,7 +57,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
                 "goes": one.goes,
                 "code": one.code.value,
                 "message": one.message,
-                "requested": {name: plain(share) for name, share in one.used.items()},
+                "requested": {name: plain_number(share) for name, share in one.used.items()},
                 "blockedBy": [
                     {**_pod_data(report.snapshot, staying.pod), "message": staying.message}
                     for staying in one.pods
@@ -71,7 +71,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
                 "nodes": len(step.nodes),
                 "zones": dict(step.zones),
                 "pods": step.pods,
-                "waste": plain(step.waste),
+                "waste": plain_number(step.waste),
             }
             for step in report.growth.increases
         ],

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, collector_paused, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
@@ -22,7 +23,6 @@ from rebalancer.commands.machines import opened
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.source import Source, open_source
 from rebalancer.registry import Registry
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 

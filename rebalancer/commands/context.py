@@ -22,7 +22,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import AccessRule
@@ -53,7 +53,7 @@ class RunContext:
     timings: Timings
     progress: Progress
     """Says on standard error what the run does."""
-    interruptions: tuple[Attended, ...] = ()
+    interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines that go, for the report."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, for the report."""

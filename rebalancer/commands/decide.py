@@ -52,11 +52,14 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
 
 
 def make_plan(
-    run: RunContext, reading: Reading, memory: Keeper | None, observer: PlanObserver | None = None
+    run: RunContext,
+    reading: Reading,
+    memory: Keeper | None,
+    observe: Callable[[], PlanObserver] | None = None,
 ) -> Planned:
-    """Return the plan; ``observer`` is called before and after its moves, and changes nothing."""
+    """Return the plan; ``observe`` returns what is called before and after its moves, and changes nothing."""
     planned = run.planning.plan(
-        reading.snapshot, reading.clock_skew, run.timings, observer, _planning_ends(run)
+        reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
     )
     if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
         run.notes.append(left)

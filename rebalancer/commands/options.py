@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.stop import Stop
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
@@ -34,7 +34,7 @@ class PolicyFlags:
         Raises:
             PolicyError: it is wrong, or a flag is.
         """
-        changes = Changes(self.settings, self.only, self.mode)
+        changes = PolicyChanges(self.settings, self.only, self.mode)
         loaded = load_policy(
             self.policy_path,
             registry,

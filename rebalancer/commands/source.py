@@ -162,15 +162,20 @@ def open_source(run: RunContext, access: Access) -> Iterator[Source]:
     try:
         client = access.client(environment, run.stop)
         with ExitStack() as at_end:
-            usage = None
-            if run.planning.needs_usage:
-                usage = usage_source(run.loaded.policy.usage, client, run.stop)
+            usage = usage_of(run, client)
             taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None
             yield Source(run, client.server, client, taken, usage)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
             raise StoppedError from None
         raise
+
+
+def usage_of(run: RunContext, client: Client) -> UsageSource | None:
+    """Return what measures the use of nodes and pods; None where no strategy of the run's policy asks for it."""
+    if not run.planning.needs_usage:
+        return None
+    return usage_source(run.loaded.policy.usage, client, run.stop)
 
 
 def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSource:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
@@ -116,7 +117,7 @@ class Emptier:
         best = max(tried, key=lambda nodes: (len(nodes), -self._pods.costs[nodes].sum()))
         needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
-            text = f"at least {needed} nodes are needed for the requests of all pods"
+            text = f"the requests of all pods need at least {count(needed, 'node')}"
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
         return self._choice(best, begun)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from rebalancer.policy.document import Problem
+from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.params import Direction
 from rebalancer.policy.sources import StrategySource
 
 
-def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[Problem]:
+def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
     """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
     enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
     directed = [name for name in enforced if policy.strategies[name].params.direction]
@@ -32,7 +32,7 @@ def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[P
 
 def lacking_provider(
     policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
-) -> Iterator[Problem]:
+) -> Iterator[FileProblem]:
     """Yield the strategies that add or remove machines, of a policy whose provider does not act."""
     for name, strategy in policy.strategies.items():
         scales = strategy.params.scales

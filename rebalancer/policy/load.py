@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.consistency import lacking_provider, opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
@@ -23,13 +23,13 @@ from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_co
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
 from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import Sources, StrategySource
 
 BUILT_IN = "built-in default"
 _STDIN = "standard input"
-_UNCHANGED = Changes()
+_UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
 """Sections whose options are those of plug-ins."""
 _NONE: Mapping[str, type[Params]] = {}
@@ -65,7 +65,7 @@ class LoadedPolicy:
 def load_policy(
     path: str | Path | None,
     known: Mapping[str, type[Params]],
-    changes: Changes = _UNCHANGED,
+    changes: PolicyChanges = _UNCHANGED,
     stdin: BinaryIO | None = None,
     *,
     providers: Mapping[str, type[Params]] | None = None,
@@ -226,14 +226,9 @@ class _Sources(Sources):
         options: dict[str, dict[str, Any]] = {}
         for name, given in policy.provider.items():
             at = ("provider", name)
-            if name not in self.providers:
-                hint = did_you_mean(name, self.providers)
-                self._problem(self.main, at, f"unknown provider {shown(name)}{hint}")
-                continue
-            try:
-                model = self.providers[name]
-            except PluginError as error:
-                self._problem(self.main, at, str(error))
+            model = plugin_model(self.providers, "provider", name)
+            if isinstance(model, str):
+                self._problem(self.main, at, model)
                 continue
             params, problems = validated(model, given or {}, self.main, at)
             self.problems += problems
@@ -254,10 +249,7 @@ class _Sources(Sources):
     def _strategy(self, strategy: StrategySource) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value
         if value is not None and not isinstance(value, dict):
-            message = (
-                f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
-            )
-            self._problem(document, base, message)
+            self._problem(document, base, no_options(value))
             return None
         model = self._params_model(strategy)
         given = value or {}

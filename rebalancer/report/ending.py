@@ -10,7 +10,7 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import holds
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
 _PAST = {
@@ -69,7 +69,7 @@ def _as_planned(outcome: Outcome) -> bool:
     return outcome.status.is_carried_out
 
 
-def interruption_line(one: Attended) -> str:
+def interruption_line(one: InterruptedMachine) -> str:
     """Return what came of a machine that goes, in one line."""
     when = "" if one.deadline is None else f", at {rfc3339(one.deadline)}"
     steps = "; ".join(

@@ -10,7 +10,7 @@ from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
@@ -41,7 +41,7 @@ class RunReport:
     """Phase -> seconds, in order; the only part that differs between two runs on equal input."""
     warnings: tuple[str, ...] = ()
     exit_code: int = 0
-    interruptions: tuple[Attended, ...] = ()
+    interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines that go: those that serve handles, and those that came to their end since its last run."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, in order, or would be."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import yaml
 
 from rebalancer.capacity.status import KEY
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from tests.aws.cloud import REGION
 from tests.unit.commands.draining import FAST
@@ -141,7 +141,7 @@ class Site:
 @contextmanager
 def site(cloud, folder, strategies="{scale-out: {}}", *, lives=False) -> Iterator[Site]:
     """Yield a cluster whose clock stands still but for :meth:`Site.pass_time`; ``lives``: it runs, so that pods can be moved."""
-    clock = Clock(START, time.time) if lives else Clock(START)
+    clock = EmbeddedClock(START, time.time) if lives else EmbeddedClock(START)
     with EmbeddedCluster(clock, timings=FAST if lives else None) as cluster:
         made = Site(cloud, cluster, folder, strategies)
         try:

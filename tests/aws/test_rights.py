@@ -18,7 +18,7 @@ from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.messages import spot
 from tests.aws.test_sqs import DONE, Ground
-from tests.aws.test_steps import Balanced, Course, deregistration, function, quarantined, topic
+from tests.aws.test_steps import Balanced, Pipeline, deregistration, function, quarantined, topic
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "aws.md"
@@ -36,20 +36,20 @@ def receives(cloud):
     ground = Ground(cloud)
     ground.send(spot("i-2", time="2020-01-01T00:00:00Z"))
     cloud.terminates("i-1", "drain", ground.url)
-    said: list[Interruption] = []
-    while len(said) < 2:
-        said += ground.receive()
+    said_lines: list[Interruption] = []
+    while len(said_lines) < 2:
+        said_lines += ground.receive()
     ground.unix.ahead += 50
-    for one in said:
+    for one in said_lines:
         ground.receiver.heartbeat(one)
         ground.receiver.done(one, DONE)
 
 
 def acts(machine, step, params):
-    course = Course(machine)
-    step.act(course.context("step"), params)
+    pipeline = Pipeline(machine)
+    step.act(pipeline.context("step"), params)
     if hasattr(step, "undo"):
-        step.undo(course.context("step"), params)
+        step.undo(pipeline.context("step"), params)
 
 
 def deregisters(cloud):

@@ -13,7 +13,7 @@ from typing import Any
 from rebalancer.capacity.codes import GroupCode, PodCode, ScaleInCode, Standing
 from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import NodeVerdict
+from rebalancer.nodes.preflight import DrainVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.capacity import Expander
@@ -159,7 +159,7 @@ CODES = {
     "codes": Code,
     "node-codes": NodeCode,
     "outcomes": Status,
-    "verdicts": NodeVerdict,
+    "verdicts": DrainVerdict,
     "standings": Standing,
     "pending-codes": PodCode,
     "group-codes": GroupCode,

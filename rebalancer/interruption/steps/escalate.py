@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rebalancer.interruption.model import DONE, StepContext, failed, skipped, timed_out
-from rebalancer.interruption.steps.pods import Pod, pods_to_leave, shown
+from rebalancer.interruption.steps.pods import PodToLeave, pods_to_leave, shown
 from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.interruption import StepParams
@@ -65,7 +65,7 @@ class Escalate:
         if params.means is Means.NONE:
             return skipped("the policy says none")
         if context.deadline is None:
-            return skipped("nobody says when the machine goes")
+            return skipped("it is not known when the machine goes")
         last = params.grace + params.margin
         wait = context.deadline - last.total_seconds() - context.unix()
         if not pods_to_leave(context):
@@ -82,7 +82,7 @@ class Escalate:
                 if pod.uid not in asked and not pod.terminating:
                     self._one(context, pod, longest, asked, refused)
             if context.stop.wait(_LOOK) is not None:
-                why = "".join(f"; {ref}: {said}" for ref, said in refused.items())
+                why = "".join(f"; {ref}: {reply}" for ref, reply in refused.items())
                 return (
                     timed_out(f"{shown(left)}{why}")
                     if not refused
@@ -93,7 +93,7 @@ class Escalate:
     def _one(
         self,
         context: StepContext,
-        pod: Pod,
+        pod: PodToLeave,
         longest: int,
         asked: set[str],
         refused: dict[str, str],
