@@ -1,7 +1,5 @@
 """Article 004, the growing half, on a real scheduler: KWOK's nodes are the machines behind moto's groups."""
 
-import time
-
 import pytest
 import yaml
 
@@ -13,9 +11,10 @@ from rebalancer.kube.access import (
     READ_RULES,
     config_map_rules,
 )
-from tests.aws.cloud import REGION, in_the_cloud
-from tests.aws.fleet import ENABLED, Fleet
+from tests.aws.cloud import REGION
+from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
+from tests.e2e.machines import fleet_of
 from tests.e2e.product import grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
@@ -23,31 +22,10 @@ STATUS = ("default", "machines")
 MAP = "/api/v1/namespaces/default/configmaps/machines"
 
 
-class Machines:
-    """Nodes of the control plane, as a fleet makes them."""
-
-    def __init__(self, plane):
-        self._plane = plane
-
-    def objects(self, _kind):
-        return self._plane.api.list_all("/api/v1/nodes")
-
-    def apply(self, node):
-        node["metadata"]["annotations"] |= objects.node("any")["metadata"]["annotations"]
-        self._plane.apply([node])
-
-    def settle(self):
-        operations.wait_nodes_ready(self._plane.api, len(self.objects("Node")))
-
-
 @pytest.fixture
 def fleet(cluster, monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with in_the_cloud(time.monotonic) as cloud:
-        yield Fleet(cloud, Machines(cluster))
+    with fleet_of(cluster, monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""KWOK's nodes as the machines behind moto's Auto Scaling groups."""
+
+import time
+from contextlib import contextmanager
+
+from tests.aws.cloud import REGION, in_the_cloud
+from tests.aws.fleet import Fleet
+from tests.controlplane import objects, operations
+
+
+class Machines:
+    """Nodes of the control plane, as a fleet makes them, and takes them away."""
+
+    def __init__(self, plane):
+        self._plane = plane
+
+    def objects(self, _kind):
+        return self._plane.api.list_all("/api/v1/nodes")
+
+    def apply(self, node):
+        node["metadata"]["annotations"] |= objects.node("any")["metadata"]["annotations"]
+        self._plane.apply([node])
+
+    def remove_node(self, name):
+        self._plane.api.delete(f"/api/v1/nodes/{name}")
+
+    def settle(self):
+        operations.wait_nodes_ready(self._plane.api, len(self.objects("Node")))
+
+
+@contextmanager
+def fleet_of(cluster, monkeypatch):
+    """Yield a fleet of the control plane, with credentials that its cloud takes."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with in_the_cloud(time.monotonic) as cloud:
+        yield Fleet(cloud, Machines(cluster))

@@ -1,0 +1,102 @@
+"""Article 004, the shrinking half, on a real scheduler: KWOK's nodes are the machines behind moto's groups."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from tests.aws.cloud import REGION
+from tests.aws.fleet import ENABLED
+from tests.controlplane import objects, operations, wait_until
+from tests.e2e.machines import fleet_of
+from tests.e2e.product import grant, rebalancer
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+LOW = 2
+
+
+@pytest.fixture
+def fleet(cluster, monkeypatch):
+    with fleet_of(cluster, monkeypatch) as made:
+        yield made
+
+
+def web(cluster, replicas):
+    cluster.apply([objects.deployment("web", replicas, cpu="500m", memory="512Mi")])
+    wait_until(lambda: ready(cluster) == replicas, 60, f"{replicas} pods are Ready")
+
+
+def ready(cluster):
+    pods = operations.pods(cluster.api, selector="app=web")
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return sum(map(operations.is_ready, living)) if len(pods) == len(living) else -1
+
+
+@pytest.fixture
+def policy(cluster, fleet, tmp_path):
+    """Four machines, of which two are enough for the four replicas that are left of ten; times are short."""
+    fleet.add("pool", 4, low=LOW, high=6)
+    web(cluster, 10)
+    web(cluster, 4)
+    path = tmp_path / "policy.yaml"
+    times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "rebalancer/v1",
+                "kind": "Policy",
+                "protect": {"minPodAge": "0s"},
+                "safety": {"maxClockSkew": "30s"},
+                "provider": {
+                    "aws": {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+                },
+                "strategies": {"scale-in": times},
+            }
+        )
+    )
+    return path
+
+
+def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, fleet, policy):
+    kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
+    acts: list[tuple[str, str]] = []
+    moves: list[dict[str, Any]] = []
+    least = 4
+
+    def run():
+        nonlocal least
+        ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+        assert ran.code == 0, (ran.err, ran.out)
+        acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
+        moves.extend(ran.report["moves"])
+        least = min(least, ready(cluster) if ready(cluster) >= 0 else least)
+        assert fleet.sizes["pool"] >= LOW
+        fleet.join()
+        return fleet.sizes["pool"] == LOW
+
+    wait_until(run, 240, "two machines are left")
+    gone = [node for code, node in acts if code == "Terminated"]
+    assert len(set(gone)) == len(gone) == 2
+    assert least >= 3
+    evicted = [one for one in moves if one["outcome"] == "evicted"]
+    assert {one["strategy"] for one in evicted} <= {"scale-in"}
+    assert {one["from"] for one in evicted} <= set(gone)
+    nodes = cluster.api.list_all("/api/v1/nodes")
+    assert len(nodes) == LOW
+    wait_until(lambda: ready(cluster) == 4, 60, "all pods are Ready")
+    # Nothing of ours is left on those that stay, but for what is noted of nodes that could go.
+    for node in nodes:
+        assert not node["spec"].get("unschedulable")
+        assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
+
+
+def test_without_the_right_to_change_nodes_a_run_names_it_and_nothing_is_done(
+    cluster, fleet, policy
+):
+    kubeconfig = grant(cluster, RULES)
+    ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+    assert ran.code == 3
+    assert "patch nodes" in ran.err
+    assert fleet.sizes == {"pool": 4}
