@@ -2,19 +2,22 @@
 
 Machines that are on their way are filled first. Then, round after round, each group is packed by itself, an expander
 chooses one, and the pods that it takes are done with, as Cluster Autoscaler does over several of its loops ("What are
-Expanders?" in its FAQ). Groups that are alike share what one of them would get.
+Expanders?" in its FAQ). Groups that are alike share what one of them would get. At the end new nodes are left out whose pods
+fit on the others: a group that had to grow for some pods may have room for those of another.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from rebalancer.capacity.codes import GroupCode, PodCode
 from rebalancer.capacity.groups import Blueprint, Groups, Template, alike
-from rebalancer.capacity.packing import NewNode, Packed, Packing
+from rebalancer.capacity.packing import NewNode, Packed, Packing, weighed_rows
 from rebalancer.capacity.waiting import Waiting, waiting_pods
 from rebalancer.policy.capacity import CapacitySettings, Expander
 from rebalancer.providers.contract import NodeGroup
@@ -35,7 +38,7 @@ class Increase:
     """Zone -> how many of them."""
     pods: int
     waste: float
-    """See Packed."""
+    """Mean share of cpu and memory of these nodes that no pod requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class _Decided:
     """Those that are on their way, then the new ones."""
     pods: dict[int, str] = field(default_factory=dict)
     """Pod -> name of its node."""
-    increases: list[Increase] = field(default_factory=list)
+    steps: list[tuple[NewNode, ...]] = field(default_factory=list)
+    """The new nodes of one group each, in the order in which they were chosen; some may have been left out since."""
 
 
 def growth_of(
@@ -130,9 +134,11 @@ def growth_of(
     grower = _Grower(snapshot, profile, groups, blueprints, settings, outlook)
     grower.decided.pods |= {one.pod: one.node for one in waiting if one.node is not None}
     left = grower.grow(grower.await_coming(asking))
+    while grower.spare() and left:
+        left = grower.grow(left)
     refusals = grower.refusals(left)
     return Growth(
-        tuple(grower.decided.increases),
+        tuple(grower.increases()),
         tuple(
             _pending(one) if one.code is not None else grower.answer(one, refusals)
             for one in waiting
@@ -158,6 +164,8 @@ class _Grower:
         self._blueprints, self._settings, self._outlook = blueprints, settings, outlook
         self.decided = _Decided()
         self._group_of: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+        """Group -> the highest number in a name of its nodes."""
         self._coming: frozenset[str] = frozenset()
         """Names that stand for the machines on their way."""
 
@@ -167,6 +175,7 @@ class _Grower:
             blueprint, count = self._blueprints[group.name], self._outlook.coming.get(group.name, 0)
             if blueprint is not None and count > 0:
                 self.decided.nodes += self._candidates(group, blueprint, count)
+                self._numbers[group.name] += count
         if not self.decided.nodes:
             return list(pods)
         self._group_of |= {one.node.name: one.blueprint.group for one in self.decided.nodes}
@@ -239,7 +248,7 @@ class _Grower:
         for one in self.decided.nodes:
             if one.blueprint.group == group.name and one.zone is not None:
                 zones[one.zone] = zones.get(one.zone, 0) + 1
-        first = self._new_of(group.name) + 1
+        first = self._numbers[group.name] + 1
         nodes: list[NewNode] = []
         for number in range(first, first + most):
             zone = min(zones, key=lambda name: (zones[name], name), default=None)
@@ -284,6 +293,39 @@ class _Grower:
             ours, theirs
         )
 
+    def spare(self) -> bool:
+        """Leave out new nodes whose pods fit on the others; return whether there were any.
+
+        Those of the groups go first that ``priorities`` name last, and of them the emptiest.
+
+        Of a group in several zones only the last node may be left out: the provider chooses the zones in its order.
+        """
+        decided, spared, stays = self.decided, set[str](), set[str]()
+        new = [one for one in decided.nodes if one.node.name not in self._coming]
+        if len(new) < 2:
+            return False
+        packing = Packing(self._snapshot, self._profile, decided.nodes, decided.pods)
+        row = packing.snapshot.nodes.index
+        used = {one.node.name: packing.used(row[one.node.name]) for one in new}
+        zoned = {group.name for group in self._groups.groups if len(self._groups.zones(group)) > 1}
+
+        def order(one: NewNode) -> tuple[bool, int, float, int]:
+            group, name = one.blueprint.group, one.node.name
+            in_turn = group in zoned
+            rank = -_rank(group, self._settings)
+            return in_turn, rank, 0.0 if in_turn else used[name], -row[name]
+
+        for one in sorted(new, key=order):
+            group = one.blueprint.group
+            moved = None if group in stays else packing.spare(row[one.node.name])
+            if moved is not None:
+                spared.add(one.node.name)
+                decided.pods |= moved
+            elif group in zoned:
+                stays.add(group)
+        decided.nodes = [one for one in decided.nodes if one.node.name not in spared]
+        return bool(spared)
+
     def _decide(self, packed: Packed) -> None:
         self.decided.nodes += packed.nodes
         self.decided.pods |= packed.pods
@@ -291,11 +333,25 @@ class _Grower:
         for one in packed.nodes:
             by_group.setdefault(one.blueprint.group, []).append(one)
         for group, nodes in sorted(by_group.items()):
+            self._group_of |= {one.node.name: group for one in nodes}
+            self._numbers[group] += len(nodes)
+            self.decided.steps.append(tuple(nodes))
+
+    def increases(self) -> Iterator[Increase]:
+        """Yield what was decided."""
+        there = {one.node.name for one in self.decided.nodes}
+        rows = weighed_rows(self._snapshot)
+        for step in self.decided.steps:
+            nodes = [one for one in step if one.node.name in there]
+            if not nodes:
+                continue
             names = tuple(one.node.name for one in nodes)
-            self._group_of |= dict.fromkeys(names, group)
+            pods = [pod for pod, name in self.decided.pods.items() if name in names]
+            room = sum(one.node.allocatable[rows] for one in nodes)
+            asked = self._snapshot.requests[rows][:, self._snapshot.pods.cls[pods]].sum(axis=1)
+            waste = float((1.0 - asked / np.maximum(1, room)).mean())
             zones = dict(sorted(Counter(filter(None, (one.zone for one in nodes))).items()))
-            pods = sum(name in names for name in packed.pods.values())
-            self.decided.increases.append(Increase(group, names, zones, pods, packed.waste))
+            yield Increase(nodes[0].blueprint.group, names, zones, len(pods), waste)
 
     # -- what is said of the pods --------------------------------------------------------------------
 

@@ -67,6 +67,8 @@ class Packing:
         """So many nodes are opened for one pod: the next ones are in other zones, as far as the group has some."""
         self._first = len(snapshot.nodes) + len(before)
         self._open = 0
+        self._spared = np.zeros(len(self.snapshot.nodes), bool)
+        """(N,) nodes that are left out after all."""
         self._daemons: list[list[TerminatingPod]] = []
         for row, one in enumerate(before, len(snapshot.nodes)):
             self._start_daemons(one, row)
@@ -79,7 +81,7 @@ class Packing:
     def present(self) -> Bools:
         """The nodes (N,) that are there, or open."""
         present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
-        return present
+        return present & ~self._spared
 
     def pack(self, pods: Iterable[int]) -> Packed:
         """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes."""
@@ -92,6 +94,46 @@ class Packing:
                 placed[pod] = self.snapshot.nodes.names[node]
         new = self._candidates[: self._open]
         return Packed(tuple(new), placed, self._waste(placed))
+
+    def spare(self, row: int) -> dict[int, str] | None:
+        """Leave out a new node whose pods all fit on others; return pod -> its node then, None where one does not fit.
+
+        ``row`` is of a node that was decided on before; nothing has changed where None is returned.
+        """
+        pods = np.flatnonzero(self.state.node_of == row)
+        # The largest first: what is left of the room is in small pieces.
+        pods = pods[np.lexsort((pods, -self._sizes()[self.state.cls_of[pods]]))].tolist()
+        self._take_off(pods)
+        self._spared[row] = True
+        self.model.without(~self.present)
+        placed: dict[int, str] = {}
+        for pod in pods:
+            cls = int(self.state.cls_of[pod])
+            fits = np.flatnonzero(self.model.feasible(self.state, cls) & self.present)
+            if not fits.size:
+                break
+            self._place(pod, int(fits[0]))
+            placed[pod] = self.snapshot.nodes.names[fits[0]]
+        else:
+            return placed
+        self._take_off(placed)
+        self._spared[row] = False
+        self.model.without(~self.present)
+        for pod in pods:
+            self._place(pod, row)
+        return None
+
+    def used(self, row: int) -> float:
+        """Return the sum of the shares of a node's cpu and memory that its pods request."""
+        rows = weighed_rows(self.snapshot)
+        classes = self.state.cls_of[self.state.node_of == row]
+        asked = self.snapshot.requests[rows][:, classes].sum(axis=1)
+        return float((asked / np.maximum(1, self.snapshot.nodes.allocatable[rows, row])).sum())
+
+    def _take_off(self, pods: Iterable[int]) -> None:
+        for pod in pods:
+            self.state.evict(pod)
+            self.state.reap(self.state.terminating_pods[-1])
 
     def open_all(self) -> list[int]:
         """Open every candidate; return their rows."""
@@ -112,7 +154,7 @@ class Packing:
 
         Without candidates: of the last node's.
         """
-        rows = _weighed_rows(self.snapshot)
+        rows = weighed_rows(self.snapshot)
         size = len(self.snapshot.nodes)
         room = self.snapshot.nodes.allocatable[rows, min(self._first, size - 1)]
         sizes: Floats = (self.snapshot.requests[rows] / np.maximum(1, room)[:, None]).sum(axis=0)
@@ -156,7 +198,7 @@ class Packing:
         self.state.place(pod, int(self.state.cls_of[pod]), node)
 
     def _waste(self, placed: Mapping[int, str]) -> float:
-        rows = _weighed_rows(self.snapshot)
+        rows = weighed_rows(self.snapshot)
         room = self.snapshot.nodes.allocatable[rows, self._first : self._first + self._open]
         pods = np.array(list(placed), np.int32)
         asked = self.snapshot.requests[rows][:, self.snapshot.pods.cls[pods]].sum(axis=1)
@@ -164,6 +206,7 @@ class Packing:
         return float(share.mean()) if self._open else 0.0
 
 
-def _weighed_rows(snapshot: Snapshot) -> Int32s:
+def weighed_rows(snapshot: Snapshot) -> Int32s:
+    """Return the rows of the resources by which waste is measured."""
     rows = [snapshot.resources.index(name) for name in WEIGHED if name in snapshot.resources]
     return np.array(rows, np.int32)

@@ -77,7 +77,7 @@ def test_events_are_written_once_for_a_change(waiting):
     assert len(of_nodes) == len(set(of_nodes)) == 3
 
 
-def test_pods_that_nothing_helps_are_told_why_once_and_again_when_it_changes(ground):
+def test_it_is_announced_once_why_nothing_helps_a_pod(ground):
     ground.fleet.add("pool", 1, high=1)
     ground.scale(4)
     for _ in range(3):

@@ -40,7 +40,7 @@ def test_machines_that_do_not_come_are_one():
     assert memory.why == "1 machine did not become ready within 15 minutes"
 
 
-def test_machines_that_somebody_else_asked_for_have_as_long():
+def test_machines_that_were_asked_for_elsewhere_have_as_long():
     memory = _lived(GroupMemory(), (0, _ONE), (900, _ONE))
     assert memory.failures == 0
     assert _lived(memory, (901, _ONE)).failures == 1

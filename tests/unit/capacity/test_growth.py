@@ -165,18 +165,18 @@ def test_daemonsets_take_their_share_of_new_nodes(machines):
 
 
 @pytest.mark.parametrize(
-    ("policy", "chosen"),
+    ("policy", "pods", "chosen"),
     [
-        ("", "small"),
-        ("capacity: {expander: most-pods}", "large"),
-        ("capacity: {expander: priority, priorities: [^lar, small]}", "large"),
-        ("capacity: {expander: priority, priorities: [^sm]}", "small"),
+        ("", 2, "small"),
+        ("capacity: {expander: most-pods}", 3, "large"),
+        ("capacity: {expander: priority, priorities: [^lar, small]}", 2, "large"),
+        ("capacity: {expander: priority, priorities: [^sm]}", 3, "small"),
     ],
 )
-def test_the_expander_chooses_between_groups(machines, policy, chosen):
-    """One pod of 1 core for small (1 of 1 core used), three for large (3 of 16)."""
-    objects = [*_full("a"), *_waiting(3, cpu="1", memory="4Gi")]
-    groups = [group("small", high=1), group("large", high=1)]
+def test_the_expander_chooses_between_groups(machines, policy, pods, chosen):
+    """Two pods of 1 core for small (all of two nodes used), all for large (2 or 3 of 16)."""
+    objects = [*_full("a"), *_waiting(pods, cpu="1", memory="4Gi")]
+    groups = [group("small", high=2), group("large", high=1)]
     templates = {"small": _template("1", "4Gi"), "large": _template("16", "64Gi")}
     grown = machines.grow(objects, groups, policy, templates)
     assert grown.growth.increases[0].group == chosen
@@ -323,3 +323,49 @@ def test_a_pod_for_which_a_group_has_grown_does_not_ask_again_while_its_machine_
     assert grown.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
     gone = Outlook(promised=outlook.promised)
     assert machines.grow(objects, [group("pool", "x")], outlook=gone).by == {"pool": 2}
+
+
+def test_a_node_is_left_out_whose_pods_fit_where_another_group_has_to_grow(machines):
+    """The small group wastes less for two pods, but a third pod needs a large node, which has room for all."""
+    objects = [
+        *_full("a"),
+        *_waiting(2, cpu="1", memory="4Gi"),
+        *_waiting(1, "gpu", cpu="1", memory="4Gi", spec={"nodeSelector": {"pool": "large"}}),
+    ]
+    templates = {
+        "small": _template("1", "4Gi"),
+        "large": _template("16", "64Gi", {"pool": "large"}),
+    }
+    grown = machines.grow(objects, [group("small"), group("large")], templates=templates)
+    assert grown.by == {"large": 1}
+    assert {one.group for one in grown.growth.pods} == {"large"}
+    (step,) = grown.growth.increases
+    assert (step.pods, round(step.waste, 4)) == (3, 1 - 3 / 16)
+
+
+def test_a_room_that_was_spared_is_for_those_that_are_left(machines):
+    """At most two machines: without the node that is left out there is one for the pod that had none."""
+    objects = [
+        *_full("a"),
+        *_waiting(2, "one", cpu="3", memory="1Gi"),
+        *_waiting(1, "gpu", cpu="1", spec={"nodeSelector": {"pool": "large"}}),
+    ]
+    templates = {"small": _template("3"), "large": _template("16", labels={"pool": "large"})}
+    groups = [group("small", high=1), group("large", high=1)]
+    grown = machines.grow(objects, groups, templates=templates)
+    assert set(grown.codes.values()) == {"GroupGrows"}
+
+
+def test_of_a_group_in_several_zones_only_the_last_node_is_left_out(machines):
+    """The first node is in za, where no pod has to be; without it the second would be in za itself."""
+    objects = [
+        *_full("a", "za"),
+        *workload("web", ["a"], cpu="0", spec=spread("web", ZONE, hard=True)),
+        *_full("b", "zb"),
+        *_full("b2", "zb"),
+        *workload(
+            "more", [""], labels={"app": "web"}, cpu="1", spec=spread("web", ZONE, hard=True)
+        ),
+    ]
+    grown = machines.grow(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
+    assert dict(grown.growth.increases[0].zones) == {"za": 2, "zb": 1}
