@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, collector_paused, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.capacity.look import look
+from rebalancer.capacity.memories import Memories
 from rebalancer.capacity.report import capacity_data, capacity_table
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import recall
@@ -21,7 +23,6 @@ from rebalancer.commands.machines import opened
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.source import Source, open_source
 from rebalancer.registry import Registry
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -84,7 +85,8 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
     with collector_paused():
         name, machines = opened(run, registry.providers)
         settings = run.loaded.policy.capacity
-        report = look(run.planning, settings, reading.snapshot, name, machines)
+        outlook = Memories().outlook
+        report = look(run.planning, settings, reading.snapshot, name, machines, outlook)
     text = printable_lines(capacity_table(report))
     if options.output in DATA_FORMS:
         text = data_text(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.base.data_text import DATA_FORMS
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
@@ -33,7 +34,6 @@ from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
-from rebalancer.report.data_text import DATA_FORMS
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
 from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
-from rebalancer.report.words import and_more
 from rebalancer.snapshot.model import Snapshot
 
 _PAUSE = 5.0

@@ -23,7 +23,7 @@ from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_co
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
 from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import Sources, StrategySource
 
@@ -226,14 +226,9 @@ class _Sources(Sources):
         options: dict[str, dict[str, Any]] = {}
         for name, given in policy.provider.items():
             at = ("provider", name)
-            if name not in self.providers:
-                hint = did_you_mean(name, self.providers)
-                self._problem(self.main, at, f"unknown provider {shown(name)}{hint}")
-                continue
-            try:
-                model = self.providers[name]
-            except PluginError as error:
-                self._problem(self.main, at, str(error))
+            model = plugin_model(self.providers, "provider", name)
+            if isinstance(model, str):
+                self._problem(self.main, at, model)
                 continue
             params, problems = validated(model, given or {}, self.main, at)
             self.problems += problems
@@ -254,10 +249,7 @@ class _Sources(Sources):
     def _strategy(self, strategy: StrategySource) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value
         if value is not None and not isinstance(value, dict):
-            message = (
-                f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
-            )
-            self._problem(document, base, message)
+            self._problem(document, base, no_options(value))
             return None
         model = self._params_model(strategy)
         given = value or {}

@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from rebalancer.base.plain_text import count, printable, printable_json
+from rebalancer.base.plain_text import and_more, count, printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeLoad, WorkloadChange
@@ -264,8 +264,7 @@ def _stays(one: Stays) -> dict[str, Any]:
         "code": one.code.value,
         "why": one.why,
         "groups": [
-            {"pods": words.and_more(group.pods, _MOST_PODS), "message": group.message}
-            for group in shown
+            {"pods": and_more(group.pods, _MOST_PODS), "message": group.message} for group in shown
         ],
         "left": skips.total(one.groups[_MOST_GROUPS:]),
     }

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.changes import Changes, left_of_plan, likely
 from rebalancer.report.model import RunReport
-from rebalancer.report.words import and_more
 from rebalancer.snapshot.model import PodFlag
 
 _MOST_NODES, _MOST_PODS, _MOST_WORKLOADS = 24, 300, 24

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import count, printable_lines
 from rebalancer.plan.plan import Cost, Score
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.base.json_template import filled, names_in
 from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, checked, send
 from rebalancer.interruption.model import DONE, StepContext, failed
-from rebalancer.notices.template import filled, names_in
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.params import Section
 from rebalancer.signals.model import SignalError, StepOutcome

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from rebalancer.commands.early import GAP, GAP_AFTER_NOTICE, QUIET, SOON, Early
+from rebalancer.commands.serving.early import GAP, GAP_AFTER_NOTICE, QUIET, SOON, Early
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
 

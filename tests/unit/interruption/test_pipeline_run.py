@@ -8,20 +8,11 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.interruption.model import failed
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import Result, SignalError, StepStatus
 from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState, written
 from tests.unit.interruption.scene import BUSY, NOON, HandClock, process, scripted, soon, spot
-
-
-@pytest.fixture
-def cluster():
-    with EmbeddedCluster() as made:
-        made.add_node("n-a", "a")
-        made.settle()
-        yield made
 
 
 def state(cluster, node="n-a"):

@@ -10,16 +10,8 @@ import pytest
 
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.interruption.steps.exclude import LABEL
-from rebalancer.testing.objects import EmbeddedCluster, pod
+from rebalancer.testing.objects import pod
 from tests.unit.interruption.scene import NOON, HandClock, built_in, process, soon, spot
-
-
-@pytest.fixture
-def cluster():
-    with EmbeddedCluster() as made:
-        made.add_node("n-a", "a")
-        made.settle()
-        yield made
 
 
 def standing(cluster, *names):
