@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.resident.soak import resident_on, said, until_same
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.commands.vitals import Vitals
+from rebalancer.commands.serving.vitals import Vitals
 from tests.controlplane import objects, operations
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane

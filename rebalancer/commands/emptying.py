@@ -18,7 +18,7 @@ from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
-from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
+from rebalancer.nodes.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
 from rebalancer.nodes.triage import Orders, daemon_sets_on
 from rebalancer.plan.outcome import Outcome
@@ -136,14 +136,14 @@ class EmptyingRounds:
 
     def run_for(
         self, names: Sequence[str], policy: LoadedPolicy | None = None
-    ) -> tuple[RunContext, Protections]:
+    ) -> tuple[RunContext, OrderedProtections]:
         """Return a run that moves pods off these nodes and no others, and what it takes to be movable.
 
         ``policy``: of an earlier run, with what it has read in the cluster; None: the command's.
         """
         registry = Registry.installed()
         loaded = ordered_policy(policy or self.base.loaded, registry, names)
-        protections = Protections(names, self.orders)
+        protections = OrderedProtections(names, self.orders)
         from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
 
         run = replace(
