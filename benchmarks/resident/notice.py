@@ -20,6 +20,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.scale.fill import OPTIONS, fill
+from benchmarks.scale.measure import cpu_seconds
 from benchmarks.scale.shape import Shape
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
 from rebalancer.signals.notice import NOTICE, NodeNotice, written
@@ -80,22 +81,25 @@ def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: st
         wait_until(lambda: "nothing to do" in log.read_text(), _PATIENCE, "a first run")
         seen = audit.AuditLog(plane.audit_log)
         path = f"/api/v1/nodes/{node}"
-        said = datetime.now(UTC)
+        said, before = datetime.now(UTC), cpu_seconds(process.pid)
         deadline = (said + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
         notice = written(NodeNotice(f"spot-{node}", "spot", deadline))
         plane.api.patch(path, {"metadata": {"annotations": {NOTICE: notice}}})
         wait_until(lambda: seen.evictions(_USER), _PATIENCE, f"an eviction\n{log.read_text()}")
+        used = cpu_seconds(process.pid) - before
     finally:
         process.terminate()
         process.wait(_PATIENCE)
-    ours = [request for request in seen.requests() if request.user == _USER]
-    for request in ours[:40]:
-        _say(f"  {(request.at - said).total_seconds():6.2f} {request.verb} {request.resource}")
+    took = (min(one.at for one in seen.evictions(_USER)) - said).total_seconds()
+    ours = [one for one in seen.requests() if one.user == _USER and one.verb != "watch"]
+    for one in ours:
+        _say(f"  {(one.at - said).total_seconds():6.2f} {one.verb} {one.resource}")
+    _say(f"{node}: {took:.2f} s, {used:.2f} s of CPU")
     # The machine is gone as far as the next process is concerned.
     annotations = plane.api.get(path)["metadata"]["annotations"]
     gone = {key: None for key in annotations if key.startswith("rebalancer/")}
     plane.api.patch(path, {"metadata": {"annotations": gone}})
-    return (min(one.at for one in seen.evictions(_USER)) - said).total_seconds()
+    return took
 
 
 if __name__ == "__main__":
